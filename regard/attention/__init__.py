@@ -1,0 +1,1 @@
+"""Attention: one form per file, one signature for all."""

@@ -1,0 +1,1 @@
+"""From ids to ids: greedy, sampling and beam search, with their caches."""

@@ -1,0 +1,1 @@
+"""Pure functions from explanations to pictures, with words in English and Korean."""

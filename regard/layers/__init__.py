@@ -1,0 +1,1 @@
+"""The modules that models are built of; they take plain numbers."""

@@ -1,0 +1,1 @@
+"""Model families: one per file, each read from top to bottom."""

@@ -1,0 +1,1 @@
+"""Strings to token ids and back, on Hugging Face tokenizers; never torch."""

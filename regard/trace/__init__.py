@@ -1,0 +1,1 @@
+"""What a model computed: kept, edited, and brought back tile by tile."""

@@ -1,0 +1,1 @@
+"""Objective, schedule, loop and checkpoints."""
