@@ -1,0 +1,83 @@
+# Two commands set everything up on a fresh machine: `make run` and `make test`.
+# A stamp in .venv remembers what is installed, so a second call starts at once.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALLED := .venv/.installed
+INSTALLED_TEST := .venv/.installed-test
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.PHONY: help run test format bench clean system-packages
+
+help:  ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(INSTALLED)  ## Set up if needed, then print the worked example of attention
+	@$(BIN)/regard work
+
+test: $(INSTALLED_TEST) system-packages  ## Set up if needed, then check format, lint, types, architecture, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(PYTEST) -q tests/test_architecture.py
+	$(PYTEST) -q -n 2 --ignore=tests/test_architecture.py --cov --cov-report=term
+
+format: $(INSTALLED_TEST)  ## Format the code and repair what the linter can repair
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(INSTALLED_TEST)  ## Run every script in benchmarks/
+	@shopt -s nullglob; scripts=(benchmarks/*.py); \
+	[ $${#scripts[@]} -gt 0 ] || { echo "benchmarks/ holds no script."; exit 1; }; \
+	for script in "$${scripts[@]}"; do echo "$$script"; $(BIN)/python "$$script"; done
+
+clean:  ## Remove the environment and everything that tools leave behind
+	rm -rf .venv build dist *.egg-info .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The interpreter is looked for only when there is no environment yet.
+$(BIN)/python:
+	@python=""; \
+	for name in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	    if "$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python="$$name"; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	    echo "regard needs Python 3.11 or newer, and no such python3 was found: install one, or name it with make PYTHON=/path/to/python3." >&2; \
+	    exit 1; \
+	fi; \
+	echo "Making .venv with $$("$$python" --version)"; \
+	if ! "$$python" -c 'import ensurepip' 2>/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && apt-get install -qq -y python3-venv; \
+	fi; \
+	"$$python" -m venv .venv || { rm -rf .venv; exit 1; }
+
+# torch comes first and alone: whatever build of it the machine's pip prefers is then kept.
+$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing regard (torch is large: the first time takes minutes)"
+	$(PIP) torch==2.13.0
+	$(PIP) --editable .
+	@touch $@
+
+$(INSTALLED_TEST): $(INSTALLED)
+	@echo "Installing what the tests need"
+	$(PIP) --editable '.[test]'
+	@touch $@
+
+# The browser tests need Chromium, and pictures with Korean words need a font that has them.
+system-packages:
+	@missing=""; \
+	command -v chromium >/dev/null || missing="$$missing chromium"; \
+	{ command -v fc-list >/dev/null && fc-list :lang=ko family | grep -q .; } || missing="$$missing fonts-noto-cjk fontconfig"; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ]; then \
+	    echo "Installing$$missing with apt-get"; \
+	    apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing; \
+	else \
+	    echo "Please install these system packages (names as on Debian), or tests that need them will fail:$$missing" >&2; \
+	fi

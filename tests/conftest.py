@@ -1,0 +1,38 @@
+"""What every test shares: one thread per process, patient hypothesis, the shared data."""
+
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+# Machines that share their cores make time limits a matter of luck.
+hypothesis.settings.register_profile("regard", deadline=None)
+hypothesis.settings.load_profile("regard")
+
+
+def pytest_configure():
+    torch.set_num_threads(1)  # pytest-xdist already keeps every core busy
+
+
+def data_folder() -> Path:
+    return Path(os.environ.get("REGARD_DATA") or REPOSITORY.parent / "shared" / "data")
+
+
+def pytest_runtest_setup(item: pytest.Item):
+    for marker in item.iter_markers("data"):
+        for name in marker.args:
+            if not (data_folder() / name).exists():
+                pytest.skip(f"not run: {name} is absent from the shared data (see REGARD_DATA)")
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of shared data: $REGARD_DATA, or ../shared/data beside the repository."""
+    folder = data_folder()
+    if not folder.is_dir():
+        pytest.skip("not run: the shared data is absent (see REGARD_DATA)")
+    return folder
