@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import hypothesis
+import jaxtyping
 import pytest
 import torch
 
@@ -36,3 +37,11 @@ def data() -> Path:
     if not folder.is_dir():
         pytest.skip("not run: the shared data is absent (see REGARD_DATA)")
     return folder
+
+
+@pytest.fixture
+def no_shape_checks():
+    """Shape checks off for one test: torch.compile and torch.export cannot look through them."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
