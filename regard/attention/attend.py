@@ -1,0 +1,157 @@
+"""THE definition of attention, and the choice of a faster kernel when nobody looks.
+
+    query ──┐
+    key ────┴─ compare ─ × scale ─ mask ─ softmax over keys ─┐
+    value ───────────────────────────────────────────────────┴─ weighted sum ──▶ context
+
+Every step is tapped under the site's name, so it can be recorded or changed.
+"""
+
+from math import inf
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention.fused import fused_attention
+from regard.attention.mask import Everything, Grid, Mask, as_mask
+from regard.attention.pattern import Exact
+from regard.attention.similarity import Compare, Similarity, as_similarity
+from regard.attention.softmax import Temperature, check_temperature, softmax_over_keys
+from regard.errors import InputError, ShapeError
+from regard.tap import listening, tap, wanted
+
+_NEED_DEFINITION = ("compared", "scores", "masked", "weights")
+"""What a fused kernel never holds: whoever asks for one of these gets the definition."""
+
+
+def attend(
+    query: Float[Tensor, "*#batch query d_q"],
+    key: Float[Tensor, "*#batch key d_k"],
+    value: Float[Tensor, "*#batch key d_v"],
+    *,
+    allowed: Mask | Tensor | None = None,
+    similarity: str | Similarity | Compare = "scaled_dot",
+    temperature: Temperature = 1.0,
+    dropout: float = 0.0,
+    site: str = "attention",
+) -> Float[Tensor, "*#batch query d_v"]:
+    """Each query's weighted sum of the values, by how much it has to do with each key.
+
+    Args:
+        query: with any leading axes; by convention (batch, head, query, d_q).
+        key: leading axes broadcast against those of the query.
+        value: one for each key, of any width.
+        allowed: which query may see which key: a mask object, or a boolean tensor in which True
+            means "may see", of two axes (query, key) or as many as the scores have.
+        similarity: a name, a similarity object, or a function of (queries, keys).
+        temperature: softmax(scores / temperature); 0 puts all weight on the best key.
+        dropout: the probability with which a weight is set to 0, while training.
+        site: the name under which the steps are tapped.
+    """
+    measure = as_similarity(similarity)
+    mask = as_mask(allowed)
+    check_inputs(query, key, value, measure)
+    if type(temperature) is not float or not temperature > 0:
+        check_temperature(temperature)
+    if dropout and not 0 <= dropout < 1:
+        raise InputError(f"dropout is {dropout}; it is a probability from 0 up to, not with, 1.")
+    if not listening():
+        pattern = Exact(measure, measure.scale(key.size(-1)), temperature, mask)
+        return _fast(query, key, value, pattern, dropout, site)
+    query = tap(f"{site}.query", query, "query d_q")
+    key = tap(f"{site}.key", key, "key d_k")
+    value = tap(f"{site}.value", value, "key d_v")
+    pattern = Exact(
+        tap(f"{site}.similarity", measure, ""),
+        tap(f"{site}.scale", measure.scale(key.size(-1)), ""),
+        tap(f"{site}.temperature", temperature, ""),
+        tap(f"{site}.allowed", mask, "query key"),
+    )
+    tap(f"{site}.pattern", pattern, "")
+    if wanted(*(f"{site}.{name}" for name in _NEED_DEFINITION)):
+        context = explicit_attention(query, key, value, pattern, dropout=dropout, site=site)
+    else:
+        context = _fast(query, key, value, pattern, dropout, site)
+    return tap(f"{site}.context", context, "query d_v")
+
+
+def explicit_attention(
+    query: Float[Tensor, "*#batch query d_q"],
+    key: Float[Tensor, "*#batch key d_k"],
+    value: Float[Tensor, "*#batch key d_v"],
+    pattern: Exact,
+    *,
+    dropout: float = 0.0,
+    site: str = "attention",
+) -> Float[Tensor, "*#batch query d_v"]:
+    """Attention step by step, as the formulas say it: the definition all kernels must equal."""
+    compared = tap(f"{site}.compared", pattern.similarity.compare(query, key), "query key")
+    scores = compared * pattern.scale
+    if scores.dtype in (torch.float16, torch.bfloat16):
+        scores = scores.float()  # exp and sums of halves lose too many digits
+    grid = Grid.whole(scores.shape[:-2], scores.size(-2), scores.size(-1), scores.device)
+    bias = pattern.similarity.bias(grid)
+    scores = tap(f"{site}.scores", scores if bias is None else scores + bias, "query key")
+    masked = scores
+    if not isinstance(pattern.allowed, Everything):
+        masked = scores.masked_fill(~pattern.allowed.on(grid), -inf)
+    masked = tap(f"{site}.masked", masked, "query key")
+    weights = softmax_over_keys(masked, pattern.temperature)
+    weights = tap(f"{site}.weights", weights, "query key").to(value.dtype)
+    return F.dropout(weights, dropout) @ value if dropout else weights @ value
+
+
+def _fast(
+    query: Tensor, key: Tensor, value: Tensor, pattern: Exact, dropout: float, site: str
+) -> Tensor:
+    """The fused kernel where it can compute this pattern, the definition where it cannot."""
+    pair = None if _is_cold(pattern.temperature) else pattern.similarity.as_dot(query, key)
+    if pair is None:
+        return explicit_attention(query, key, value, pattern, dropout=dropout, site=site)
+    return fused_attention(*pair, value, pattern=pattern, dropout=dropout)
+
+
+def _is_cold(temperature: Temperature) -> bool:
+    """Whether some temperature is 0, which no kernel but the definition knows."""
+    if isinstance(temperature, Tensor):
+        return not torch.compiler.is_compiling() and bool((temperature == 0).any())
+    return temperature == 0
+
+
+def check_inputs(query: Tensor, key: Tensor, value: Tensor, measure: Similarity) -> None:
+    """Refuse what cannot be attended to, in a sentence that says why."""
+    shapes = [tuple(x.shape) for x in (query, key, value)]
+    if min(len(shape) for shape in shapes) < 2:
+        raise ShapeError(
+            f"query, key and value have shapes {shapes[0]}, {shapes[1]}, {shapes[2]}; each needs "
+            "at least the two axes (position, width)."
+        )
+    if not query.dtype == key.dtype == value.dtype or not query.dtype.is_floating_point:
+        raise InputError(
+            f"query, key and value are {query.dtype}, {key.dtype} and {value.dtype}; give all "
+            "three in one floating-point type."
+        )
+    if shapes[1][-2] != shapes[2][-2]:
+        raise ShapeError(
+            f"there are {shapes[1][-2]} keys but {shapes[2][-2]} values; each key needs its value."
+        )
+    if not all(shape[-2] and shape[-1] for shape in shapes):
+        raise ShapeError(
+            f"query, key and value have shapes {shapes[0]}, {shapes[1]}, {shapes[2]}; there must "
+            "be at least one query and one key, each at least 1 wide."
+        )
+    if not shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]:
+        _check_leading(shapes)
+    measure.check(shapes[0][-1], shapes[1][-1])
+
+
+def _check_leading(shapes: list[tuple[int, ...]]) -> None:
+    try:
+        torch.broadcast_shapes(*(shape[:-2] for shape in shapes))
+    except RuntimeError:
+        raise ShapeError(
+            f"the leading axes of query, key and value are {shapes[0][:-2]}, {shapes[1][:-2]} and "
+            f"{shapes[2][:-2]}; they must be equal, or 1 where they differ."
+        ) from None

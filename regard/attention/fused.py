@@ -1,0 +1,74 @@
+"""Attention by torch's fused kernel: the same result, without the n × n matrices.
+
+`F.scaled_dot_product_attention` never holds the weights of all pairs, so it is what runs when
+nobody looks. (Flex attention is left alone: on the CPU it is slower than the explicit definition
+and has no backward pass.)
+"""
+
+from math import inf
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention.mask import Everything, Grid
+from regard.attention.masks import split_causal
+from regard.attention.pattern import Exact
+
+_KERNEL_AXES = 2
+"""The fast kernels know (batch, head) in front of (position, width), and nothing else."""
+
+
+def fused_attention(
+    query: Float[Tensor, "*#batch query d_k"],
+    key: Float[Tensor, "*#batch key d_k"],
+    value: Float[Tensor, "*#batch key d_v"],
+    *,
+    pattern: Exact,
+    dropout: float = 0.0,
+) -> Float[Tensor, "*#batch query d_v"]:
+    """The pattern's weighted sum of the values, where its similarities are dot products.
+
+    `query` and `key` are already those whose dot products are meant (`Similarity.as_dot`), and
+    the temperature is not 0.
+    """
+    lead = query.shape[:-2]
+    if not key.shape[:-2] == value.shape[:-2] == lead:
+        lead = torch.broadcast_shapes(lead, key.shape[:-2], value.shape[:-2])
+        query, key, value = (x.expand(*lead, *x.shape[-2:]) for x in (query, key, value))
+    causal, mask = _mask_for_kernel(query, key, pattern)
+    scale = pattern.scale
+    if isinstance(pattern.temperature, Tensor):
+        query = query / pattern.temperature.to(query.dtype)
+    else:
+        scale = scale / pattern.temperature
+    if len(lead) == _KERNEL_AXES:
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
+        )
+    flat = (-1, lead[-1] if lead else 1)
+    query, key, value = (x.reshape(*flat, *x.shape[-2:]) for x in (query, key, value))
+    if mask is not None:
+        mask = mask.expand(*lead, *mask.shape[-2:]).reshape(*flat, *mask.shape[-2:])
+    context = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
+    )
+    return context.reshape(*lead, *context.shape[-2:])
+
+
+def _mask_for_kernel(query: Tensor, key: Tensor, pattern: Exact) -> tuple[bool, Tensor | None]:
+    """Whether the kernel's own causal mask serves, and otherwise the tensor it needs."""
+    allowed, similarity = pattern.allowed, pattern.similarity
+    if isinstance(allowed, Everything) and not similarity.biased:
+        return False, None
+    if not similarity.biased and isinstance(split_causal(allowed)[1], Everything):
+        return True, None
+    grid = Grid.whole(query.shape[:-2], query.size(-2), key.size(-2), query.device)
+    bias = similarity.bias(grid)
+    if bias is not None:
+        bias = (bias / pattern.temperature).to(query.dtype)
+    if allowed.admits_all(grid):
+        return False, bias
+    mask = allowed.on(grid)
+    return False, mask if bias is None else bias.masked_fill(~mask, -inf)

@@ -1,0 +1,243 @@
+"""Similarity functions: how much a query and a key have to do with each other.
+
+Each compares every query with every key, E_ij = f(Q_i, K_j). `scale` is what the result is
+multiplied by before the softmax. Those that are dot products in disguise say so in `as_dot`,
+which lets a fused kernel compute them.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.mask import Grid
+from regard.errors import InputError, ShapeError, UnknownNameError, nearest
+
+Compare = Callable[[Tensor, Tensor], Tensor]
+
+
+class Similarity:
+    """A comparison of queries with keys; subclasses say how."""
+
+    name = "similarity"
+    biased = False
+    """Whether scores also depend on where query and key stand (see `bias`)."""
+
+    def compare(
+        self, query: Float[Tensor, "*#batch query d_q"], key: Float[Tensor, "*#batch key d_k"]
+    ) -> Float[Tensor, "*#batch query key"]:
+        """E_ij = f(Q_i, K_j) for every query i and key j."""
+        raise NotImplementedError
+
+    def scale(self, d_k: int) -> float:
+        """The factor between similarities and scores."""
+        del d_k
+        return 1.0
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Queries and keys whose plain dot products are the similarities, if there are any."""
+        del query, key
+        return None
+
+    def bias(self, grid: Grid) -> Tensor | None:
+        """What is added to the scores because of where query and key stand."""
+        del grid
+        return None
+
+    def check(self, d_q: int, d_k: int) -> None:
+        """Refuse widths that cannot be compared."""
+        if d_q != d_k:
+            raise ShapeError(
+                f"queries are {d_q} wide and keys {d_k}; {self.name} compares vectors of one "
+                "width. Project one of them, or use similarity=regard.General(d_q, d_k)."
+            )
+
+
+class Dot(Similarity):
+    """q · k."""
+
+    name = "dot"
+
+    def compare(
+        self, query: Float[Tensor, "*#batch query d_k"], key: Float[Tensor, "*#batch key d_k"]
+    ) -> Float[Tensor, "*#batch query key"]:
+        return query @ key.transpose(-1, -2)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
+        return query, key
+
+
+class ScaledDot(Dot):
+    """q · k / sqrt(d_k), so that scores do not grow with the width (Vaswani et al. 2017, 3.2.1)."""
+
+    name = "scaled_dot"
+
+    def scale(self, d_k: int) -> float:
+        return d_k**-0.5
+
+
+class Cosine(Similarity):
+    """The cosine of the angle between q and k: the dot product of vectors made one long."""
+
+    name = "cosine"
+
+    def compare(
+        self, query: Float[Tensor, "*#batch query d_k"], key: Float[Tensor, "*#batch key d_k"]
+    ) -> Float[Tensor, "*#batch query key"]:
+        return F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).transpose(-1, -2)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
+        return F.normalize(query, dim=-1), F.normalize(key, dim=-1)
+
+
+class General(nn.Module, Similarity):
+    """q W k, a learned bilinear form (Luong et al. 2015)."""
+
+    name = "general"
+
+    def __init__(self, d_q: int, d_k: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(d_q, d_k))
+        nn.init.xavier_uniform_(self.weight)
+
+    def compare(
+        self, query: Float[Tensor, "*#batch query d_q"], key: Float[Tensor, "*#batch key d_k"]
+    ) -> Float[Tensor, "*#batch query key"]:
+        return (query @ self.weight) @ key.transpose(-1, -2)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.compare(query, key)
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
+        return query @ self.weight, key
+
+    def check(self, d_q: int, d_k: int) -> None:
+        _check_learned(self.name, (d_q, d_k), tuple(self.weight.shape))
+
+
+class Additive(nn.Module, Similarity):
+    """v · tanh(W_q q + W_k k), a small network (Bahdanau et al. 2015)."""
+
+    name = "additive"
+
+    def __init__(self, d_q: int, d_k: int, d_hidden: int) -> None:
+        super().__init__()
+        self.to_query = nn.Linear(d_q, d_hidden, bias=False)
+        self.to_key = nn.Linear(d_k, d_hidden, bias=False)
+        self.to_score = nn.Linear(d_hidden, 1, bias=False)
+
+    def compare(
+        self, query: Float[Tensor, "*#batch query d_q"], key: Float[Tensor, "*#batch key d_k"]
+    ) -> Float[Tensor, "*#batch query key"]:
+        mixed = self.to_query(query).unsqueeze(-2) + self.to_key(key).unsqueeze(-3)
+        return self.to_score(torch.tanh(mixed)).squeeze(-1)
+
+    def forward(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.compare(query, key)
+
+    def check(self, d_q: int, d_k: int) -> None:
+        widths = (self.to_query.in_features, self.to_key.in_features)
+        _check_learned(self.name, (d_q, d_k), widths)
+
+
+class Alibi(ScaledDot):
+    """Scaled dot product minus a slope times the distance, one slope a head (Press et al. 2022)."""
+
+    name = "alibi"
+    biased = True
+
+    def __init__(self, n_heads: int) -> None:
+        self.n_heads = n_heads
+        self.slopes = alibi_slopes(n_heads)
+
+    def bias(self, grid: Grid) -> Tensor | None:
+        # With cached keys the queries are the last of all positions, so both are counted alike.
+        rows = grid.rows + (grid.n_key - grid.n_query)
+        distance = (rows[:, None] - grid.columns).abs()
+        return -torch.tensor(self.slopes, device=distance.device)[:, None, None] * distance
+
+
+class Own(Similarity):
+    """A user's own function of (queries, keys)."""
+
+    name = "own function"
+
+    def __init__(self, function: Compare) -> None:
+        self.function = function
+
+    def compare(
+        self, query: Float[Tensor, "*#batch query d_q"], key: Float[Tensor, "*#batch key d_k"]
+    ) -> Float[Tensor, "*#batch query key"]:
+        scores = self.function(query, key)
+        lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+        wanted = (*lead, query.size(-2), key.size(-2))
+        if not isinstance(scores, Tensor) or tuple(scores.shape) != wanted:
+            found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ShapeError(
+                f"the similarity function returned {found}; for these queries and keys it must "
+                f"return scores of shape {wanted}."
+            )
+        return scores
+
+    def check(self, d_q: int, d_k: int) -> None:
+        """Whatever widths the function takes."""
+
+
+_BY_NAME = {one.name: one() for one in (Dot, ScaledDot, Cosine)}
+_LEARNED = {"additive": "Additive(d_q, d_k, d_hidden)", "general": "General(d_q, d_k)"}
+SIMILARITIES = (*_BY_NAME, *_LEARNED)
+
+
+def as_similarity(given: "str | Similarity | Compare") -> Similarity:
+    """The similarity a caller means: a name, a similarity object, or a function."""
+    if isinstance(given, Similarity):
+        return given
+    if isinstance(given, str):
+        if given in _BY_NAME:
+            return _BY_NAME[given]
+        if given in _LEARNED:
+            raise InputError(
+                f"similarity {given!r} has weights to learn: make it once with "
+                f"regard.{_LEARNED[given]} and pass that object."
+            )
+        raise UnknownNameError(
+            f"there is no similarity {given!r}; {nearest(given, SIMILARITIES)}. A function of "
+            "(queries, keys) is also allowed."
+        )
+    if callable(given):
+        return Own(given)
+    raise InputError(
+        f"similarity is a name ({', '.join(SIMILARITIES)}), a similarity object or a function of "
+        f"(queries, keys), not a {type(given).__name__}."
+    )
+
+
+def make_similarity(name: str, *, d_q: int, d_k: int, d_hidden: int) -> Similarity:
+    """The similarity of this name, with fresh weights where it has some to learn."""
+    if name == "additive":
+        return Additive(d_q, d_k, d_hidden)
+    if name == "general":
+        return General(d_q, d_k)
+    return as_similarity(name)
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """The slopes of Press et al. 2022: a geometric series from 2^(-8/n) down to 2^-8.
+
+    For a number of heads that is no power of two, those of the next smaller power come first and
+    every second one of the next larger power fills up.
+    """
+    power = 1 << (n_heads.bit_length() - 1)
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    extra = [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)]
+    return slopes + extra[: n_heads - power]
+
+
+def _check_learned(name: str, given: tuple[int, int], made_for: tuple[int, ...]) -> None:
+    if given != made_for:
+        raise ShapeError(
+            f"queries and keys are {given[0]} and {given[1]} wide, but this {name} similarity was "
+            f"made for {made_for[0]} and {made_for[1]}."
+        )

@@ -1,0 +1,58 @@
+"""Softmax over the keys of each query, with a temperature."""
+
+from math import inf
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import InputError
+
+Temperature = float | Tensor
+
+
+def check_temperature(temperature: Temperature) -> None:
+    """Refuse a temperature that no softmax has."""
+    if torch.compiler.is_compiling():
+        return
+    low = float(temperature.min()) if isinstance(temperature, Tensor) else float(temperature)
+    if not low >= 0:  # also true of NaN
+        raise InputError(
+            f"temperature is {low}; it must be 0 (all weight on the best key) or larger "
+            "(1 leaves the scores as they are)."
+        )
+
+
+def softmax_over_keys(
+    scores: Float[Tensor, "*batch query key"], temperature: Temperature = 1.0
+) -> Float[Tensor, "*batch query key"]:
+    """Turn each query's scores into weights that sum to 1: softmax(scores / temperature).
+
+    A query whose scores are all -inf may see nothing: its weights are 0, not NaN. Temperature 0
+    puts all weight on the largest score (shared equally among equals), which is also the limit.
+    """
+    check_temperature(temperature)
+    peak = scores.detach().amax(dim=-1, keepdim=True)
+    peak = peak.masked_fill(peak == -inf, 0.0)  # -inf - -inf would be NaN
+    if isinstance(temperature, Tensor):
+        cold = temperature == 0
+        warm = _normalise(torch.exp(_cool(scores - peak, temperature.masked_fill(cold, 1.0))))
+        return torch.where(cold, _best_keys(scores, peak), warm)
+    if temperature == 0:
+        return _best_keys(scores, peak)
+    return _normalise(torch.exp(_cool(scores - peak, temperature)))
+
+
+def _cool(scores: Tensor, temperature: Temperature) -> Tensor:
+    if not isinstance(temperature, Tensor) and temperature == inf:
+        return scores.masked_fill(scores != -inf, 0.0)
+    return scores / temperature
+
+
+def _best_keys(scores: Tensor, peak: Tensor) -> Tensor:
+    return _normalise((scores.detach() == peak).to(scores.dtype))
+
+
+def _normalise(parts: Tensor) -> Tensor:
+    total = parts.sum(dim=-1, keepdim=True)
+    return parts / total.masked_fill(total == 0, 1.0)

@@ -1,0 +1,264 @@
+"""One attention site of a trace: queries, keys, values, and any tile of what follows from them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf, nan
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention.mask import Grid, Mask
+from regard.attention.pattern import Exact, Pattern, Tile, whole_rows
+from regard.attention.softmax import softmax_over_keys
+from regard.errors import InputError, UnknownNameError
+
+Span = slice | range | tuple[int, int] | Iterable[int] | int | None
+"""Which rows or columns: a slice, (start, stop), indices, one index, or None for all."""
+
+_ROWS_AT_ONCE = 256
+
+
+@dataclass
+class Site:
+    """What one attention site computed, kept in O(n · d) memory.
+
+    Tiles of scores and weights are computed when they are asked for and equal what the model
+    computed, whichever kernel it used.
+    """
+
+    path: str
+    query: Float[Tensor, "*lead query d_q"]
+    key: Float[Tensor, "*lead key d_k"]
+    value: Float[Tensor, "*lead key d_v"]
+    pattern: Pattern
+    changed: dict[str, Tensor] = field(default_factory=dict)
+    """Scores, masked scores, weights or context that an edit put in place of computed ones."""
+
+    def __post_init__(self) -> None:
+        lead = torch.broadcast_shapes(self.query.shape[:-2], self.key.shape[:-2])
+        self.lead: tuple[int, ...] = tuple(lead)
+        # Each query's largest score and sum of exp((score - largest) / temperature): its
+        # log-sum-exp in two parts, which lose no digits. NaN until somebody asks for that query.
+        self.sums = self.query.new_full((*lead, self.n_query, 2), nan, dtype=torch.float32)
+
+    @property
+    def n_query(self) -> int:
+        """How many queries."""
+        return self.query.size(-2)
+
+    @property
+    def n_key(self) -> int:
+        """How many keys."""
+        return self.key.size(-2)
+
+    @property
+    def n_heads(self) -> int:
+        """How many heads."""
+        return self.lead[-1] if self.lead else 1
+
+    @property
+    def log_totals(self) -> Float[Tensor, "*lead query"]:
+        """Each query's log-sum-exp as far as it was needed; NaN for queries not yet looked at."""
+        peak, total = self.sums.unbind(-1)
+        heat = self.pattern.temperature if isinstance(self.pattern, Exact) else 1.0
+        return peak / heat + total.log()
+
+    @property
+    def allowed(self) -> Mask:
+        """The mask, as a description."""
+        return getattr(self.pattern, "allowed")  # noqa: B009  every pattern has one
+
+    def scores(
+        self, head: int | None = None, *, batch: int = 0, rows: Span = None, columns: Span = None
+    ) -> Float[Tensor, "*head rows columns"]:
+        """Scaled similarities, before the mask; all heads stacked if no head is named."""
+        return self._tiles("scores", head, batch, rows, columns)
+
+    def compared(
+        self, head: int | None = None, *, batch: int = 0, rows: Span = None, columns: Span = None
+    ) -> Float[Tensor, "*head rows columns"]:
+        """Similarities before scaling: q · k itself for dot products."""
+        return self._tiles("compared", head, batch, rows, columns)
+
+    def masked(
+        self, head: int | None = None, *, batch: int = 0, rows: Span = None, columns: Span = None
+    ) -> Float[Tensor, "*head rows columns"]:
+        """Scores with -inf where a query may not see a key."""
+        return self._tiles("masked", head, batch, rows, columns)
+
+    def weights(
+        self, head: int | None = None, *, batch: int = 0, rows: Span = None, columns: Span = None
+    ) -> Float[Tensor, "*head rows columns"]:
+        """The weights, each row of which sums to 1 over all columns."""
+        return self._tiles("weights", head, batch, rows, columns)
+
+    def context(
+        self, head: int | None = None, *, batch: int = 0, rows: Span = None
+    ) -> Float[Tensor, "*head rows d_v"]:
+        """The weighted sums of the values."""
+        if head is None and self.lead:
+            heads = range(self.n_heads)
+            return torch.stack([self.context(h, batch=batch, rows=rows) for h in heads])
+        index = self._index(head, batch)
+        wanted = _indices(rows, self.n_query, "row", self.query.device)
+        if "context" in self.changed:
+            table = self.changed["context"]
+            return table[_within(table, index)][wanted]
+        value = self.value[_within(self.value, index)]
+        parts = [
+            self._tile("weights", index, part, torch.arange(self.n_key)) @ value
+            for part in wanted.split(_ROWS_AT_ONCE)
+        ]
+        return torch.cat(parts)
+
+    def thumbnails(
+        self, size: int = 64, *, batch: int = 0, pool: str = "mean"
+    ) -> Float[Tensor, "head height width"]:
+        """A small picture of every head's weights, pooled to at most `size` rows and columns.
+
+        Never holds more than a strip of one head. `pool` is "mean" or "max".
+        """
+        return torch.stack(
+            [
+                self.thumbnail(head, size=size, batch=batch, pool=pool)
+                for head in range(self.n_heads)
+            ]
+        )
+
+    def thumbnail(
+        self, head: int = 0, *, size: int = 64, batch: int = 0, pool: str = "mean"
+    ) -> Float[Tensor, "height width"]:
+        """One head's weights, pooled to at most `size` rows and columns."""
+        if pool not in ("mean", "max"):
+            raise InputError(f"thumbnails are pooled by 'mean' or 'max', not {pool!r}.")
+        index = self._index(head if self.lead else None, batch)
+        bands = [torch.arange(n).tensor_split(min(size, n)) for n in (self.n_query, self.n_key)]
+        edges = torch.tensor([0, *(len(band) for band in bands[1])]).cumsum(0)
+        picture = [self._pooled_row(index, band, edges, pool) for band in bands[0]]
+        return torch.stack(picture)
+
+    def _pooled_row(self, index: tuple[int, ...], rows: Tensor, edges: Tensor, pool: str) -> Tensor:
+        strips = [
+            self._tile("weights", index, part, torch.arange(self.n_key))
+            for part in rows.split(_ROWS_AT_ONCE)
+        ]
+        if pool == "max":
+            line = torch.stack([strip.amax(0) for strip in strips]).amax(0)
+        else:
+            line = torch.stack([strip.sum(0) for strip in strips]).sum(0) / len(rows)
+        reduce = "max" if pool == "max" else "mean"
+        return torch.segment_reduce(line, reduce, lengths=edges.diff())
+
+    def _tiles(self, name: str, head: int | None, batch: int, rows: Span, columns: Span) -> Tensor:
+        if head is None and self.lead:
+            heads = range(self.n_heads)
+            return torch.stack([self._tiles(name, h, batch, rows, columns) for h in heads])
+        device = self.query.device
+        wanted = _indices(rows, self.n_query, "row", device)
+        keys = _indices(columns, self.n_key, "column", device)
+        return self._tile(name, self._index(head, batch), wanted, keys)
+
+    def _tile(self, name: str, index: tuple[int, ...], rows: Tensor, columns: Tensor) -> Tensor:
+        tile = Tile(Grid(self.lead, self.n_query, self.n_key, rows, columns), index)
+        for step in _AFTER.get(name, ()):
+            if step in self.changed:
+                return self._from_change(step, name, tile)
+        query, key = self.query[_within(self.query, index)], self.key[_within(self.key, index)]
+        if name == "weights":
+            return self._weights(query, key, tile)
+        if not isinstance(self.pattern, Exact):
+            raise InputError(
+                f"{self.path} is {type(self.pattern).__name__} attention, which has no {name}: "
+                "it never compares single pairs. Its weights are those it implies."
+            )
+        return getattr(self.pattern, name)(query, key, tile)
+
+    def _weights(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
+        """Weights of a tile: exp(score - log total) where the total is known or can be kept."""
+        pattern = self.pattern
+        if not isinstance(pattern, Exact) or isinstance(pattern.temperature, Tensor):
+            return pattern.weights(query, key, tile)
+        if pattern.temperature in (0, inf):
+            return pattern.weights(query, key, tile)
+        temperature, sums = pattern.temperature, self.sums[tile.index]
+        scores = pattern.masked(query, key, tile)
+        unknown = tile.grid.rows[sums[tile.grid.rows, 0].isnan()]
+        if len(unknown) and len(tile.grid.columns) == self.n_key:
+            sums[tile.grid.rows] = _sums(scores, temperature)
+        else:
+            for part in unknown.split(_ROWS_AT_ONCE):
+                full = whole_rows(Tile(_rows_of(tile.grid, part), tile.index))
+                sums[part] = _sums(pattern.masked(query, key, full), temperature)
+        peak, total = sums[tile.grid.rows].unsqueeze(1).unbind(-1)
+        return torch.exp((scores - peak) / temperature) / total
+
+    def _from_change(self, step: str, name: str, tile: Tile) -> Tensor:
+        """What follows from scores or weights that an edit has put in."""
+        full = whole_rows(tile)
+        table = self.changed[step][_within(self.changed[step], tile.index)][tile.grid.rows]
+        if step == "scores" and name != "scores":
+            table = table.masked_fill(~full.of(self.allowed.on(full.grid)), -inf)
+        if step != "weights" and name == "weights" and isinstance(self.pattern, Exact):
+            table = softmax_over_keys(table, full.scalar(self.pattern.temperature))
+        return table[:, tile.grid.columns]
+
+    def _index(self, head: int | None, batch: int) -> tuple[int, ...]:
+        if not self.lead:
+            if head not in (None, 0):
+                raise UnknownNameError(f"{self.path} has no head {head}; it has one, head 0.")
+            return ()
+        if head is None or not 0 <= head < self.n_heads:
+            raise UnknownNameError(
+                f"{self.path} has no head {head}; it has {self.n_heads}, 0 to {self.n_heads - 1}."
+            )
+        if len(self.lead) == 1:
+            return (head,)
+        if not 0 <= batch < self.lead[0]:
+            raise UnknownNameError(
+                f"{self.path} has no sequence {batch}; the batch has {self.lead[0]}, 0 to "
+                f"{self.lead[0] - 1}."
+            )
+        return (batch, *(0,) * (len(self.lead) - 2), head)
+
+
+_AFTER = {
+    "scores": ("scores",),
+    "masked": ("masked", "scores"),
+    "weights": ("weights", "masked", "scores"),
+}
+"""From which changed step each step follows, the latest first."""
+
+
+def _within(tensor: Tensor, index: tuple[int, ...]) -> tuple[int, ...]:
+    """The index into a tensor whose leading axes may be 1 or absent where others are not."""
+    lead = tensor.shape[:-2]
+    index = index[len(index) - len(lead) :]
+    return tuple(0 if n == 1 else i for n, i in zip(lead, index, strict=True))
+
+
+def _rows_of(grid: Grid, rows: Tensor) -> Grid:
+    return Grid(grid.lead, grid.n_query, grid.n_key, rows, grid.columns)
+
+
+def _sums(scores: Tensor, temperature: float) -> Tensor:
+    """Largest score and sum of exponentials of each query; 0 and 1 for one that sees nothing."""
+    peak = scores.amax(-1)
+    peak = peak.masked_fill(peak == -inf, 0.0)
+    total = torch.exp((scores - peak[:, None]) / temperature).sum(-1)
+    return torch.stack([peak, total.masked_fill(total == 0, 1.0)], dim=-1).float()
+
+
+def _indices(span: Span, n: int, what: str, device: torch.device) -> Tensor:
+    """The positions a caller means, checked against how many there are."""
+    if isinstance(span, tuple) and len(span) == 2:
+        span = slice(*span)
+    if span is None or isinstance(span, slice):
+        return torch.arange(n, device=device)[span or slice(None)]
+    indices = torch.as_tensor([span] if isinstance(span, int) else list(span), device=device)
+    if indices.numel() and not (indices >= 0).all() & (indices < n).all():
+        raise InputError(
+            f"{what}s {indices.min().item()} to {indices.max().item()} were asked for; there are "
+            f"{n}, 0 to {n - 1}."
+        )
+    return indices.long()
