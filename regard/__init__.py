@@ -1,25 +1,32 @@
-"""regard: Transformers you can look into."""
+"""regard: Transformers you can look into.
 
-from regard.attention.attend import attend
-from regard.attention.efficient import efficient_attention
-from regard.attention.mask import Mask
-from regard.attention.masks import causal, edges, padding, window
-from regard.attention.multihead import MultiHeadAttention
-from regard.attention.similarity import Additive, Alibi, General, Similarity
-from regard.errors import RegardError
-from regard.tap import listen, tap
-from regard.trace.edit import (
-    Edit,
-    ablate,
-    forbid,
-    set_scores,
-    set_value,
-    set_weights,
-    temperature,
-    unscaled,
-)
-from regard.trace.site import Site
-from regard.trace.trace import Trace, watch
+Names are loaded when they are first used, so that commands which need no torch start at once.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+if _TYPE_CHECKING:
+    from regard.attention.attend import attend
+    from regard.attention.efficient import efficient_attention
+    from regard.attention.mask import Mask
+    from regard.attention.masks import causal, edges, padding, window
+    from regard.attention.multihead import MultiHeadAttention
+    from regard.attention.similarity import Additive, Alibi, General, Similarity
+    from regard.errors import RegardError
+    from regard.trace.edit import (
+        Edit,
+        ablate,
+        forbid,
+        set_scores,
+        set_value,
+        set_weights,
+        temperature,
+        unscaled,
+    )
+    from regard.trace.site import Site
+    from regard.trace.trace import Trace, watch
 
 __version__ = "0.1.0"
 
@@ -40,14 +47,39 @@ __all__ = [
     "edges",
     "efficient_attention",
     "forbid",
-    "listen",
     "padding",
     "set_scores",
     "set_value",
     "set_weights",
-    "tap",
     "temperature",
     "unscaled",
     "watch",
     "window",
 ]
+
+_HOMES = {
+    "attention.attend": ("attend",),
+    "attention.efficient": ("efficient_attention",),
+    "attention.mask": ("Mask",),
+    "attention.masks": ("causal", "edges", "padding", "window"),
+    "attention.multihead": ("MultiHeadAttention",),
+    "attention.similarity": ("Additive", "Alibi", "General", "Similarity"),
+    "errors": ("RegardError",),
+    "trace.edit": (
+        *("Edit", "ablate", "forbid", "set_scores", "set_value", "set_weights"),
+        *("temperature", "unscaled"),
+    ),
+    "trace.site": ("Site",),
+    "trace.trace": ("Trace", "watch"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'regard' has no attribute {name!r}")
+    return getattr(_import_module(f"regard.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,50 @@
+"""The command `regard`: one file per command, all of them listed here."""
+
+import os
+import sys
+
+import typer
+
+import regard
+from regard.cli import work
+from regard.errors import RegardError
+
+app = typer.Typer(
+    name="regard",
+    help="Train, run and open up Transformers: see and change every number inside.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("work")(work.work_command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"regard {regard.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Options that stand before a command."""
+    del version
+
+
+def run() -> None:
+    """Run the command line: 0 when all went well, 2 for what the user can put right."""
+    try:
+        app()
+    except RegardError as error:
+        typer.echo(f"regard: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # whoever reads has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
