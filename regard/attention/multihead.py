@@ -90,13 +90,16 @@ class MultiHeadAttention(nn.Module):
         allowed: Mask | Tensor | None = None,
         cache: KeyValueCache | None = None,
         rotate: Rotate | None = None,
+        first: int | None = None,
     ) -> Float[Tensor, "batch query d_model"]:
         """What each position of `x_query` takes from `x_key` (from itself where that is absent).
 
         With a cache, self-attention reads the keys of earlier steps before its own; the caller's
-        mask speaks of all of them.
+        mask speaks of all of them. `first` is the position of the first query, which only a cache
+        of self-attention knows by itself.
         """
-        first = cache.length if cache is not None and cache.grows else 0
+        if first is None:
+            first = cache.length if cache is not None and cache.grows else 0
         site = f"{self.path}@{first}" if first else self.path
         query = self._heads(self.to_query(x_query), self.n_heads)
         if rotate is not None:

@@ -1,0 +1,45 @@
+"""From token ids to vectors, and back to one number for each token of the vocabulary."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import InputError
+
+
+class TokenEmbedding(nn.Module):
+    """One learned vector for each token, multiplied by sqrt(d_model) if `scaled` (section 3.4).
+
+    Its matrix may also serve as the projection onto the vocabulary (`project`).
+    """
+
+    def __init__(self, n_vocab: int, d_model: int, *, scaled: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_vocab, d_model))
+        self.scale = d_model**0.5 if scaled else 1.0
+        nn.init.normal_(self.weight, std=d_model**-0.5)
+
+    def forward(self, ids: Int[Tensor, "batch token"]) -> Float[Tensor, "batch token d_model"]:
+        if torch.compiler.is_compiling():
+            return self._embed(ids)
+        try:
+            return self._embed(ids)
+        except IndexError:
+            n_vocab = len(self.weight)
+            raise InputError(
+                f"the token ids run from {int(ids.min())} to {int(ids.max())}, but the vocabulary "
+                f"has {n_vocab} tokens, 0 to {n_vocab - 1}: this text was encoded with another "
+                "tokenizer than the model's."
+            ) from None
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        vectors = F.embedding(ids, self.weight)
+        return vectors if self.scale == 1.0 else vectors * self.scale
+
+    def project(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
+        """How well each token of the vocabulary fits each state."""
+        return F.linear(states, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.size(0)}, {self.weight.size(1)}, scale={self.scale:g}"
