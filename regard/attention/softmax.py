@@ -8,14 +8,19 @@ from torch import Tensor
 
 from regard.errors import InputError
 
-Temperature = float | Tensor
+Temperature = float | int | Tensor
 
 
 def check_temperature(temperature: Temperature) -> None:
     """Refuse a temperature that no softmax has."""
+    if isinstance(temperature, Tensor) and temperature.dim() and temperature.shape[-1:] != (1,):
+        raise InputError(
+            f"temperature has shape {tuple(temperature.shape)}; give one number, or a tensor whose "
+            "last axis is 1, such as (head, 1, 1) for one temperature a head: keys have none."
+        )
     if torch.compiler.is_compiling():
         return
-    low = float(temperature.min()) if isinstance(temperature, Tensor) else float(temperature)
+    low = float(temperature.detach().min() if isinstance(temperature, Tensor) else temperature)
     if not low >= 0:  # also true of NaN
         raise InputError(
             f"temperature is {low}; it must be 0 (all weight on the best key) or larger "
@@ -44,9 +49,14 @@ def softmax_over_keys(
 
 
 def _cool(scores: Tensor, temperature: Temperature) -> Tensor:
-    if not isinstance(temperature, Tensor) and temperature == inf:
-        return scores.masked_fill(scores != -inf, 0.0)
-    return scores / temperature
+    """Scores / temperature, in which -inf stays -inf: -inf / inf and its gradient are NaN."""
+    hidden = scores == -inf
+    least = torch.finfo(scores.dtype).tiny  # below it a temperature may be 0 to the processor
+    if isinstance(temperature, Tensor):
+        temperature = temperature.to(scores.dtype).clamp(min=least)
+    else:
+        temperature = max(temperature, least)
+    return (scores.masked_fill(hidden, 0.0) / temperature).masked_fill(hidden, -inf)
 
 
 def _best_keys(scores: Tensor, peak: Tensor) -> Tensor:
