@@ -1,0 +1,234 @@
+"""Recurrent layers: LSTM and GRU, which read a sequence step by step and hand a state on.
+
+The definition computes each step by its formulas, and every gate can be seen and changed. When
+nobody looks, torch's own kernel reads the sequence, without ever touching its padding.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from regard.errors import InputError, UnknownNameError, nearest
+from regard.tap import listening, tap
+
+
+@dataclass(frozen=True)
+class State:
+    """What a recurrent layer hands on from step to step."""
+
+    hidden: Float[Tensor, "batch d_hidden"]
+    cell: Float[Tensor, "batch d_hidden"] | None = None
+    """The memory of an LSTM; a GRU has none."""
+
+    def keep(self, rows: Int[Tensor, "rows"]) -> "State":
+        """The state of these rows of the batch, in this order."""
+        return self.map(lambda x: x[rows])
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "State":
+        """The state whose parts are `function` of these."""
+        return State(function(self.hidden), None if self.cell is None else function(self.cell))
+
+
+def lstm_step(
+    inputs: Float[Tensor, "batch d_gates"],
+    memory: Float[Tensor, "batch d_gates"],
+    state: State,
+    *,
+    site: str,
+) -> State:
+    """The state after one more step of an LSTM (Hochreiter & Schmidhuber 1997, with forget gate).
+
+    `inputs` and `memory` are what the input and the previous hidden state give to the gates.
+    """
+    entry, forget, candidate, output = (inputs + memory).chunk(4, dim=-1)
+    entry = _see(site, "input_gate", entry.sigmoid())
+    forget = _see(site, "forget_gate", forget.sigmoid())
+    candidate = _see(site, "candidate", candidate.tanh())
+    output = _see(site, "output_gate", output.sigmoid())
+    assert state.cell is not None  # the layer makes it so
+    cell = _see(site, "cell", forget * state.cell + entry * candidate)
+    return State(_see(site, "hidden", output * cell.tanh()), cell)
+
+
+def gru_step(
+    inputs: Float[Tensor, "batch d_gates"],
+    memory: Float[Tensor, "batch d_gates"],
+    state: State,
+    *,
+    site: str,
+) -> State:
+    """The state after one more step of a GRU (Cho et al. 2014, reset after the product)."""
+    reset, update, candidate = inputs.chunk(3, dim=-1)
+    reset_memory, update_memory, candidate_memory = memory.chunk(3, dim=-1)
+    reset = _see(site, "reset_gate", (reset + reset_memory).sigmoid())
+    update = _see(site, "update_gate", (update + update_memory).sigmoid())
+    candidate = _see(site, "candidate", (candidate + reset * candidate_memory).tanh())
+    return State(_see(site, "hidden", (1 - update) * candidate + update * state.hidden))
+
+
+_KINDS = {"lstm": (nn.LSTM, lstm_step), "gru": (nn.GRU, gru_step)}
+CELLS = tuple(_KINDS)
+
+
+class RecurrentLayer(nn.Module):
+    """One LSTM or GRU layer, read forwards or in both directions.
+
+    Padding is never read: each sequence's state stands still there, and its outputs are 0.
+
+    Args:
+        d_input: width of what is read.
+        d_hidden: width of the state, in each direction.
+        cell: "lstm" or "gru".
+        bidirectional: whether a second set of weights reads from the end to the start.
+        path: the layer's name in traces; the directions are `path.forward` and `path.backward`,
+            and steps are counted in the order of reading.
+    """
+
+    def __init__(
+        self,
+        d_input: int,
+        d_hidden: int,
+        *,
+        cell: str = "lstm",
+        bidirectional: bool = False,
+        path: str = "recurrent",
+    ) -> None:
+        super().__init__()
+        if cell not in _KINDS:
+            raise UnknownNameError(f"there is no cell {cell!r}; {nearest(cell, _KINDS)}.")
+        kind, self._step = _KINDS[cell]
+        self.weights = kind(d_input, d_hidden, batch_first=True, bidirectional=bidirectional)
+        self.bidirectional, self.path = bidirectional, path
+        self.d_output = 2 * d_hidden if bidirectional else d_hidden
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Xavier for inputs, orthogonal for states, an LSTM that begins by not forgetting."""
+        for name, weight in self.weights.named_parameters():
+            if name.startswith("bias"):
+                nn.init.zeros_(weight)
+                if isinstance(self.weights, nn.LSTM) and name.startswith("bias_ih"):
+                    weight.chunk(4)[1].fill_(1.0)
+                continue
+            begin = nn.init.xavier_uniform_ if "ih" in name else nn.init.orthogonal_
+            for gate in weight.split(self.weights.hidden_size):
+                begin(gate)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch token d_input"],
+        lengths: Int[Tensor, "batch"] | None = None,
+    ) -> tuple[Float[Tensor, "batch token d_output"], State]:
+        """The hidden state after each token, and the state after the last one.
+
+        Both directions stand side by side; the backward one's last token is the first.
+        """
+        check_lengths(lengths, x)
+        if listening() or torch.compiler.is_compiling():
+            return self.definition(x, lengths)
+        if lengths is None:
+            states, last = self.weights(x)
+            return states, _state(last)
+        if int(lengths.min()) == 0:  # torch's kernel knows no empty sequences
+            return self.definition(x, lengths)
+        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, last = self.weights(packed)
+        states, _ = pad_packed_sequence(states, batch_first=True, total_length=x.size(1))
+        return states, _state(last)
+
+    def definition(
+        self,
+        x: Float[Tensor, "batch token d_input"],
+        lengths: Int[Tensor, "batch"] | None = None,
+    ) -> tuple[Float[Tensor, "batch token d_output"], State]:
+        """The same, step by step as the formulas say it."""
+        real = None
+        if lengths is not None:
+            real = torch.arange(x.size(1), device=x.device) < lengths[:, None]
+        states, last = self._read(x, real, 0)
+        if not self.bidirectional:
+            return states, last
+        back, first = self._read(x.flip(1), None if real is None else real.flip(1), 1)
+        return torch.cat([states, back.flip(1)], dim=-1), _combine(_beside, last, first)
+
+    def step(self, x: Float[Tensor, "batch d_input"], state: State, *, site: str) -> State:
+        """The state after reading `x` (of a layer that reads forwards)."""
+        input_weight, hidden_weight, input_bias, hidden_bias = self.weights.all_weights[0]
+        inputs = F.linear(x, input_weight, input_bias)
+        memory = F.linear(state.hidden, hidden_weight, hidden_bias)
+        return self._step(inputs, memory, state, site=site)
+
+    def zero_state(self, x: Float[Tensor, "batch *rest"]) -> State:
+        """The state before anything is read, for a batch like `x`."""
+        zeros = x.new_zeros(x.size(0), self.weights.hidden_size)
+        return State(zeros, zeros if isinstance(self.weights, nn.LSTM) else None)
+
+    def _read(
+        self,
+        x: Float[Tensor, "batch token d_input"],
+        real: Bool[Tensor, "batch token"] | None,
+        direction: int,
+    ) -> tuple[Float[Tensor, "batch token d_hidden"], State]:
+        input_weight, hidden_weight, input_bias, hidden_bias = self.weights.all_weights[direction]
+        inputs = F.linear(x, input_weight, input_bias)  # of all steps at once: they need no state
+        site = f"{self.path}.{('forward', 'backward')[direction]}"
+        state, states = self.zero_state(x), []
+        for i in range(x.size(1)):
+            memory = F.linear(state.hidden, hidden_weight, hidden_bias)
+            new = self._step(inputs[:, i], memory, state, site=f"{site}@{i}")
+            if real is not None:  # sequences that have ended keep the state they had
+                new = _combine(partial(torch.where, real[:, i, None]), new, state)
+            state = new
+            states.append(state.hidden)
+        hidden = torch.stack(states, dim=1)
+        return (hidden if real is None else hidden * real[..., None]), state
+
+
+def check_lengths(
+    lengths: Int[Tensor, "batch"] | None, x: Float[Tensor, "batch token *rest"]
+) -> None:
+    """Refuse lengths that cannot be those of the sequences in `x`."""
+    if lengths is None or torch.compiler.is_compiling():
+        return
+    if lengths.dim() != 1 or len(lengths) != x.size(0):
+        raise InputError(
+            f"there are lengths of shape {tuple(lengths.shape)} for {x.size(0)} sequences; give "
+            "one length for each."
+        )
+    low, high = int(lengths.min()), int(lengths.max())
+    if low < 0 or high > x.size(1):
+        raise InputError(
+            f"lengths go from {low} to {high}, but the sequences are {x.size(1)} long with their "
+            f"padding: each length must be from 0 to {x.size(1)}."
+        )
+
+
+def _combine(how: Callable[[Tensor, Tensor], Tensor], one: State, other: State) -> State:
+    hidden = how(one.hidden, other.hidden)
+    if one.cell is None or other.cell is None:
+        return State(hidden)
+    return State(hidden, how(one.cell, other.cell))
+
+
+def _beside(one: Tensor, other: Tensor) -> Tensor:
+    return torch.cat([one, other], dim=-1)
+
+
+def _state(last: Tensor | tuple[Tensor, Tensor]) -> State:
+    """What torch's kernel leaves, (direction, batch, d), with the directions side by side."""
+    parts = (last,) if isinstance(last, Tensor) else last
+    return State(*(torch.cat(part.unbind(0), dim=-1) for part in parts))
+
+
+def _see(site: str, name: str, value: Tensor) -> Tensor:
+    """The value through a tap that joins steps along a token axis."""
+    if not listening():
+        return value
+    return tap(f"{site}.{name}", value.unsqueeze(-2), "token d_hidden").squeeze(-2)
