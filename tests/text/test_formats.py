@@ -1,0 +1,179 @@
+import json
+
+import pytest
+
+from regard.errors import FileError, InputError
+from regard.text.tokenizer import Tokenizer
+
+SENTENCES = [
+    "Hello, how are you doing?",
+    "Crème brûlée costs 3.50 €; naïve façades!",
+    "저는 학생입니다. 日本語 too",
+    "don't   panic\tor\nworry…  ",
+    "",
+]
+SMALL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "dog", "##s", "run", "."]
+
+
+@pytest.fixture(scope="session")
+def bert(data):
+    return data / "vocabularies" / "bert-base-uncased.vocab.txt"
+
+
+@pytest.fixture(scope="session")
+def gpt2(data):
+    return data / "vocabularies" / "gpt2.vocab.json"
+
+
+def small_vocabulary(folder, pieces=SMALL):
+    path = folder / "vocab.txt"
+    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.data("vocabularies")
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("Hello, how are you doing?", "101 7592 1010 2129 2024 2017 2725 1029 102"),
+        (
+            "The Frenchman spoke in the [MASK] language and ate 🍜",
+            "101 1996 26529 3764 1999 1996 103 2653 1998 8823 100 102",
+        ),
+        ("[CLS] [SEP] [MASK] [UNK]", "101 101 102 103 100 102"),
+    ],
+)
+def test_wordpiece_ids_are_the_published_ones(bert, text, ids):
+    assert Tokenizer.load(bert).encode(text) == [int(id) for id in ids.split()]
+
+
+@pytest.mark.data("vocabularies")
+def test_wordpiece_is_what_transformers_makes_of_the_same_vocabulary(bert):
+    from transformers import BertTokenizerFast
+
+    reference = BertTokenizerFast(vocab=str(bert))
+    ours = Tokenizer.load(bert)
+    for sentence in SENTENCES:
+        assert ours.encode(sentence) == reference(sentence)["input_ids"]
+
+
+@pytest.mark.data("vocabularies")
+def test_byte_bpe_ids_are_the_published_ones(gpt2):
+    assert Tokenizer.load(gpt2).encode("Hello world") == [15496, 995]
+    assert Tokenizer.load(gpt2).encode("<|endoftext|>") == [50256]
+
+
+@pytest.mark.data("vocabularies")
+def test_byte_bpe_is_what_transformers_makes_of_the_same_files(gpt2):
+    from transformers import GPT2TokenizerFast
+
+    merges = gpt2.with_name("gpt2.merges.txt")
+    reference = GPT2TokenizerFast(vocab=str(gpt2), merges=str(merges))
+    ours = Tokenizer.load(gpt2)
+    assert Tokenizer.load(merges).fingerprint == ours.fingerprint
+    for sentence in SENTENCES:
+        assert ours.encode(sentence) == reference(sentence)["input_ids"]
+        assert ours.decode(ours.encode(sentence)) == sentence
+
+
+@pytest.mark.data("vocabularies")
+def test_roles_are_told_by_name(bert, gpt2):
+    tokenizer = Tokenizer.load(bert)
+    assert (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id) == (0, 100, 101)
+    assert (tokenizer.end_id, tokenizer.mask_id, len(tokenizer)) == (102, 103, 30522)
+    tokenizer = Tokenizer.load(gpt2)
+    assert tokenizer.start_id == tokenizer.end_id == 50256
+    assert tokenizer.pad_id is tokenizer.mask_id is tokenizer.unknown_id is None
+
+
+def test_the_padding_pattern_of_a_cased_vocabulary(tmp_path):
+    words = "There:1247 is:1110 a:170 boy:2298 are:1132 two:1160 boys:3287 and:1105 girls:2636"
+    pieces = [f"[unused{number}]" for number in range(3300)]
+    pieces[0], pieces[100:104] = "[PAD]", ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    for entry in words.split():
+        word, id = entry.split(":")
+        pieces[int(id)] = word
+    tokenizer = Tokenizer.load(small_vocabulary(tmp_path, pieces))
+    batch = tokenizer.encode_batch(["There is a boy", "There are two boys and two girls"])
+    assert batch[0] == [101, 1247, 1110, 170, 2298, 102]
+    assert batch[1] == [101, 1247, 1132, 1160, 3287, 1105, 1160, 2636, 102]
+    padded = batch[0] + [tokenizer.pad_id] * (len(batch[1]) - len(batch[0]))
+    assert padded[6:] == [0, 0, 0]
+
+
+def test_a_folder_is_searched_for_what_it_holds(tmp_path):
+    small_vocabulary(tmp_path)
+    from_text = Tokenizer.load(tmp_path)
+    assert from_text.encode("dogs run.", specials=False) == [5, 6, 7, 8]
+    from_text.save(tmp_path)
+    assert Tokenizer.load(tmp_path).encode("dogs run.", specials=False) == [5, 6, 7, 8]
+    assert Tokenizer.load(str(tmp_path / "tokenizer.json")).fingerprint == from_text.fingerprint
+
+
+def test_a_vocabulary_with_capital_letters_keeps_them(tmp_path):
+    assert Tokenizer.load(small_vocabulary(tmp_path)).encode("Dog", specials=False) == [5]
+    cased = Tokenizer.load(small_vocabulary(tmp_path, [*SMALL, "Hund"]))
+    assert cased.encode("Hund Dog", specials=False) == [9, 1]
+
+
+def test_windows_line_ends_make_no_other_pieces(tmp_path):
+    (tmp_path / "vocab.txt").write_bytes("\r\n".join(SMALL).encode())
+    assert Tokenizer.load(tmp_path).encode("dogs") == [2, 5, 6, 3]
+
+
+def test_roles_that_a_file_states_win_over_names(tmp_path):
+    small_vocabulary(tmp_path)
+    stated = {
+        "bos_token": {"content": "run"},
+        "eos_token": ".",
+        "pad_token": None,
+        "mask_token": "no",
+    }
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(stated))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert (tokenizer.start_id, tokenizer.end_id, tokenizer.pad_id, tokenizer.mask_id) == (
+        7,
+        8,
+        0,
+        4,
+    )
+    tokenizer.save(tmp_path / "copy")
+    assert Tokenizer.load(tmp_path / "copy").roles == tokenizer.roles
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "message"),
+    [
+        ("tokenizer.json", b"{", "is not valid JSON"),
+        ("tokenizer.json", b"\xff\xfe", "is not valid JSON"),
+        ("tokenizer.json", b"[]", "holds a JSON list, not an object"),
+        (
+            "tokenizer.json",
+            b'{"model": {"type": "Abacus"}}',
+            "is no tokenizer.json that can be used",
+        ),
+        ("tokenizer.json", b'{"name": "x"}', "neither a tokenizer.json nor a vocab.json"),
+        ("tokenizer.json", b"{}", "neither a tokenizer.json nor a vocab.json"),
+        ("vocab.txt", b"a\nb\n", r"has no piece \[UNK\]"),
+        ("vocab.txt", b"", r"has no piece \[UNK\]"),
+        ("vocab.txt", b"[UNK]\na\nb\na\n", "the piece 'a' twice, on lines 2 and 4"),
+        ("vocab.txt", b"[UNK]\n\xff\n", "is not UTF-8 at byte 6"),
+    ],
+)
+def test_a_broken_file_is_named_with_the_reason(tmp_path, name, contents, message):
+    (tmp_path / name).write_bytes(contents)
+    with pytest.raises(InputError, match=message):
+        Tokenizer.load(tmp_path)
+
+
+def test_files_that_are_missing_are_named(tmp_path):
+    with pytest.raises(FileError, match="does not exist"):
+        Tokenizer.load(tmp_path / "nowhere")
+    with pytest.raises(FileError, match="holds no tokenizer: one of"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "vocab.json").write_text('{"a": 0}')
+    with pytest.raises(FileError, match=r"needs merges\.txt beside it"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nx y\n")
+    with pytest.raises(InputError, match="do not fit together"):
+        Tokenizer.load(tmp_path)

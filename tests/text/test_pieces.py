@@ -1,0 +1,103 @@
+import unicodedata
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.text.pieces import CONTINUED, Span, characters_of, group_bytes, pieces_of_spans
+from regard.text.train import train_tokenizer
+
+BYTES_ALONE = train_tokenizer(["x"], kind="byte-bpe", vocab_size=261)
+PLAIN_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+def texts(pieces):
+    return [piece.text for piece in pieces]
+
+
+def test_a_character_is_shown_by_the_piece_that_holds_its_first_byte():
+    pieces = BYTES_ALONE.pieces("안 a", specials=False)
+    assert texts(pieces) == ["안", CONTINUED, CONTINUED, " ", "a"]
+    assert [(piece.start, piece.end) for piece in pieces] == [(0, 1)] * 3 + [(1, 2), (2, 3)]
+    assert [piece.word for piece in pieces] == [0, 0, 0, 1, 1]
+
+
+def test_a_piece_that_ends_one_character_and_holds_another_shows_mark_and_character():
+    pieces = pieces_of_spans("안녕", [Span(1, 0, 1), Span(2, 0, 2)])
+    assert texts(pieces) == ["안", CONTINUED + "녕"]
+
+
+def test_pieces_of_one_character_are_grouped():
+    pieces = BYTES_ALONE.pieces("a안é", specials=True)
+    assert texts(pieces)[0] == "[CLS]"
+    assert group_bytes(pieces) == [range(1), range(1, 2), range(2, 5), range(5, 7), range(7, 8)]
+
+
+@given(PLAIN_TEXT)
+def test_pieces_put_together_are_the_text(text):
+    composed = unicodedata.normalize("NFC", text)
+    pieces = BYTES_ALONE.pieces(composed, specials=False)
+    assert (
+        "".join(piece.text.removeprefix(CONTINUED) for piece in pieces)
+        == composed.replace(CONTINUED, "")
+        or CONTINUED in composed
+    )
+    assert "�" not in "".join(texts(pieces)) or "�" in text
+
+
+@given(PLAIN_TEXT)
+def test_groups_cover_whole_characters_and_every_piece_once(text):
+    pieces = BYTES_ALONE.pieces(text)
+    groups = group_bytes(pieces)
+    assert [number for group in groups for number in group] == list(range(len(pieces)))
+    for before, after in pairwise(groups):
+        ends = max(pieces[number].end for number in before)
+        assert (
+            ends <= pieces[after.start].start
+            or pieces[after.start].end == pieces[after.start].start
+        )
+
+
+def test_accents_and_hangul_letters_that_were_composed_show_with_their_syllable():
+    decomposed = unicodedata.normalize("NFD", "가é학")
+    assert len(decomposed) == 7
+    pieces = BYTES_ALONE.pieces(decomposed, specials=False)
+    shown = "".join(piece.text.removeprefix(CONTINUED) for piece in pieces)
+    assert shown == decomposed
+    assert {(piece.start, piece.end) for piece in pieces} == {(0, 2), (2, 4), (4, 7)}
+
+
+@given(st.binary())
+def test_characters_of_any_bytes_are_python_s_own_reading(data):
+    found = list(characters_of(data))
+    assert "".join(character for character, _ in found) == data.decode(errors="replace")
+    assert sum(width for _, width in found) == len(data)
+
+
+def test_ids_that_end_inside_a_character_are_shown_as_broken():
+    half = BYTES_ALONE.encode("안", specials=False)[:2]
+    (first, second) = BYTES_ALONE.pieces_of(half)
+    assert (first.text, second.text) == ("�", CONTINUED)
+    assert BYTES_ALONE.decode(half) == "�"
+
+
+@given(st.lists(st.integers(0, 260)))
+def test_pieces_of_any_ids_put_together_are_the_decoded_text(ids):
+    pieces = [piece for piece in BYTES_ALONE.pieces_of(ids) if piece.word is not None]
+    shown = "".join(piece.text.removeprefix(CONTINUED) for piece in pieces)
+    decoded = BYTES_ALONE.decode(ids)
+    spaces = all(character.isspace() for character in decoded)  # then there is no word at all
+    assert shown == decoded or spaces or CONTINUED in decoded
+
+
+@pytest.mark.parametrize("kind", ["bpe", "byte-bpe", "wordpiece", "characters"])
+def test_pieces_of_the_ids_of_a_text_are_the_pieces_of_the_text(trained, sentences, kind):
+    for sentence in sentences:
+        tokenizer = trained[kind]
+        assert tokenizer.pieces_of(tokenizer.encode(sentence)) == tokenizer.pieces(sentence)
+
+
+def test_no_text_has_no_pieces_but_specials(trained):
+    assert texts(trained["bpe"].pieces("")) == ["[CLS]", "[SEP]"]
+    assert trained["bpe"].pieces("", specials=False) == trained["bpe"].pieces_of([]) == []
