@@ -71,11 +71,12 @@ def as_svg(worked: Worked, language: str = "en") -> str:
     parts, y, width = [], 30, 0
     for table in worked.tables:
         heads, rows = cells(table, language)
-        parts.append(_text(20, y, f"{title(table)}   {word(table.name, language)}", bold=True))
+        parts.append(_heading(y, title(table), word(table.name, language)))
         for i, row in enumerate((heads, *rows)):
             y += 24
             for j, cell in enumerate(row):
-                parts.append(_box(table, cell, 20 + 84 * j, y) if i and j else "")
+                shaded = table.name == "weights" and i and 0 < j < len(row) - 1
+                parts.append(_box(cell, 20 + 84 * j, y) if shaded else "")
                 parts.append(_text(96 + 84 * j, y, cell, anchor="end", bold=not i or not j))
         width = max(width, 40 + 84 * len(heads))
         y += 44
@@ -139,9 +140,14 @@ def _shade(table: Table, cell: str) -> str:
     return f"background:rgba(91,75,138,{0.35 * float(cell.replace('−', '-')):.3f})"
 
 
-def _box(table: Table, cell: str, x: int, y: int) -> str:
-    if table.name != "weights":
-        return ""
+def _heading(y: int, symbols: str, words: str) -> str:
+    return (
+        f'<text x="20" y="{y}" font-weight="600">{escape(symbols)}'
+        f'<tspan dx="14" font-weight="400" fill="#666">{escape(words)}</tspan></text>'
+    )
+
+
+def _box(cell: str, x: int, y: int) -> str:
     opacity = min(0.35 * float(cell.replace("−", "-")), 0.35)
     return (
         f'<rect x="{x}" y="{y - 17}" width="82" height="22" fill="#5B4B8A" '

@@ -75,7 +75,7 @@ def read(written: Any, tensors: dict[str, Tensor]) -> Any:
         return tensors[written["tensor"]]
     if "number" in written:
         return float(written["number"])
-    if "similarity" in written:
+    if "named" in written:
         return _read_similarity(written, tensors)
     kind = _DESCRIPTIONS.get(written.get("kind", ""))
     if kind is None:
@@ -91,13 +91,13 @@ def _write_similarity(thing: Similarity, tensors: dict[str, Tensor], place: str)
     state = thing.state_dict() if isinstance(thing, General | Additive) else {}
     weights = {name: write(weight, tensors, f"{place}.{name}") for name, weight in state.items()}
     sizes = [thing.n_heads] if isinstance(thing, Alibi) else []
-    return {"similarity": thing.name, "sizes": sizes, "weights": weights}
+    return {"named": thing.name, "sizes": sizes, "weights": weights}
 
 
 def _read_similarity(written: dict[str, Any], tensors: dict[str, Tensor]) -> Similarity:
-    if written["similarity"] not in _SIMILARITIES:
+    if written["named"] not in _SIMILARITIES:
         return Unwritten()
-    kind = _SIMILARITIES[written["similarity"]]
+    kind = _SIMILARITIES[written["named"]]
     state = {name: read(weight, tensors) for name, weight in written["weights"].items()}
     if kind is General:
         made = General(*state["weight"].shape)
