@@ -86,10 +86,10 @@ class Cosine(Similarity):
     def compare(
         self, query: Float[Tensor, "*#batch query d_k"], key: Float[Tensor, "*#batch key d_k"]
     ) -> Float[Tensor, "*#batch query key"]:
-        return F.normalize(query, dim=-1) @ F.normalize(key, dim=-1).transpose(-1, -2)
+        return _one_long(query) @ _one_long(key).transpose(-1, -2)
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
-        return F.normalize(query, dim=-1), F.normalize(key, dim=-1)
+        return _one_long(query), _one_long(key)
 
 
 class General(nn.Module, Similarity):
@@ -153,6 +153,12 @@ class Alibi(ScaledDot):
         self.slopes = alibi_slopes(n_heads)
 
     def bias(self, grid: Grid) -> Tensor | None:
+        if grid.lead[-1:] != (self.n_heads,):
+            raise ShapeError(
+                f"this alibi similarity was made for {self.n_heads} heads, but the scores have "
+                f"shape {(*grid.lead, grid.n_query, grid.n_key)}, whose third axis from the end is "
+                "the head."
+            )
         # With cached keys the queries are the last of all positions, so both are counted alike.
         rows = grid.rows + (grid.n_key - grid.n_query)
         distance = (rows[:, None] - grid.columns).abs()
@@ -233,6 +239,12 @@ def alibi_slopes(n_heads: int) -> list[float]:
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     extra = [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)]
     return slopes + extra[: n_heads - power]
+
+
+def _one_long(vectors: Tensor) -> Tensor:
+    """The vectors divided by their lengths; a zero vector stays zero, also in half precision."""
+    least = max(torch.finfo(vectors.dtype).tiny, 1e-12)
+    return F.normalize(vectors, dim=-1, eps=least)
 
 
 def _check_learned(name: str, given: tuple[int, int], made_for: tuple[int, ...]) -> None:

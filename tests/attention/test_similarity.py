@@ -1,0 +1,279 @@
+"""Similarities: by hand, against torch, their laws and corners."""
+
+from math import tanh
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from regard.attention.mask import Grid
+from regard.attention.similarity import (
+    SIMILARITIES,
+    Additive,
+    Alibi,
+    General,
+    Own,
+    Similarity,
+    alibi_slopes,
+    as_similarity,
+    make_similarity,
+)
+from regard.errors import InputError, ShapeError, UnknownNameError
+
+NAMED = ["dot", "scaled_dot", "cosine"]
+
+
+def grid_of(n_query: int, n_key: int, *lead: int) -> Grid:
+    return Grid.whole(lead, n_query, n_key, torch.device("cpu"))
+
+
+def test_dot_products_by_hand():
+    query, key = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [-1.0, 0.5]])
+    assert as_similarity("dot").compare(query, key).tolist() == [[11.0, 0.0]]
+    assert as_similarity("dot").scale(4) == 1.0
+
+
+def test_scaled_dot_divides_by_the_root_of_the_width_afterwards():
+    query, key = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]])
+    scaled = as_similarity("scaled_dot")
+    assert scaled.compare(query, key).tolist() == [[11.0]]
+    assert scaled.scale(4) == 0.5
+    assert scaled.scale(64) == 0.125
+
+
+def test_cosines_by_hand():
+    query, key = torch.tensor([[3.0, 4.0]]), torch.tensor([[4.0, 3.0], [-6.0, -8.0], [-4.0, 3.0]])
+    assert_close(as_similarity("cosine").compare(query, key), torch.tensor([[0.96, -1.0, 0.0]]))
+
+
+def test_general_by_hand():
+    similarity = General(2, 3)
+    with torch.no_grad():
+        similarity.weight.copy_(torch.tensor([[1.0, 0.0, 2.0], [0.0, 1.0, -1.0]]))
+    # q W = [1, 2, 2 - 2] = [1, 2, 0]
+    query, key = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 1.0, 5.0], [4.0, -1.0, 0.0]])
+    assert similarity(query, key).tolist() == [[3.0, 2.0]]
+
+
+def test_additive_by_hand():
+    similarity = Additive(1, 1, 2)
+    with torch.no_grad():
+        similarity.to_query.weight.copy_(torch.tensor([[1.0], [0.0]]))
+        similarity.to_key.weight.copy_(torch.tensor([[1.0], [2.0]]))
+        similarity.to_score.weight.copy_(torch.tensor([[3.0, -1.0]]))
+    # hidden = tanh([q + k, 2 k]), score = 3 h_0 - h_1
+    scores = similarity(torch.tensor([[0.5]]), torch.tensor([[0.25], [-0.5]]))
+    expected = [3 * tanh(0.75) - tanh(0.5), 3 * tanh(0.0) - tanh(-1.0)]
+    assert_close(scores, torch.tensor([expected]))
+
+
+def test_cosine_is_torchs_cosine_similarity():
+    query, key = torch.randn(2, 3, 4, 8), torch.randn(2, 3, 5, 8)
+    expected = F.cosine_similarity(query.unsqueeze(-2), key.unsqueeze(-3), dim=-1)
+    assert_close(as_similarity("cosine").compare(query, key), expected)
+
+
+def test_general_is_torchs_bilinear_layer():
+    similarity, query, key = General(3, 4), torch.randn(5, 3), torch.randn(6, 4)
+    for i in range(5):
+        expected = F.bilinear(query[i].expand(6, 3).contiguous(), key, similarity.weight[None])
+        assert_close(similarity(query, key)[i], expected[:, 0])
+
+
+def test_additive_is_the_small_network_pair_by_pair():
+    similarity, query, key = Additive(3, 4, 7), torch.randn(2, 5, 3), torch.randn(2, 6, 4)
+    scores = similarity(query, key)
+    for batch in range(2):
+        for i in range(5):
+            for j in range(6):
+                hidden = similarity.to_query(query[batch, i]) + similarity.to_key(key[batch, j])
+                expected = similarity.to_score(torch.tanh(hidden))[0]
+                assert_close(scores[batch, i, j], expected)
+
+
+def test_general_with_the_identity_is_the_dot_product():
+    similarity, query, key = General(4, 4), torch.randn(3, 4), torch.randn(5, 4)
+    with torch.no_grad():
+        similarity.weight.copy_(torch.eye(4))
+    assert_close(similarity(query, key), as_similarity("dot").compare(query, key))
+
+
+def test_cosine_is_the_dot_product_of_unit_vectors_and_ignores_lengths():
+    cosine = as_similarity("cosine")
+    query, key = torch.randn(3, 4), torch.randn(5, 4)
+    unit_query, unit_key = F.normalize(query, dim=-1), F.normalize(key, dim=-1)
+    assert_close(cosine.compare(query, key), as_similarity("dot").compare(unit_query, unit_key))
+    assert_close(cosine.compare(7 * query, 0.1 * key), cosine.compare(query, key))
+
+
+@pytest.mark.parametrize("similarity", [*NAMED, General(4, 4)])
+def test_those_that_are_dot_products_in_disguise_are_that(similarity):
+    similarity = as_similarity(similarity)
+    query, key = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
+    pair = similarity.as_dot(query, key)
+    assert pair is not None
+    assert_close(pair[0] @ pair[1].mT, similarity.compare(query, key))
+
+
+@pytest.mark.parametrize("similarity", [Additive(4, 4, 2), Own(torch.cdist)])
+def test_those_that_are_no_dot_products_say_so(similarity):
+    assert similarity.as_dot(torch.ones(1, 4), torch.ones(1, 4)) is None
+
+
+@pytest.mark.parametrize(
+    "similarity",
+    [*NAMED, General(4, 4), Additive(4, 4, 3), lambda q, k: -torch.cdist(q, k)],
+    ids=str,
+)
+def test_permuted_queries_and_keys_permute_the_similarities(similarity):
+    similarity = as_similarity(similarity)
+    query, key = torch.randn(5, 4), torch.randn(6, 4)
+    rows, columns = torch.randperm(5), torch.randperm(6)
+    whole = similarity.compare(query, key)
+    assert_close(similarity.compare(query[rows], key[columns]), whole[rows][:, columns])
+
+
+def test_wider_vectors_have_larger_dot_products_but_not_larger_scaled_ones():
+    # for independent components of variance 1 a dot product has variance d_k
+    query, key = torch.randn(100, 256), torch.randn(100, 256)
+    scaled = as_similarity("scaled_dot")
+    compared = scaled.compare(query, key)
+    assert 14 < compared.std() < 18
+    assert 0.9 < (compared * scaled.scale(256)).std() < 1.1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_zero_vector_has_cosine_zero_with_everything(dtype):
+    cosine = as_similarity("cosine").compare(torch.zeros(1, 3, dtype=dtype), torch.eye(3).to(dtype))
+    assert cosine.tolist() == [[0, 0, 0]]
+
+
+def test_slopes_of_eight_heads_are_halves_of_halves():
+    assert alibi_slopes(8) == [2.0**-i for i in range(1, 9)]
+
+
+@pytest.mark.parametrize("n_heads", [1, 2, 3, 4, 6, 8, 12, 16])
+def test_slopes_are_those_that_transformers_builds_for_bloom(n_heads):
+    from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+
+    # Bloom multiplies by the key's position: the slope is what the second key gets
+    expected = build_alibi_tensor(torch.ones(1, 2), n_heads, torch.float32)[:, 0, 1]
+    assert_close(torch.tensor(alibi_slopes(n_heads)), expected)
+
+
+def test_alibi_takes_slope_times_distance_off():
+    bias = Alibi(8).bias(grid_of(3, 3, 2, 8))
+    assert bias is not None
+    expected = torch.tensor([[0, -1, -2], [-1, 0, -1], [-2, -1, 0]])
+    assert torch.equal(bias[0], expected * 0.5)
+    assert torch.equal(bias[7], expected / 256)
+
+
+def test_alibi_counts_the_queries_as_the_last_positions_where_keys_are_cached():
+    whole, step = Alibi(2).bias(grid_of(5, 5, 2)), Alibi(2).bias(grid_of(1, 5, 2))
+    assert whole is not None
+    assert step is not None
+    assert torch.equal(step, whole[:, 4:])
+
+
+def test_alibi_for_another_number_of_heads_is_refused():
+    sentence = (
+        r"this alibi similarity was made for 3 heads, but the scores have shape \(2, 4, 5, 5\)"
+    )
+    with pytest.raises(ShapeError, match=sentence):
+        Alibi(3).bias(grid_of(5, 5, 2, 4))
+    with pytest.raises(ShapeError, match=r"made for 3 heads, but the scores have shape \(5, 5\)"):
+        Alibi(3).bias(grid_of(5, 5))
+
+
+def test_only_alibi_speaks_of_positions():
+    assert Alibi(2).biased
+    for similarity in (*map(as_similarity, NAMED), General(2, 2), Additive(2, 2, 2)):
+        assert not similarity.biased
+        assert similarity.bias(grid_of(2, 2)) is None
+
+
+def test_an_object_is_taken_as_it_is_and_a_function_wrapped():
+    general = General(2, 2)
+    assert as_similarity(general) is general
+    own = as_similarity(lambda q, k: q @ k.mT)
+    assert isinstance(own, Own)
+    assert own.compare(torch.ones(2, 3), torch.ones(4, 3)).tolist() == [[3.0] * 4] * 2
+
+
+def test_a_module_of_the_users_is_a_function_like_any_other():
+    class Distance(torch.nn.Module):
+        def forward(self, query, key):
+            return -torch.cdist(query, key)
+
+    assert isinstance(as_similarity(Distance()), Own)
+
+
+@pytest.mark.parametrize("name", SIMILARITIES)
+def test_every_name_can_be_made(name):
+    similarity = make_similarity(name, d_q=3, d_k=3, d_hidden=5)
+    assert isinstance(similarity, Similarity)
+    assert similarity.name == name
+    assert similarity.compare(torch.ones(2, 3), torch.ones(4, 3)).shape == (2, 4)
+
+
+def test_an_unknown_similarity_is_refused_with_the_nearest_name():
+    sentence = (
+        r"^there is no similarity 'scaled-dot'; the nearest are scaled_dot.*\. A function of "
+        r"\(queries, keys\) is also allowed\.$"
+    )
+    with pytest.raises(UnknownNameError, match=sentence):
+        as_similarity("scaled-dot")
+
+
+@pytest.mark.parametrize(
+    ("name", "made"), [("additive", r"Additive\(d_q, d_k, d_hidden\)"), ("general", r"General\(d_")]
+)
+def test_a_learned_similarity_by_name_is_refused_with_what_to_make(name, made):
+    sentence = f"^similarity '{name}' has weights to learn: make it once with regard.{made}"
+    with pytest.raises(InputError, match=sentence):
+        as_similarity(name)
+
+
+def test_something_that_is_no_similarity_is_refused(no_shape_checks):
+    with pytest.raises(
+        InputError,
+        match=r"^similarity is a name \(dot, scaled_dot, cosine, additive, general\), a similarity "
+        r"object or a function of \(queries, keys\), not a int\.$",
+    ):
+        as_similarity(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_different_widths_are_refused_with_what_to_do(name):
+    sentence = (
+        f"^queries are 3 wide and keys 4; {name} compares vectors of one width. Project one of "
+        r"them, or use similarity=regard.General\(d_q, d_k\)\.$"
+    )
+    with pytest.raises(ShapeError, match=sentence):
+        as_similarity(name).check(3, 4)
+
+
+@pytest.mark.parametrize(
+    ("similarity", "name"), [(General(3, 4), "general"), (Additive(3, 4, 5), "additive")]
+)
+def test_widths_other_than_those_it_was_made_for_are_refused(similarity, name):
+    similarity.check(3, 4)
+    sentence = (
+        f"^queries and keys are 4 and 3 wide, but this {name} similarity was made for 3 and 4.$"
+    )
+    with pytest.raises(ShapeError, match=sentence):
+        similarity.check(4, 3)
+
+
+def test_a_function_that_returns_the_wrong_shape_is_refused():
+    query, key = torch.ones(2, 3, 4), torch.ones(2, 5, 4)
+    sentence = (
+        r"^the similarity function returned \(2, 5, 3\); for these queries and keys it must "
+        r"return scores of shape \(2, 3, 5\)\.$"
+    )
+    with pytest.raises(ShapeError, match=sentence):
+        as_similarity(lambda q, k: (q @ k.mT).mT).compare(query, key)
+    with pytest.raises(ShapeError, match="the similarity function returned NoneType; "):
+        as_similarity(lambda q, k: None).compare(query, key)  # type: ignore[arg-type]
