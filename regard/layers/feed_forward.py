@@ -1,7 +1,7 @@
 """The feed-forward sub-layer: each position by itself through one hidden layer.
 
-plain:  W2 f(x W1 + b1) + b2                (Vaswani et al. 2017, section 3.3)
-gated:  W2 (silu(x W_gate) · (x W1))        (SwiGLU, Shazeer 2020)
+Plain, W2 f(x W1 + b1) + b2 (Vaswani et al. 2017, section 3.3), or gated,
+W2 (silu(x W_gate) · (x W1)) (SwiGLU, Shazeer 2020).
 """
 
 from collections.abc import Callable
@@ -66,11 +66,8 @@ class FeedForward(nn.Module):
     ) -> Float[Tensor, "batch token d_model"]:
         """The positions that `x` holds, the first of which is number `first` of its sequence."""
         here = f"{self.path}@{first}" if first else self.path
-        hidden = self.to_hidden(x)
-        if self.to_gate is None:
-            hidden = self.bend(hidden)
-        else:
-            hidden = self.bend(self.to_gate(x)) * hidden
+        bent = self.bend((self.to_gate or self.to_hidden)(x))
+        hidden = bent if self.to_gate is None else bent * self.to_hidden(x)
         hidden = tap(f"{here}.activation", hidden, "token d_ff")
         return tap(f"{here}.output", self.to_output(self.dropout(hidden)), "token d_model")
 

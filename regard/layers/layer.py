@@ -1,6 +1,4 @@
-"""One layer of a stack: self-attention, cross-attention where there is something to read, and
-feed-forward, each with its residual connection and its normalisation.
-"""
+"""One layer of a stack: attention and feed-forward, each with its residual and its norm."""
 
 from dataclasses import dataclass
 

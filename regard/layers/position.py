@@ -21,7 +21,7 @@ LAYOUTS = ("interleaved", "halves")
 def places(
     n_token: int, *, first: int = 0, lengths: Tensor | None = None, device: torch.device
 ) -> Int[Tensor, "rows token"]:
-    """The position of each token: one row for all sequences, first, first + 1, …
+    """The position of each token: one row for all sequences, counted from `first`.
 
     `lengths` are given where padding stands on the left, and count all tokens up to the last one
     here: then every sequence has a row of its own in which its first real token has position 0.
@@ -41,14 +41,14 @@ def sinusoid(
     Vaswani et al. 2017, section 3.5; the power is taken in log space. The layout "halves" has all
     sines in front of all cosines, as Marian does.
     """
-    steps = torch.arange(0, d_model, 2, dtype=torch.float64)
-    angles = torch.arange(n_position, dtype=torch.float64)[:, None] * torch.exp(
-        -log(10000.0) * steps / d_model
-    )
+    cpu = torch.device("cpu")  # float64 exists there, whatever the device of the model
+    steps = torch.arange(0, d_model, 2, dtype=torch.float64, device=cpu)
+    where = torch.arange(n_position, dtype=torch.float64, device=cpu)
+    angles = where[:, None] * torch.exp(-log(10000.0) * steps / d_model)
     sines, cosines = angles.sin(), angles.cos()[:, : d_model // 2]
     if layout == "halves":
         return torch.cat([sines, cosines], dim=-1)
-    table = torch.empty(n_position, d_model, dtype=torch.float64)
+    table = torch.empty(n_position, d_model, dtype=torch.float64, device=cpu)
     table[:, 0::2], table[:, 1::2] = sines, cosines
     return table
 
@@ -56,8 +56,7 @@ def sinusoid(
 def _table(
     n_position: int, d_model: int, layout: str, device: torch.device, dtype: torch.dtype
 ) -> Tensor:
-    with torch.device("cpu"):
-        return sinusoid(n_position, d_model, layout=layout).to(device, dtype)
+    return sinusoid(n_position, d_model, layout=layout).to(device, dtype)
 
 
 @lru_cache(maxsize=32)
@@ -167,12 +166,12 @@ class Rotary:
 
     def frequencies(self) -> Float[Tensor, "pair"]:
         """By how much each pair turns from one position to the next."""
-        with torch.device("cpu"):
-            steps = torch.arange(0, self.d_rotary, 2, dtype=torch.float64) / self.d_rotary
-            speed = torch.exp(-log(self.theta) * steps)
-            if self.scaling is None:
-                return speed
-            factor, low, high, original = self.scaling
-            turns = original * speed / (2 * pi)
-            keep = ((turns - low) / (high - low)).clamp(0, 1)
-            return speed * (keep + (1 - keep) / factor)
+        cpu = torch.device("cpu")
+        steps = torch.arange(0, self.d_rotary, 2, dtype=torch.float64, device=cpu)
+        speed = torch.exp(-log(self.theta) * steps / self.d_rotary)
+        if self.scaling is None:
+            return speed
+        factor, low, high, original = self.scaling
+        turns = original * speed / (2 * pi)
+        keep = ((turns - low) / (high - low)).clamp(0, 1)
+        return speed * (keep + (1 - keep) / factor)

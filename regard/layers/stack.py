@@ -1,15 +1,21 @@
 """A stack of layers, and the embedding in front of it."""
 
+from collections.abc import Sequence
+
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.cache import KeyValueCache
 from regard.attention.mask import Mask
+from regard.attention.masks import padding
 from regard.attention.multihead import Rotate
 from regard.layers.dropout import Dropout
 from regard.layers.layer import Layer, LayerPlan
 from regard.layers.position import Learned, Sinusoidal
 from regard.tap import tap
+
+Lengths = Sequence[int] | Int[Tensor, "batch"]
+"""How many tokens of each sequence of a batch are real."""
 
 
 class InputEmbedding(nn.Module):
@@ -108,6 +114,11 @@ class Stack(nn.Module):
 
 
 _AXES = "token d_model"
+
+
+def without_padding(lengths: Lengths | None) -> Mask | None:
+    """The mask that hides padding on the right; None where there is none."""
+    return None if lengths is None else padding(lengths)
 
 
 def cached(cache: dict[str, KeyValueCache] | None) -> int:

@@ -1,12 +1,18 @@
 """Configurations: what a model is made of, frozen, checked when made, and told apart by family."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import import_module
 from types import UnionType
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from regard.errors import InputError, UnknownNameError, nearest
+from regard.layers.feed_forward import ACTIVATIONS
+from regard.layers.form import FORMS
+from regard.layers.initialise import INITIALISATIONS
+from regard.layers.layer import LayerPlan
+from regard.layers.norm import NORMS
+from regard.layers.position import LAYOUTS, POSITIONS, Learned, Rotary, Sinusoidal
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,101 @@ class ModelConfig:
         return {"family": self.family, **asdict(self)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class StackConfig(ModelConfig):
+    """What all families have that are made of stacks of layers."""
+
+    d_model: int
+    n_heads: int
+    d_ff: int
+    d_k: int | None = None
+    """Width of a head's queries and keys; d_model / n_heads unless given."""
+    d_v: int | None = None
+    """Width of a head's values; like d_k unless given."""
+    n_kv_heads: int | None = None
+    """Heads of keys and values that the query heads share in groups; n_heads unless given."""
+    dropout: float = 0.1
+    """On embeddings and on what each sub-layer adds."""
+    attention_dropout: float = 0.0
+    activation_dropout: float | None = None
+    """Inside the feed-forward; like `dropout` unless given."""
+    norm: str = "post"
+    norm_kind: str = "layer"
+    norm_eps: float = 1e-5
+    activation: str = "relu"
+    attention_bias: bool = True
+    feed_forward_bias: bool = True
+    attention: str = "exact"
+    positions: str = "sinusoidal"
+    position_layout: str = "interleaved"
+    """How sines and cosines stand: in turn, or in halves as Marian has them."""
+    max_positions: int = 512
+    """How many positions are learned, where they are."""
+    rotary_theta: float = 10000.0
+    d_rotary: int | None = None
+    """How many numbers of a head rotary positions turn; all unless given."""
+    rotary_scaling: tuple[float, float, float, float] | None = None
+    """Llama 3.1's factor, low, high and original length."""
+    initialisation: str = "xavier_uniform"
+    pad_id: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(self, "d_model", "n_heads", "d_ff", "d_k", "d_v", "n_kv_heads")
+        check_counts(self, "max_positions", "d_rotary")
+        check_probabilities(self, "dropout", "attention_dropout", "activation_dropout")
+        check_choice(self, "norm", ("post", "pre"))
+        check_choice(self, "norm_kind", NORMS)
+        check_choice(self, "activation", ACTIVATIONS)
+        check_choice(self, "attention", FORMS)
+        check_choice(self, "positions", POSITIONS)
+        check_choice(self, "position_layout", LAYOUTS)
+        check_choice(self, "initialisation", INITIALISATIONS)
+        check_heads(self)
+        check_positions(self)
+
+    def plan(self) -> LayerPlan:
+        """The numbers from which the layers are made."""
+        return LayerPlan(
+            d_model=self.d_model,
+            n_heads=self.n_heads,
+            d_ff=self.d_ff,
+            d_k=self.d_k,
+            d_v=self.d_v,
+            n_kv_heads=self.n_kv_heads,
+            dropout=self.dropout,
+            attention_dropout=self.attention_dropout,
+            activation_dropout=(
+                self.dropout if self.activation_dropout is None else self.activation_dropout
+            ),
+            norm=self.norm,
+            norm_kind=self.norm_kind,
+            norm_eps=self.norm_eps,
+            activation=self.activation,
+            attention_bias=self.attention_bias,
+            feed_forward_bias=self.feed_forward_bias,
+            form=self.attention,
+            alibi=self.positions == "alibi",
+        )
+
+    def make_positions(self) -> Sinusoidal | Learned | None:
+        """What is added to token embeddings to say where they stand, if anything is."""
+        if self.positions == "sinusoidal":
+            return Sinusoidal(self.d_model, layout=self.position_layout)
+        return Learned(self.max_positions, self.d_model) if self.positions == "learned" else None
+
+    def make_rotary(self) -> Rotary | None:
+        """What turns queries and keys to say where they stand, if anything does."""
+        if self.positions != "rotary":
+            return None
+        return Rotary(
+            self.d_k or self.d_model // self.n_heads,
+            theta=self.rotary_theta,
+            d_rotary=self.d_rotary,
+            scaling=self.rotary_scaling,
+        )
+
+
 def config_from_dict(given: Mapping[str, Any]) -> ModelConfig:
     """The configuration that `to_dict` gave this dictionary for."""
     rest = dict(given)
@@ -79,8 +180,6 @@ def config_class(family: str) -> type[ModelConfig]:
 
 def required(kind: type[ModelConfig]) -> list[str]:
     """The fields that have no default."""
-    from dataclasses import MISSING
-
     return [
         field.name
         for field in fields(kind)
@@ -114,14 +213,10 @@ def check_choice(config: ModelConfig, name: str, choices: Sequence[str]) -> None
         )
 
 
-def check_heads(config: ModelConfig) -> None:
+def check_heads(config: StackConfig) -> None:
     """Refuse heads that cannot share the width, or the key/value heads, evenly."""
-    d_model, n_heads, d_k, n_kv_heads = (
-        getattr(config, name, None) for name in ("d_model", "n_heads", "d_k", "n_kv_heads")
-    )
-    assert d_model is not None
-    assert n_heads is not None
-    if d_k is None and d_model % n_heads:
+    d_model, n_heads, n_kv_heads = config.d_model, config.n_heads, config.n_kv_heads
+    if config.d_k is None and d_model % n_heads:
         raise InputError(
             f"d_model is {d_model}, which {n_heads} heads cannot share evenly; choose n_heads that "
             f"divides {d_model}, or give d_k."
@@ -133,16 +228,31 @@ def check_heads(config: ModelConfig) -> None:
         )
 
 
+def check_positions(config: StackConfig) -> None:
+    """Refuse positions that this model's attention cannot have."""
+    if config.positions == "alibi" and config.attention != "exact":
+        raise InputError(
+            f"positions are 'alibi', which change the scores of single pairs; {config.attention} "
+            "attention never computes those. Choose other positions, or attention 'exact'."
+        )
+    if config.positions == "rotary":
+        d_k = config.d_k or config.d_model // config.n_heads
+        d_rotary = config.d_rotary or d_k
+        if d_rotary % 2 or d_rotary > d_k:
+            raise InputError(
+                f"rotary positions cannot turn {d_rotary} of a head's {d_k} numbers; they turn "
+                f"pairs, so choose an even d_rotary up to {d_k}."
+            )
+
+
 def _fits(value: object, hint: Any) -> bool:
     if get_origin(hint) is UnionType:
         return any(_fits(value, one) for one in get_args(hint))
     if get_origin(hint) is tuple:
         parts = get_args(hint)
-        if not isinstance(value, tuple):
+        if not isinstance(value, tuple) or len(value) != len(parts):
             return False
-        if parts[-1] is Ellipsis:
-            return all(_fits(one, parts[0]) for one in value)
-        return len(value) == len(parts) and all(map(_fits, value, parts))
+        return all(_fits(one, part) for one, part in zip(value, parts, strict=True))
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:

@@ -1,0 +1,166 @@
+"""Decoder-only models: every token sees itself and those before, and predicts the next.
+
+GPT-like ones (Radford et al. 2019) have learned positions, LayerNorm and GELU; Llama-like ones
+(Touvron et al. 2023) rotary positions, RMSNorm, SwiGLU, grouped heads and no biases.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.attention.cache import KeyValueCache
+from regard.attention.mask import Mask
+from regard.attention.masks import causal, padding
+from regard.errors import InputError
+from regard.layers.embedding import TokenEmbedding
+from regard.layers.initialise import initialise
+from regard.layers.position import places
+from regard.layers.stack import InputEmbedding, Lengths, Stack, cached
+from regard.models.config import StackConfig, check_counts
+from regard.models.summary import summarise
+from regard.tap import tap
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig(StackConfig):
+    """What a decoder-only model is made of; the defaults are those of GPT-2."""
+
+    family: ClassVar[str] = "decoder"
+
+    n_vocab: int
+    n_layers: int = 12
+    d_model: int = 768
+    n_heads: int = 12
+    d_ff: int = 3072
+    norm: str = "pre"
+    activation: str = "gelu_new"
+    positions: str = "learned"
+    max_positions: int = 1024
+    initialisation: str = "normal"
+    tie: bool = True
+    """Whether the embedding is also the projection onto the vocabulary."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(self, "n_vocab", "n_layers")
+
+
+def llama_config(**fields: Any) -> DecoderConfig:
+    """A Llama-like configuration; every field can be given, as for DecoderConfig."""
+    llama: dict[str, Any] = {
+        "norm_kind": "rms",
+        "norm_eps": 1e-6,
+        "activation": "swiglu",
+        "positions": "rotary",
+        "attention_bias": False,
+        "feed_forward_bias": False,
+        "dropout": 0.0,
+        "tie": False,
+    }
+    return DecoderConfig(**(llama | fields))
+
+
+class Decoder(nn.Module):
+    """ids ── embed ── decoder ──▶ states ── project ──▶ logits of the next token, at every token
+
+    The causal mask is made here, never by the caller.
+    """  # noqa: D415  a picture
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = TokenEmbedding(config.n_vocab, config.d_model)
+        self.embedding = InputEmbedding(
+            config.d_model,
+            positions=config.make_positions(),
+            dropout=config.dropout,
+            path="decoder",
+        )
+        self.decoder = Stack(config.plan(), config.n_layers, path="decoder")
+        self.rotary = config.make_rotary()
+        self.projection = None
+        if not config.tie:
+            self.projection = nn.Linear(config.d_model, config.n_vocab, bias=False)
+        initialise(self, config.initialisation)
+
+    def forward(
+        self,
+        ids: Int[Tensor, "batch token"],
+        lengths: Lengths | None = None,
+        *,
+        cache: dict[str, KeyValueCache] | None = None,
+        side: str = "right",
+    ) -> Float[Tensor, "batch token vocab"]:
+        """At every token, how well each token of the vocabulary would come next."""
+        first = cached(cache)
+        return self.project(self.states(ids, lengths, cache=cache, side=side), first=first)
+
+    def states(
+        self,
+        ids: Int[Tensor, "batch token"],
+        lengths: Lengths | None = None,
+        *,
+        cache: dict[str, KeyValueCache] | None = None,
+        side: str = "right",
+    ) -> Float[Tensor, "batch token d_model"]:
+        """One vector for each token, in the light of those before it.
+
+        Args:
+            ids: with a cache, only the tokens that were not read before.
+            lengths: how many tokens of each sequence are real, those in the cache included.
+            cache: made by `new_cache`.
+            side: where the padding stands. On the left, positions count from the first real token.
+        """
+        first = cached(cache)
+        left = side == "left" and lengths is not None
+        where = places(
+            ids.size(1),
+            first=first,
+            lengths=torch.as_tensor(lengths) if left else None,
+            device=ids.device,
+        )
+        tokens = self.tokens(ids)
+        return self.decoder(
+            self.embedding(tokens, where, first=first),
+            allowed=_allowed(first, lengths, side, cache),
+            cache=cache,
+            rotate=None if self.rotary is None else self.rotary.at(where, tokens),
+        )
+
+    def project(
+        self, states: Float[Tensor, "*batch d_model"], *, first: int = 0
+    ) -> Float[Tensor, "*batch vocab"]:
+        """How well each token of the vocabulary would come next: the logits of a softmax."""
+        logits = (self.projection or self.tokens.project)(states)
+        return tap(f"output@{first}.logits" if first else "output.logits", logits, "token vocab")
+
+    def new_cache(self) -> dict[str, KeyValueCache]:
+        """Room for what was read already, by attention site; see `states`."""
+        return self.decoder.new_cache()
+
+    @property
+    def tied(self) -> bool:
+        """Whether the embedding's matrix is the projection as well."""
+        return self.projection is None
+
+    def __repr__(self) -> str:
+        return str(summarise(self))
+
+
+def _allowed(
+    first: int, lengths: Lengths | None, side: str, cache: dict[str, KeyValueCache] | None
+) -> Mask:
+    """Every token sees itself and the real ones before it."""
+    mask = causal(offset=first)
+    if lengths is None:
+        return mask
+    hidden = padding(lengths, side=side)
+    if cache is not None and side == "right":
+        raise InputError(
+            "with a cache, new tokens come after the padding on the right, so there would be holes "
+            "in the text: pad on the left (side='left')."
+        )
+    return mask & hidden

@@ -1,0 +1,164 @@
+"""Encoder-only models (BERT-like): every token sees every other; masked tokens are filled in.
+
+Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers".
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import InputError
+from regard.layers.dropout import Dropout
+from regard.layers.embedding import TokenEmbedding
+from regard.layers.feed_forward import activation_function
+from regard.layers.initialise import initialise
+from regard.layers.position import places
+from regard.layers.stack import InputEmbedding, Lengths, Stack, without_padding
+from regard.models.config import StackConfig, check_choice, check_counts
+from regard.models.summary import summarise
+from regard.tap import tap
+
+POOLS = ("first", "mean")
+POOLERS = ("none", "tanh", "relu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig(StackConfig):
+    """What an encoder-only model is made of; the defaults are those of BERT base."""
+
+    family: ClassVar[str] = "encoder"
+
+    n_vocab: int
+    n_layers: int = 12
+    d_model: int = 768
+    n_heads: int = 12
+    d_ff: int = 3072
+    norm_eps: float = 1e-12
+    activation: str = "gelu"
+    positions: str = "learned"
+    initialisation: str = "normal"
+    n_token_types: int = 0
+    """How many kinds of tokens there are: 2 in BERT, for the first and the second sentence."""
+    embedding_norm: bool = True
+    fill_head: bool = True
+    """Whether it has the head that fills in masked tokens."""
+    pool: str = "first"
+    """Which vector stands for the whole text: that of its first token, or the mean of all."""
+    pooler: str = "none"
+    """What it passes through: nothing, or a linear layer and tanh (BERT) or relu (DistilBERT)."""
+    n_classes: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(self, "n_vocab", "n_layers", "n_classes")
+        check_choice(self, "pool", POOLS)
+        check_choice(self, "pooler", POOLERS)
+        if self.n_token_types < 0:
+            raise InputError(f"n_token_types is {self.n_token_types}; it is 0, 1, 2, ….")
+
+
+class FillHead(nn.Module):
+    """States made ready for the vocabulary: a linear layer, the activation and a norm."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.to_hidden = nn.Linear(config.d_model, config.d_model)
+        self.bend = activation_function(config.activation)
+        self.norm = config.plan().make_norm()
+        self.bias = nn.Parameter(torch.zeros(config.n_vocab))
+
+    def forward(
+        self, states: Float[Tensor, "*batch d_model"], tokens: TokenEmbedding
+    ) -> Float[Tensor, "*batch vocab"]:
+        """How well each token fits, by the embeddings that the model also reads with."""
+        hidden = self.norm(self.bend(self.to_hidden(states)))
+        hidden = tap("output.hidden", hidden, "token d_model")
+        return tap("output.logits", tokens.project(hidden) + self.bias, "token vocab")
+
+
+class Encoder(nn.Module):
+    """ids ── embed ── encoder ──▶ states ──┬── fill_logits ──▶ one row of logits for each token
+    └── classify ─────▶ one row of logits for each text
+    """  # noqa: D205, D415  a picture
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        plan = config.plan()
+        self.tokens = TokenEmbedding(config.n_vocab, config.d_model)
+        self.embedding = InputEmbedding(
+            config.d_model,
+            positions=config.make_positions(),
+            norm=plan.make_norm() if config.embedding_norm else None,
+            n_types=config.n_token_types,
+            dropout=config.dropout,
+        )
+        self.encoder = Stack(plan, config.n_layers, path="encoder")
+        self.rotary = config.make_rotary()
+        self.fill = FillHead(config) if config.fill_head else None
+        self.pooler = None
+        if config.pooler != "none":
+            self.pooler = nn.Linear(config.d_model, config.d_model)
+        self.dropout = Dropout(config.dropout)
+        self.classifier = None
+        if config.n_classes is not None:
+            self.classifier = nn.Linear(config.d_model, config.n_classes)
+        initialise(self, config.initialisation)
+
+    def forward(
+        self,
+        ids: Int[Tensor, "batch token"],
+        lengths: Lengths | None = None,
+        *,
+        token_types: Int[Tensor, "batch token"] | None = None,
+    ) -> Float[Tensor, "batch token d_model"]:
+        """One vector for each token, in the light of all others."""
+        tokens = self.tokens(ids)
+        where = places(ids.size(1), device=ids.device)
+        return self.encoder(
+            self.embedding(tokens, where, types=token_types),
+            allowed=without_padding(lengths),
+            rotate=None if self.rotary is None else self.rotary.at(where, tokens),
+        )
+
+    def fill_logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
+        """How well each token of the vocabulary would stand at each place."""
+        if self.fill is None:
+            raise InputError("this model cannot fill in tokens: it was made with fill_head=False.")
+        return self.fill(states, self.tokens)
+
+    def pooled(
+        self, states: Float[Tensor, "batch token d_model"], lengths: Lengths | None = None
+    ) -> Float[Tensor, "batch d_model"]:
+        """One vector for each text."""
+        if self.config.pool == "first":
+            vector = states[:, 0]
+        elif lengths is None:
+            vector = states.mean(dim=1)
+        else:
+            count = torch.as_tensor(lengths, device=states.device)[:, None]
+            real = torch.arange(states.size(1), device=states.device) < count
+            vector = (states * real[..., None]).sum(dim=1) / count.clamp(min=1)
+        if self.pooler is not None:
+            vector = activation_function(self.config.pooler)(self.pooler(vector))
+        return tap("output.pooled", vector, "d_model")
+
+    def classify(
+        self, states: Float[Tensor, "batch token d_model"], lengths: Lengths | None = None
+    ) -> Float[Tensor, "batch class"]:
+        """How well each class fits each text."""
+        if self.classifier is None:
+            raise InputError("this model cannot classify: it was made without n_classes.")
+        logits = self.classifier(self.dropout(self.pooled(states, lengths)))
+        return tap("output.classes", logits, "class")
+
+    @property
+    def tied(self) -> bool:
+        """Whether the embedding's matrix is the projection of the fill head as well."""
+        return self.fill is not None
+
+    def __repr__(self) -> str:
+        return str(summarise(self))
