@@ -1,0 +1,303 @@
+"""Masks as descriptions: combinations against brute force, tiles, pictures, refusals."""
+
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.attention.attend import attend
+from regard.attention.mask import Both, Everything, Grid, Mask, Table, as_mask
+from regard.attention.masks import Connection, causal, edges, padding, window
+from regard.errors import MaskError
+
+BATCH, HEADS, N_QUERY, N_KEY = 2, 3, 4, 5
+LEAD = (BATCH, HEADS)
+CELLS = list(product(range(BATCH), range(HEADS), range(N_QUERY), range(N_KEY)))
+
+
+def whole_grid(*lead: int, n_query: int = N_QUERY, n_key: int = N_KEY) -> Grid:
+    return Grid.whole(lead, n_query, n_key, torch.device("cpu"))
+
+
+QUERIES, KEYS, HEAD = (st.integers(0, n - 1) for n in (N_QUERY, N_KEY, HEADS))
+# Masks in plain data, so that building them is part of the test: ("window", 2), ("not", …), …
+LEAVES = (
+    st.tuples(st.just("everything"))
+    | st.tuples(st.just("causal"), st.integers(-3, 5))
+    | st.tuples(st.just("window"), st.integers(0, 6))
+    | st.tuples(
+        st.just("padding"),
+        st.lists(st.integers(0, N_KEY), min_size=BATCH, max_size=BATCH),
+        st.sampled_from(["right", "left"]),
+    )
+    | st.tuples(st.just("edges"), st.lists(st.tuples(QUERIES, KEYS), max_size=12))
+    | st.tuples(st.just("connection"), *(st.none() | some for some in (QUERIES, KEYS, HEAD)))
+    | st.tuples(
+        st.just("table"),
+        st.sampled_from([(), (BATCH, HEADS), (1, HEADS), (BATCH, 1), (1, 1)]),
+        st.sampled_from([1, N_QUERY]),
+        st.sampled_from([1, N_KEY]),
+        st.integers(0, 99),
+    )
+)
+MASKS = st.recursive(
+    LEAVES,
+    lambda parts: (
+        st.tuples(st.just("not"), parts) | st.tuples(st.sampled_from(["and", "or"]), parts, parts)
+    ),
+    max_leaves=5,
+)
+
+
+def random_table(lead: tuple[int, ...], n_query: int, n_key: int, seed: int) -> torch.Tensor:
+    return torch.rand(*lead, n_query, n_key, generator=torch.Generator().manual_seed(seed)) < 0.5
+
+
+def build(plain: tuple) -> Mask:
+    """The mask that the plain data describe."""
+    kind, *parts = plain
+    made = {
+        "everything": lambda: as_mask(None),
+        "causal": causal,
+        "window": window,
+        "padding": lambda lengths, side: padding(lengths, side=side),
+        "edges": edges,
+        "connection": Connection,
+        "table": lambda *table: as_mask(random_table(*table)),
+        "not": lambda part: ~build(part),
+        "and": lambda left, right: build(left) & build(right),
+        "or": lambda left, right: build(left) | build(right),
+    }
+    return made[kind](*parts)
+
+
+def may_see(plain: tuple, batch: int, head: int, query: int, key: int) -> bool:
+    """What the plain data mean for one pair, said without the package."""
+    cell = (batch, head, query, key)
+    kind, *parts = plain
+    means = {
+        "everything": lambda: True,
+        "causal": lambda offset: key <= query + offset,
+        "window": lambda radius: abs(query - key) <= radius,
+        "padding": lambda lengths, side: (
+            key < lengths[batch] if side == "right" else key >= N_KEY - lengths[batch]
+        ),
+        "edges": lambda pairs: (query, key) in pairs,
+        "connection": lambda q, k, h: q in (None, query) and k in (None, key) and h in (None, head),
+        "table": lambda *table: random_table(*table).expand(*LEAD, N_QUERY, N_KEY)[cell].item(),
+        "not": lambda part: not may_see(part, *cell),
+        "and": lambda left, right: may_see(left, *cell) and may_see(right, *cell),
+        "or": lambda left, right: may_see(left, *cell) or may_see(right, *cell),
+    }
+    return means[kind](*parts)
+
+
+@given(MASKS)
+def test_any_combination_is_what_brute_force_says(plain):
+    found = build(plain).tensor(N_QUERY, N_KEY, lead=LEAD)
+    assert found.shape == (BATCH, HEADS, N_QUERY, N_KEY)
+    expected = torch.tensor([may_see(plain, *cell) for cell in CELLS]).view(found.shape)
+    assert torch.equal(found, expected)
+
+
+@given(MASKS, st.sets(st.integers(0, N_QUERY - 1)), st.sets(st.integers(0, N_KEY - 1)))
+def test_a_tile_is_the_same_as_cut_from_the_whole(plain, rows, columns):
+    mask = build(plain)
+    picked = torch.tensor(sorted(rows)).long(), torch.tensor(sorted(columns)).long()
+    tile = mask.on(Grid(LEAD, N_QUERY, N_KEY, *picked))
+    tile = tile.expand(*LEAD, len(rows), len(columns))
+    whole = mask.tensor(N_QUERY, N_KEY, lead=LEAD)
+    assert torch.equal(tile, whole[..., picked[0], :][..., picked[1]])
+
+
+@given(MASKS)
+def test_what_is_said_of_all_keys_or_of_all_pairs_is_true(plain):
+    mask = build(plain)
+    whole = mask.tensor(N_QUERY, N_KEY, lead=LEAD)
+    keys = mask.on_keys(whole_grid(*LEAD))
+    if keys is not None:
+        assert keys.size(-2) == 1
+        assert torch.equal(keys.expand_as(whole), whole)
+    if mask.admits_all(whole_grid(*LEAD)):
+        assert whole.all()
+
+
+@given(MASKS, MASKS)
+def test_de_morgan(first, second):
+    a, b = build(first), build(second)
+    left = ~(a & b)
+    right = ~a | ~b
+    assert torch.equal(
+        left.tensor(N_QUERY, N_KEY, lead=LEAD), right.tensor(N_QUERY, N_KEY, lead=LEAD)
+    )
+
+
+def test_masks_that_are_the_same_for_all_queries_say_so():
+    grid = whole_grid(*LEAD)
+    keys = padding([2, 4]).on_keys(grid)
+    assert keys is not None
+    assert keys.shape == (2, 1, 1, 5)
+    both = (padding([2, 4]) & ~padding([1, 1])).on_keys(grid)
+    assert both is not None
+    assert both[:, 0, 0].tolist() == [
+        [False, True, False, False, False],
+        [False, *[True] * 3, False],
+    ]
+    assert causal().on_keys(grid) is None
+    assert (padding([2, 4]) & causal()).on_keys(grid) is None
+    assert (padding([2, 4]) | window(1)).on_keys(grid) is None
+    assert (~edges([(0, 0)])).on_keys(grid) is None
+
+
+def test_it_is_plain_without_computing_when_nothing_is_forbidden():
+    grid = whole_grid(*LEAD)
+    assert as_mask(None).admits_all(grid)
+    assert causal(offset=N_KEY - 1).admits_all(grid)
+    assert (causal(offset=9) & as_mask(None)).admits_all(grid)
+    assert not causal(offset=N_KEY - 2).admits_all(grid)
+    assert not (causal(offset=9) & causal()).admits_all(grid)
+    assert not padding([5, 5]).admits_all(grid)
+
+
+def test_tensors_combine_with_masks_from_either_side():
+    table = torch.tensor([[True, True], [False, True]])
+    expected = [[True, False], [False, True]]
+    assert (table & causal()).tensor(2).tolist() == expected
+    assert (causal() & table).tensor(2).tolist() == expected
+    assert (table | causal()).tensor(2).tolist() == [[True, True], [True, True]]
+    assert (causal() | ~table).tensor(2).tolist() == [[True, False], [True, True]]
+
+
+@pytest.mark.parametrize(
+    ("mask", "written"),
+    [
+        (as_mask(None), "everything()"),
+        (as_mask(torch.ones(2, 3, dtype=torch.bool)), "table(2, 3)"),
+        (causal() & padding([5, 8, 3]), "causal() & padding([5, 8, 3])"),
+        (~(causal() & window(1)), "~(causal() & window(1))"),
+        (~window(1) & causal(), "~window(1) & causal()"),
+        ((causal() | window(2)) & padding([3]), "(causal() | window(2)) & padding([3])"),
+        (causal() & (window(1) & window(2)), "causal() & (window(1) & window(2))"),
+        (~(causal() | window(2)), "~(causal() | window(2))"),
+    ],
+)
+def test_a_mask_prints_as_it_is_written(mask, written):
+    assert repr(mask) == written
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        ~(causal() & window(1)) | padding([3, 4]),
+        causal(2) & ~edges([(0, 1), (2, 3)]),
+        ~(~window(1) & ~causal(-1)) & padding([1, 5], side="left"),
+    ],
+    ids=repr,
+)
+def test_what_a_mask_prints_means_the_same_mask(mask):
+    again = eval(repr(mask))  # our own words, written above
+    assert torch.equal(
+        again.tensor(N_QUERY, N_KEY, lead=LEAD), mask.tensor(N_QUERY, N_KEY, lead=LEAD)
+    )
+
+
+def test_a_mask_draws_itself():
+    assert causal().draw(3) == "● · ·\n● ● ·\n● ● ●"
+    assert window(0).draw(2, 3) == "● · ·\n· ● ·"
+    assert Everything().draw(1, 2) == "● ●"
+
+
+def test_a_batch_draws_one_picture_for_each_sequence():
+    assert padding([1, 2]).draw(2, lead=(2,)) == "● ·\n● ·\n\n● ●\n● ●"
+    assert padding([1, 2]).draw(1, 2, lead=(2, 1)) == "● ·\n\n● ●"
+
+
+def test_whole_tensors_have_exactly_the_sizes_that_were_asked_for():
+    assert as_mask(None).tensor(3).shape == (3, 3)
+    assert causal().tensor(3, 4, lead=(2, 5)).shape == (2, 5, 3, 4)
+
+
+def test_a_grid_knows_whether_it_is_whole():
+    rows, columns = torch.arange(N_QUERY), torch.arange(N_KEY)
+    assert whole_grid(2).is_whole()
+    assert Grid((), N_QUERY, N_KEY, rows, columns).is_whole()
+    assert not Grid((), N_QUERY, N_KEY, rows[1:], columns).is_whole()
+    assert not Grid((), N_QUERY, N_KEY, rows, columns[:2]).is_whole()
+
+
+@pytest.mark.parametrize(
+    ("shape", "lead"),
+    [
+        ((4, 1, 7), (4, 4)),  # (batch, 1, key) against (batch, head, query, key): slip 2
+        ((2, 1, 7), (2, 3)),
+        ((1, 1, 7), (1, 4)),
+        ((7,) * 2, (2, 3)),
+        ((5, 6), ()),
+        ((3, 2, 5, 7), (2, 3)),
+        ((2, 3, 5, 7), (3,)),
+        ((2, 5, 7), ()),
+    ],
+)
+def test_a_table_of_the_wrong_shape_is_refused_also_where_it_would_broadcast(shape, lead):
+    scores = (*lead, 5, 7)
+    with pytest.raises(MaskError) as caught:
+        as_mask(torch.ones(shape, dtype=torch.bool)).on(whole_grid(*lead, n_query=5, n_key=7))
+    assert str(caught.value) == (
+        f"the mask `allowed` has shape {shape}, but the scores have shape {scores}: give it the "
+        f"two axes (query, key) or all {len(scores)} axes, each of the scores' size or 1. Other "
+        "shapes would broadcast over the wrong axes."
+    )
+
+
+def test_the_padding_mask_that_masks_wrong_rows_when_batch_equals_heads_is_refused_by_attend():
+    # slip 2: (batch, 1, key) broadcasts as (head, 1, key) as soon as batch = heads
+    query = key = value = torch.randn(4, 4, 5, 8)
+    real = torch.arange(5) < torch.tensor([5, 3, 2, 1])[:, None]
+    with pytest.raises(MaskError, match=r"has shape \(4, 1, 5\), but the scores have shape \(4, 4"):
+        attend(query, key, value, allowed=real[:, None])
+    right = attend(query, key, value, allowed=real[:, None, None])
+    assert torch.equal(right, attend(query, key, value, allowed=padding([5, 3, 2, 1])))
+    for batch, length in enumerate([5, 3, 2, 1]):
+        alone = attend(query[batch], key[batch, :, :length], value[batch, :, :length])
+        torch.testing.assert_close(right[batch], alone)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
+def test_a_table_that_is_not_boolean_is_refused(dtype):
+    sentence = (
+        rf"^the mask `allowed` is a {dtype} tensor; give a boolean one in which True means that "
+        r"the query may see the key\.$"
+    )
+    with pytest.raises(MaskError, match=sentence):
+        as_mask(torch.ones(3, 3, dtype=dtype))
+    with pytest.raises(MaskError, match=sentence):
+        causal() & torch.ones(3, 3, dtype=dtype)
+
+
+def test_a_table_without_two_axes_is_refused():
+    sentence = r"has shape \(3,\); it needs at least the two axes \(query, key\)\.$"
+    with pytest.raises(MaskError, match=sentence):
+        as_mask(torch.ones(3, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("given", [[[True]], "causal", 3, causal])
+def test_something_that_is_no_mask_is_refused(given, no_shape_checks):
+    sentence = (
+        r"^`allowed` is a boolean tensor or a mask such as regard.causal\(\), not a "
+        rf"{type(given).__name__}\.$"
+    )
+    with pytest.raises(MaskError, match=sentence):
+        as_mask(given)
+    with pytest.raises(MaskError, match=sentence):
+        causal() | given
+
+
+def test_no_mask_means_everything_and_masks_stay_themselves():
+    mask = causal()
+    assert as_mask(mask) is mask
+    assert as_mask(None) == Everything()
+    assert isinstance(as_mask(torch.ones(2, 2, dtype=torch.bool)), Table)
+    assert isinstance(mask & mask, Both)
+    assert isinstance(mask, Mask)

@@ -1,0 +1,302 @@
+"""The kinds of masks: by hand, their laws, their memory, and what they refuse."""
+
+from math import inf
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regard.attention.attend import attend
+from regard.attention.mask import Everything, Grid
+from regard.attention.masks import Connection, Padding, causal, edges, padding, split_causal, window
+from regard.errors import MaskError
+
+MILLION = 10**6
+
+
+class Largest(TorchDispatchMode):
+    """Keeps the size of the largest tensor that any operation gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor):
+            self.numel = max(self.numel, result.numel())
+        return result
+
+
+def test_causal_by_hand():
+    assert causal().draw(3) == "● · ·\n● ● ·\n● ● ●"
+    assert causal(offset=2).draw(2, 4) == "● ● ● ·\n● ● ● ●"
+    assert causal(offset=-1).draw(3) == "· · ·\n● · ·\n● ● ·"
+
+
+def test_a_position_sees_itself_in_a_causal_mask():
+    assert causal().tensor(7).diagonal().all()
+
+
+def test_causal_with_other_numbers_of_queries_and_keys_counts_both_from_zero():
+    assert causal().draw(2, 4) == "● · · ·\n● ● · ·"
+    assert causal().draw(4, 2) == "● ·\n● ●\n● ●\n● ●"
+
+
+def test_an_offset_is_the_rows_that_come_after_it():
+    assert torch.equal(causal(offset=3).tensor(2, 5), causal().tensor(5)[3:])
+
+
+def test_window_by_hand():
+    assert window(1).draw(4) == "● ● · ·\n● ● ● ·\n· ● ● ●\n· · ● ●"
+    assert torch.equal(window(0).tensor(3), torch.eye(3, dtype=torch.bool))
+    assert window(MILLION).tensor(3).all()
+
+
+def test_padding_of_lengths_five_eight_and_three_by_hand():
+    mask = padding([5, 8, 3])
+    assert mask.draw(1, 8, lead=(3,)).split("\n\n") == [
+        "● ● ● ● ● · · ·",
+        "● ● ● ● ● ● ● ●",
+        "● ● ● · · · · ·",
+    ]
+    assert padding([5, 8, 3], side="left").draw(1, 8, lead=(3,)).split("\n\n") == [
+        "· · · ● ● ● ● ●",
+        "● ● ● ● ● ● ● ●",
+        "· · · · · ● ● ●",
+    ]
+
+
+def test_padding_is_the_same_in_every_head_and_query():
+    whole = padding([5, 8, 3]).tensor(4, 8, lead=(3, 2))
+    assert whole.sum((-1, -2, -3)).tolist() == [5 * 8, 8 * 8, 3 * 8]
+    assert torch.equal(whole, whole[:, :1, :1].expand_as(whole))
+
+
+def test_padding_takes_a_tensor_of_lengths_too():
+    lengths = torch.tensor([5, 8, 3])
+    assert torch.equal(
+        padding(lengths).tensor(1, 8, lead=(3,)), padding([5, 8, 3]).tensor(1, 8, lead=(3,))
+    )
+
+
+def test_edges_by_hand():
+    assert edges([(0, 2), (1, 0), (1, 0)]).draw(2, 3) == "· · ●\n● · ·"
+    assert edges(torch.tensor([[1, 1]])).draw(2) == "· ·\n· ●"
+    assert edges([]).draw(2) == "· ·\n· ·"
+    assert edges((i, i) for i in range(2)).draw(2) == "● ·\n· ●"
+
+
+def test_a_full_edge_set_is_no_mask():
+    assert edges([(i, j) for i in range(3) for j in range(4)]).tensor(3, 4).all()
+
+
+def test_connections_by_hand():
+    assert Connection(query=1, key=0).draw(2) == "· ·\n● ·"
+    assert Connection(key=1).draw(2) == "· ●\n· ●"
+    assert Connection(query=0).draw(2) == "● ●\n· ·"
+    heads = Connection(query=0, key=0, head=1).tensor(2, lead=(2,))
+    assert heads.tolist() == [[[False] * 2] * 2, [[True, False], [False, False]]]
+
+
+@pytest.mark.parametrize(
+    ("mask", "written"),
+    [
+        (causal(), "causal()"),
+        (causal(offset=4), "causal(offset=4)"),
+        (window(3), "window(3)"),
+        (padding([5, 8, 3]), "padding([5, 8, 3])"),
+        (padding([5], side="left"), "padding([5], side='left')"),
+        (padding(range(9)), "padding([0, 1, 2, 3, 4, 5, … 9 in all])"),
+        (edges([(0, 1)]), "edges([(0, 1)])"),
+        (edges([(i, i) for i in range(20)][:7]), "edges([(0, 0), (1, 1), (2, 2), (3, 3), "),
+        (Connection(query=1, head=0), "connection(query=1, head=0)"),
+    ],
+)
+def test_kinds_print_as_they_are_written(mask, written):
+    assert repr(mask).startswith(written)
+    assert repr(mask).count("(") == repr(mask).count(")")
+
+
+def test_masks_stay_descriptions_however_long_the_sequence():
+    middle = torch.arange(MILLION // 2, MILLION // 2 + 3)
+    with Largest() as largest:
+        mask = (causal() & padding([MILLION, 7])) | ~window(4) | causal(offset=MILLION)
+        repr(mask)
+        tile = mask.on(Grid((2, 8), MILLION, MILLION, middle, middle))
+    assert tile.shape == (2, 1, 3, 3)
+    assert largest.numel <= 2 * 3 * 3
+
+
+def test_a_tile_of_edges_costs_no_more_than_the_sequence():
+    middle = torch.arange(MILLION // 2, MILLION // 2 + 3)
+    with Largest() as largest:
+        mask = edges([(MILLION // 2, MILLION // 2 + 1), (0, MILLION - 1)])
+        tile = mask.on(Grid((), MILLION, MILLION, middle, middle))
+    assert tile.tolist() == [[False, True, False], [False] * 3, [False] * 3]
+    assert largest.numel <= MILLION
+
+
+@pytest.mark.parametrize("sequence", range(3))
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_padded_sequence_gets_what_it_gets_alone(sequence, side):
+    lengths = [5, 8, 3]
+    query, key, value = torch.randn(3, 3, 2, 8, 4).unbind()
+    length = lengths[sequence]
+    real = slice(0, length) if side == "right" else slice(8 - length, 8)
+    together = attend(query, key, value, allowed=padding(lengths, side=side))[sequence]
+    alone = attend(query[sequence], key[sequence, :, real], value[sequence, :, real])
+    torch.testing.assert_close(together, alone)
+
+
+def test_the_future_does_not_change_the_past():
+    query, key, value = torch.randn(3, 2, 6, 4).unbind()
+    before = attend(query, key, value, allowed=causal())
+    key[:, 4:], value[:, 4:] = 99.0, -99.0
+    after = attend(query, key, value, allowed=causal())
+    assert torch.equal(before[:, :4], after[:, :4])
+    assert not torch.allclose(before[:, 4:], after[:, 4:])
+
+
+def test_a_query_that_may_see_nothing_does_not_attend_to_forbidden_keys():
+    # slip 4: with -1e9 in place of -inf it attends to all of them alike, with -inf it is NaN
+    scores = torch.randn(1, 3)
+    nothing = torch.zeros(1, 3, dtype=torch.bool)
+    tame = torch.softmax(scores.masked_fill(~nothing, -1e9), -1)
+    torch.testing.assert_close(tame, torch.full((1, 3), 1 / 3))
+    assert torch.softmax(scores.masked_fill(~nothing, -inf), -1).isnan().all()
+    one = torch.ones(1, 1)
+    assert torch.equal(
+        attend(one, torch.ones(3, 1), torch.ones(3, 2), allowed=nothing), 0 * one[:, [0, 0]]
+    )
+
+
+def test_a_causal_part_is_split_off():
+    rest = padding([3, 4])
+    assert split_causal(causal()) == (True, Everything())
+    assert split_causal(causal() & rest) == (True, rest)
+    assert split_causal(rest & causal()) == (True, rest)
+    assert split_causal(causal() & causal()) == (True, Everything())
+    assert split_causal(Everything() & Everything()) == (False, Everything())
+    is_causal, both = split_causal(window(1) & causal() & rest)
+    assert is_causal
+    assert repr(both) == "window(1) & padding([3, 4])"
+
+
+@pytest.mark.parametrize(
+    "mask", [causal(offset=1), ~causal(), causal() | window(1), window(2), padding([2])], ids=repr
+)
+def test_what_is_not_plainly_causal_stays_whole(mask):
+    assert split_causal(mask) == (False, mask)
+
+
+@pytest.mark.parametrize("radius", [-1, 1.5, True, "2", None])
+def test_a_window_without_a_whole_radius_is_refused(radius, no_shape_checks):
+    with pytest.raises(
+        MaskError, match=rf"^window needs a radius of 0, 1, 2, …, not {radius!r}\.$"
+    ):
+        window(radius)
+
+
+def test_padding_on_another_side_is_refused():
+    with pytest.raises(
+        MaskError, match=r"^padding has side='right' or side='left', not 'middle'\.$"
+    ):
+        padding([1], side="middle")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "said"),
+    [
+        (torch.tensor([1.5]), r"torch.float32 tensor of shape \(1,\)"),
+        (torch.tensor([True]), r"torch.bool tensor of shape \(1,\)"),
+        (torch.tensor(3), r"torch.int64 tensor of shape \(\)"),
+        (torch.ones(2, 3).long(), r"torch.int64 tensor of shape \(2, 3\)"),
+        ([[1, 2]], r"torch.int64 tensor of shape \(1, 2\)"),
+    ],
+)
+def test_lengths_that_are_not_one_whole_number_a_sequence_are_refused(
+    lengths, said, no_shape_checks
+):
+    sentence = f"^padding needs one whole number for each sequence .*, but was given a {said}"
+    with pytest.raises(MaskError, match=sentence):
+        padding(lengths)
+
+
+def test_a_negative_length_is_refused():
+    with pytest.raises(MaskError, match=r"^padding was given the length -2; lengths are 0 or more"):
+        padding([3, -2])
+
+
+def test_a_length_longer_than_the_sequence_is_refused():
+    with pytest.raises(
+        MaskError,
+        match=r"^padding says a sequence is 9 long, but there are only 8 keys: lengths count keys "
+        r"and cannot be larger than that\.$",
+    ):
+        padding([5, 9, 3]).tensor(8, lead=(3,))
+
+
+def test_other_numbers_of_lengths_than_sequences_are_refused():
+    with pytest.raises(
+        MaskError,
+        match=r"^padding has 2 lengths, but the batch has 3 sequences: give one length for each "
+        r"sequence\.$",
+    ):
+        padding([5, 8]).tensor(8, lead=(3, 2))
+
+
+def test_padding_without_a_batch_is_refused():
+    with pytest.raises(
+        MaskError,
+        match=r"^padding\(1 lengths\) needs a batch axis, but the scores have only the axes "
+        r"\(query, key\): add a batch axis in front, or slice the padding off\.$",
+    ):
+        padding([5]).tensor(8)
+
+
+def test_lengths_zero_and_whole_are_allowed():
+    mask = padding([0, 4])
+    assert isinstance(mask, Padding)
+    assert mask.tensor(1, 4, lead=(2,)).tolist() == [[[False] * 4], [[True] * 4]]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        (torch.ones(2, 3).long(), r"torch.int64 tensor of shape \(2, 3\)"),
+        (torch.ones(2, 2), r"torch.float32 tensor of shape \(2, 2\)"),
+        ([(0, 1, 2)], r"torch.int64 tensor of shape \(1, 3\)"),
+        ([(0.5, 1)], r"torch.float32 tensor of shape \(1, 2\)"),
+    ],
+)
+def test_edges_that_are_no_pairs_of_whole_numbers_are_refused(pairs, said, no_shape_checks):
+    sentence = f"^edges needs \\(query, key\\) pairs of whole numbers, but was given a {said}"
+    with pytest.raises(MaskError, match=sentence):
+        edges(pairs)
+
+
+def test_edges_below_zero_are_refused():
+    with pytest.raises(
+        MaskError, match=r"^edges count queries and keys from 0, but -1 was given\.$"
+    ):
+        edges([(0, 1), (-1, 2)])
+
+
+@pytest.mark.parametrize("pair", [(2, 0), (0, 3)])
+def test_edges_beyond_the_sequence_are_refused(pair):
+    with pytest.raises(
+        MaskError,
+        match=rf"^edges name the pair \({pair[0]}, {pair[1]}\) or beyond, but there are 2 queries "
+        r"and 3 keys, counted from 0\.$",
+    ):
+        edges([(0, 0), pair]).tensor(2, 3)
+
+
+def test_a_connection_of_a_head_that_is_not_there_is_refused():
+    with pytest.raises(
+        MaskError, match=r"^there is no head 2: the scores have 2 heads, counted from 0\.$"
+    ):
+        Connection(key=0, head=2).tensor(3, lead=(2,))
+    with pytest.raises(MaskError, match=r"^there is no head 0: the scores have 0 heads"):
+        Connection(key=0, head=0).tensor(3)
