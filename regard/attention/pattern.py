@@ -5,16 +5,19 @@ them. It is what a trace keeps instead of the weights.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.mask import Grid, Mask
+from regard.attention.mask import Everything, Grid, Mask
 from regard.attention.similarity import Similarity
 from regard.attention.softmax import Temperature, softmax_over_keys
+
+_STRIP = 2048
+"""Keys compared at once where all of them are needed but not kept."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,14 @@ class Tile:
         index = self.index[len(self.index) - len(lead) :]
         picked = tensor[tuple(0 if n == 1 else i for n, i in zip(lead, index, strict=True))]
         return picked.expand(len(self.grid.rows), len(self.grid.columns))
+
+    def with_rows(self, rows: Tensor) -> "Tile":
+        """The same tile with other rows."""
+        return Tile(replace(self.grid, rows=rows), self.index)
+
+    def with_columns(self, columns: Tensor) -> "Tile":
+        """The same tile with other columns."""
+        return Tile(replace(self.grid, columns=columns), self.index)
 
     def scalar(self, value: Temperature) -> Temperature:
         """This head's entry of a temperature, which may be one number for all."""
@@ -60,7 +71,7 @@ class Exact(Pattern):
 
     def compared(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
         """Similarities before scaling."""
-        return self.similarity.compare(query[tile.grid.rows], key[tile.grid.columns])
+        return self.similarity.compare(_at(query, tile.grid.rows), _at(key, tile.grid.columns))
 
     def scores(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
         """Scaled similarities, with what positions add to them."""
@@ -73,18 +84,38 @@ class Exact(Pattern):
     def masked(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
         """Scores with -inf where the query may not see the key."""
         scores = self.scores(query, key, tile)
+        if isinstance(self.allowed, Everything):
+            return scores
         return scores.masked_fill(~tile.of(self.allowed.on(tile.grid)), -inf)
 
     def weights(
         self, query: Float[Tensor, "query d_q"], key: Float[Tensor, "key d_k"], tile: Tile
     ) -> Float[Tensor, "rows columns"]:
-        full = whole_rows(tile)
+        full = tile.with_columns(torch.arange(tile.grid.n_key, device=query.device))
         weights = softmax_over_keys(self.masked(query, key, full), tile.scalar(self.temperature))
         return weights[:, tile.grid.columns]
 
+    def sums(self, query: Tensor, key: Tensor, tile: Tile) -> Float[Tensor, "rows 2"]:
+        """Each row's largest score and sum of exp((score - largest) / temperature), over all keys.
 
-def whole_rows(tile: Tile) -> Tile:
-    """The tile widened to all keys of its queries."""
-    grid = tile.grid
-    columns = torch.arange(grid.n_key, device=grid.columns.device)
-    return Tile(Grid(grid.lead, grid.n_query, grid.n_key, grid.rows, columns), tile.index)
+        Together they are its log-sum-exp without a loss of digits. The keys are taken in strips
+        that fit into the processor's cache. A row that sees nothing has 0 and 1.
+        """
+        peak = query.new_full((len(tile.grid.rows), 1), -inf, dtype=torch.float32)
+        total = torch.zeros_like(peak)
+        for columns in torch.arange(tile.grid.n_key, device=query.device).split(_STRIP):
+            scores = self.masked(query, key, tile.with_columns(columns))
+            higher = torch.maximum(peak, scores.amax(-1, keepdim=True).to(peak.dtype))
+            ground = higher.masked_fill(higher == -inf, 0.0)
+            fading = torch.exp((peak - ground) / self.temperature)
+            fresh = scores.sub_(ground).div_(self.temperature).exp_().sum(-1, keepdim=True)
+            peak, total = higher, total * fading + fresh
+        peak = peak.masked_fill(peak == -inf, 0.0)
+        return torch.cat([peak, total.masked_fill(total == 0, 1.0)], dim=-1)
+
+
+def _at(vectors: Tensor, positions: Tensor) -> Tensor:
+    """The vectors at these positions; a view, not a copy, where the positions have no gap."""
+    if len(positions) and bool((positions.diff() == 1).all()):
+        return vectors[int(positions[0]) : int(positions[-1]) + 1]
+    return vectors[positions]

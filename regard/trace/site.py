@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.mask import Grid, Mask
-from regard.attention.pattern import Exact, Pattern, Tile, whole_rows
+from regard.attention.pattern import Exact, Pattern, Tile
 from regard.attention.softmax import softmax_over_keys
 from regard.errors import InputError, UnknownNameError
 
@@ -159,6 +159,7 @@ class Site:
         keys = _indices(columns, self.n_key, "column", device)
         return self._tile(name, self._index(head, batch), wanted, keys)
 
+    @torch.no_grad()
     def _tile(self, name: str, index: tuple[int, ...], rows: Tensor, columns: Tensor) -> Tensor:
         tile = Tile(Grid(self.lead, self.n_query, self.n_key, rows, columns), index)
         for step in _AFTER.get(name, ()):
@@ -175,27 +176,23 @@ class Site:
         return getattr(self.pattern, name)(query, key, tile)
 
     def _weights(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
-        """Weights of a tile: exp(score - log total) where the total is known or can be kept."""
+        """Weights of a tile, by each query's sum over all keys, which is kept once it is known."""
         pattern = self.pattern
         if not isinstance(pattern, Exact) or isinstance(pattern.temperature, Tensor):
             return pattern.weights(query, key, tile)
         if pattern.temperature in (0, inf):
             return pattern.weights(query, key, tile)
-        temperature, sums = pattern.temperature, self.sums[tile.index]
-        scores = pattern.masked(query, key, tile)
+        sums = self.sums[tile.index]
         unknown = tile.grid.rows[sums[tile.grid.rows, 0].isnan()]
-        if len(unknown) and len(tile.grid.columns) == self.n_key:
-            sums[tile.grid.rows] = _sums(scores, temperature)
-        else:
-            for part in unknown.split(_ROWS_AT_ONCE):
-                full = whole_rows(Tile(_rows_of(tile.grid, part), tile.index))
-                sums[part] = _sums(pattern.masked(query, key, full), temperature)
+        if len(unknown):
+            sums[unknown] = pattern.sums(query, key, tile.with_rows(unknown))
         peak, total = sums[tile.grid.rows].unsqueeze(1).unbind(-1)
-        return torch.exp((scores - peak) / temperature) / total
+        scores = pattern.masked(query, key, tile)
+        return torch.exp((scores - peak) / pattern.temperature) / total
 
     def _from_change(self, step: str, name: str, tile: Tile) -> Tensor:
         """What follows from scores or weights that an edit has put in."""
-        full = whole_rows(tile)
+        full = tile.with_columns(torch.arange(self.n_key, device=tile.grid.rows.device))
         table = self.changed[step][_within(self.changed[step], tile.index)][tile.grid.rows]
         if step == "scores" and name != "scores":
             table = table.masked_fill(~full.of(self.allowed.on(full.grid)), -inf)
@@ -235,18 +232,6 @@ def _within(tensor: Tensor, index: tuple[int, ...]) -> tuple[int, ...]:
     lead = tensor.shape[:-2]
     index = index[len(index) - len(lead) :]
     return tuple(0 if n == 1 else i for n, i in zip(lead, index, strict=True))
-
-
-def _rows_of(grid: Grid, rows: Tensor) -> Grid:
-    return Grid(grid.lead, grid.n_query, grid.n_key, rows, grid.columns)
-
-
-def _sums(scores: Tensor, temperature: float) -> Tensor:
-    """Largest score and sum of exponentials of each query; 0 and 1 for one that sees nothing."""
-    peak = scores.amax(-1)
-    peak = peak.masked_fill(peak == -inf, 0.0)
-    total = torch.exp((scores - peak[:, None]) / temperature).sum(-1)
-    return torch.stack([peak, total.masked_fill(total == 0, 1.0)], dim=-1).float()
 
 
 def _indices(span: Span, n: int, what: str, device: torch.device) -> Tensor:

@@ -50,7 +50,7 @@ class Unwritten(Similarity):
 
 
 def write(thing: Any, tensors: dict[str, Tensor], place: str) -> Any:
-    """JSON for a description; its tensors go into `tensors`, under names that begin with `place`."""
+    """JSON for a description; its tensors go into `tensors`, named from `place` on."""
     if isinstance(thing, Tensor):
         tensors[place] = thing.detach()
         return {"tensor": place}
