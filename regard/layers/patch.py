@@ -1,0 +1,172 @@
+"""From an image to tokens: cut into square patches, each made a vector with its position."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import InputError, ShapeError
+from regard.layers.dropout import Dropout
+from regard.tap import tap
+
+
+@dataclass(frozen=True)
+class PatchGrid:
+    """How the positions of a sequence of tokens lie on an image."""
+
+    n_rows: int
+    n_columns: int
+    patch_size: int
+    first: int = 0
+    """The position of the first patch: how many tokens that are no patches stand before it."""
+
+    def __len__(self) -> int:
+        """How many tokens there are, with those that are no patches."""
+        return self.first + self.n_rows * self.n_columns
+
+    def position(self, row: int, column: int) -> int:
+        """The position of the patch in this row and column, counted from the upper left."""
+        if not (0 <= row < self.n_rows and 0 <= column < self.n_columns):
+            raise InputError(
+                f"there is no patch in row {row}, column {column}: the image has {self.n_rows} "
+                f"rows and {self.n_columns} columns of patches, counted from 0."
+            )
+        return self.first + row * self.n_columns + column
+
+    def place(self, position: int) -> tuple[int, int] | None:
+        """Row and column of the patch at this position; None for a token that is no patch."""
+        if not 0 <= position < len(self):
+            raise InputError(
+                f"there is no position {position}: the image has {len(self)} tokens, counted "
+                "from 0."
+            )
+        if position < self.first:
+            return None
+        return divmod(position - self.first, self.n_columns)
+
+    def box(self, position: int) -> tuple[int, int, int, int] | None:
+        """Left, upper, right and lower edge of the patch in pixels, as imaging libraries say it."""
+        place = self.place(position)
+        if place is None:
+            return None
+        upper, left = (n * self.patch_size for n in place)
+        return left, upper, left + self.patch_size, upper + self.patch_size
+
+    def fold(
+        self, values: Float[Tensor, "*batch token"]
+    ) -> Float[Tensor, "*batch n_rows n_columns"]:
+        """Numbers of each position as a picture of the patches, without the other tokens."""
+        if values.size(-1) != len(self):
+            raise ShapeError(
+                f"there are {values.size(-1)} numbers for an image of {len(self)} tokens; give one "
+                "for each token."
+            )
+        return rearrange(
+            values[..., self.first :], "... (row column) -> ... row column", row=self.n_rows
+        )
+
+
+def cut_grid(height: int, width: int, patch_size: int, *, first: int = 0) -> PatchGrid:
+    """The patches into which an image of this size is cut, nothing left over."""
+    if height < 1 or width < 1 or height % patch_size or width % patch_size:
+        raise InputError(
+            f"an image of {height} × {width} pixels cannot be cut into patches of {patch_size} × "
+            f"{patch_size}: resize it to multiples of {patch_size}."
+        )
+    return PatchGrid(height // patch_size, width // patch_size, patch_size, first)
+
+
+def cut(
+    images: Float[Tensor, "batch channel height width"], patch_size: int
+) -> Float[Tensor, "batch patch d_patch"]:
+    """The pixels of each patch in one row, patches from the upper left to the lower right."""
+    return rearrange(
+        images,
+        "batch channel (row high) (column wide) -> batch (row column) (channel high wide)",
+        high=patch_size,
+        wide=patch_size,
+    )
+
+
+def resize_positions(
+    positions: Float[Tensor, "patch d_model"],
+    old: tuple[int, int],
+    new: tuple[int, int],
+) -> Float[Tensor, "new_patch d_model"]:
+    """Learned positions of a grid of `old` (rows, columns) for one of `new`, by bicubic curves.
+
+    Dosovitskiy et al. 2021, section 3.2: so a model reads images of another size.
+    """
+    if old == new:
+        return positions
+    picture = rearrange(positions, "(row column) d -> 1 d row column", row=old[0])
+    picture = F.interpolate(picture, size=new, mode="bicubic", align_corners=False)
+    return rearrange(picture, "1 d row column -> (row column) d")
+
+
+class PatchEmbedding(nn.Module):
+    """An image as tokens (Dosovitskiy et al. 2021, equation 1).
+
+    image ── cut ── to_token ──┐
+    special tokens ── join ────┴── + positions ──▶
+
+    Args:
+        d_model: width of the tokens.
+        image_size: height and width for which positions are learned.
+        patch_size: height and width of a patch.
+        n_channels: colours of a pixel.
+        n_special: learned tokens in front of the patches (class token, distillation token).
+        dropout: on the result, while training.
+        path: the name in traces.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        image_size: int,
+        patch_size: int,
+        n_channels: int = 3,
+        n_special: int = 1,
+        dropout: float = 0.0,
+        path: str = "embedding",
+    ) -> None:
+        super().__init__()
+        self.patch_size, self.n_channels, self.n_special = patch_size, n_channels, n_special
+        self.learned = cut_grid(image_size, image_size, patch_size, first=n_special)
+        self.to_token = nn.Linear(n_channels * patch_size**2, d_model)
+        self.special = nn.Parameter(0.02 * torch.randn(n_special, d_model)) if n_special else None
+        self.positions = nn.Parameter(0.02 * torch.randn(len(self.learned), d_model))
+        self.dropout = Dropout(dropout)
+        self.path = path
+
+    def forward(
+        self, images: Float[Tensor, "batch channel height width"]
+    ) -> Float[Tensor, "batch token d_model"]:
+        """Special tokens and patches, each with its position."""
+        grid = self.grid(images)
+        patches = tap(f"{self.path}.patches", cut(images, self.patch_size), "patch d_patch")
+        tokens = self.to_token(patches)
+        if self.special is not None:
+            special = self.special.expand(images.size(0), -1, -1)
+            tokens = torch.cat([special, tokens], dim=1)
+        tokens = tap(f"{self.path}.tokens", tokens, "token d_model")
+        positions = tap(f"{self.path}.positions", self._positions(grid)[None], "token d_model")
+        return tap(f"{self.path}.output", self.dropout(tokens + positions), "token d_model")
+
+    def grid(self, images: Float[Tensor, "batch channel height width"]) -> PatchGrid:
+        """How these images are cut."""
+        if images.size(1) != self.n_channels:
+            raise ShapeError(
+                f"the images have {images.size(1)} channels, but this model reads "
+                f"{self.n_channels}: convert them."
+            )
+        return cut_grid(images.size(2), images.size(3), self.patch_size, first=self.n_special)
+
+    def _positions(self, grid: PatchGrid) -> Tensor:
+        special, patches = self.positions.tensor_split([self.n_special])
+        old, new = ((one.n_rows, one.n_columns) for one in (self.learned, grid))
+        return torch.cat([special, resize_positions(patches, old, new)])

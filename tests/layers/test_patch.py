@@ -1,0 +1,102 @@
+"""Patches lie where the image has them, and positions reach images of other sizes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+import regard
+from regard.errors import InputError, ShapeError
+from regard.layers.patch import PatchEmbedding, PatchGrid, cut, cut_grid, resize_positions
+
+GRID = PatchGrid(n_rows=2, n_columns=3, patch_size=4, first=1)
+
+
+def test_an_image_is_cut_from_the_upper_left_by_hand():
+    image = torch.arange(8.0).view(1, 1, 2, 4)  # 0 1 2 3 / 4 5 6 7
+    assert cut(image, 2).tolist() == [[[0, 1, 4, 5], [2, 3, 6, 7]]]
+    colours = torch.cat([image, 10 + image], dim=1)
+    assert cut(colours, 2)[0, 1].tolist() == [2, 3, 6, 7, 12, 13, 16, 17]
+    assert cut(image, 1).flatten().tolist() == list(range(8))
+
+
+def test_projected_patches_equal_a_convolution_with_the_same_weights():
+    torch.manual_seed(0)
+    layer = PatchEmbedding(5, image_size=8, patch_size=4, n_channels=3, n_special=0)
+    image = torch.randn(2, 3, 8, 12)
+    kernel = layer.to_token.weight.view(5, 3, 4, 4)
+    expected = F.conv2d(image, kernel, layer.to_token.bias, stride=4).flatten(2).transpose(1, 2)
+    assert_close(layer.to_token(cut(image, 4)), expected)
+
+
+def test_tokens_and_positions_are_added_by_hand():
+    layer = PatchEmbedding(1, image_size=2, patch_size=1, n_channels=1, n_special=2)
+    with torch.no_grad():
+        layer.to_token.weight.fill_(10.0)
+        layer.to_token.bias.fill_(1.0)
+        layer.special.copy_(torch.tensor([[100.0], [200.0]]))
+        layer.positions.copy_(torch.arange(6.0)[:, None])
+    image = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+    assert layer(image).flatten().tolist() == [100, 201, 13, 24, 35, 46]
+
+
+def test_grid_and_positions_are_inverse_to_each_other():
+    assert len(GRID) == 7
+    assert GRID.place(0) is None
+    assert GRID.box(0) is None
+    assert GRID.place(1) == (0, 0)
+    assert GRID.place(6) == (1, 2)
+    assert GRID.box(6) == (8, 4, 12, 8)
+    for position in range(1, 7):
+        assert GRID.position(*GRID.place(position)) == position
+
+
+def test_numbers_of_tokens_fold_back_into_a_picture():
+    folded = GRID.fold(torch.arange(7.0).expand(5, 7))
+    assert folded.shape == (5, 2, 3)
+    assert folded[4].tolist() == [[1, 2, 3], [4, 5, 6]]
+    image = torch.randn(1, 1, 8, 12)
+    first_pixels = F.pad(cut(image, 4)[..., 0], (1, 0))
+    assert torch.equal(GRID.fold(first_pixels), image[:, 0, ::4, ::4])
+
+
+def test_positions_for_the_same_grid_are_untouched_and_a_flat_plane_stays_flat():
+    positions = torch.randn(6, 4)
+    assert resize_positions(positions, (2, 3), (2, 3)) is positions
+    flat = torch.full((6, 4), 0.7)
+    assert_close(resize_positions(flat, (2, 3), (5, 4)), torch.full((20, 4), 0.7))
+
+
+def test_resized_positions_keep_rows_and_columns_apart():
+    rows = torch.arange(4.0).repeat_interleave(4)[:, None]  # grows downwards only
+    taller = resize_positions(rows, (4, 4), (8, 6)).view(8, 6)
+    assert_close(taller, taller[:, :1].expand(8, 6))
+    assert (taller[1:, 0] > taller[:-1, 0]).all()
+    assert_close(taller.mean(), rows.mean())
+
+
+def test_patches_and_positions_are_seen_and_changed():
+    torch.manual_seed(1)
+    layer = PatchEmbedding(3, image_size=4, patch_size=2, n_channels=1, path="encoder.embedding")
+    image = torch.randn(1, 1, 4, 4)
+    with regard.watch() as trace:
+        expected = layer(image)
+    assert_close(trace.value("encoder.embedding.patches"), cut(image, 2))
+    summed = trace.value("encoder.embedding.tokens") + trace.value("encoder.embedding.positions")
+    assert_close(summed, expected)
+    with regard.watch(edits=[regard.set_value("encoder.embedding.positions", 0.0)]) as trace:
+        assert_close(layer(image), trace.value("encoder.embedding.tokens"))
+
+
+def test_what_cannot_be_cut_or_found_is_refused():
+    with pytest.raises(InputError, match="9 × 8 pixels cannot be cut into patches of 4 × 4"):
+        cut_grid(9, 8, 4)
+    with pytest.raises(InputError, match="no patch in row 2, column 0"):
+        GRID.position(2, 0)
+    with pytest.raises(InputError, match="no position 7"):
+        GRID.place(7)
+    with pytest.raises(ShapeError, match="6 numbers for an image of 7 tokens"):
+        GRID.fold(torch.zeros(6))
+    layer = PatchEmbedding(3, image_size=4, patch_size=2, n_channels=3)
+    with pytest.raises(ShapeError, match="have 1 channels, but this model reads 3"):
+        layer(torch.zeros(1, 1, 4, 4))
