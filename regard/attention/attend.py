@@ -24,6 +24,8 @@ from regard.tap import listening, tap, wanted
 
 _NEED_DEFINITION = ("compared", "scores", "masked", "weights")
 """What a fused kernel never holds: whoever asks for one of these gets the definition."""
+_COLD = 1e-3
+"""Below this temperature a kernel that divides before it subtracts the peak loses its digits."""
 
 
 def attend(
@@ -114,10 +116,13 @@ def _fast(
 
 
 def _is_cold(temperature: Temperature) -> bool:
-    """Whether some temperature is 0, which no kernel but the definition knows."""
+    """Whether some temperature is 0, which only the definition knows, or may overflow a kernel.
+
+    A compiled graph cannot look into a tensor of temperatures, so it takes the definition.
+    """
     if isinstance(temperature, Tensor):
-        return not torch.compiler.is_compiling() and bool((temperature == 0).any())
-    return temperature == 0
+        return torch.compiler.is_compiling() or bool((temperature < _COLD).any())
+    return temperature < _COLD
 
 
 def check_inputs(query: Tensor, key: Tensor, value: Tensor, measure: Similarity) -> None:

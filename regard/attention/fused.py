@@ -5,7 +5,7 @@ nobody looks. (Flex attention is left alone: on the CPU it is slower than the ex
 and has no backward pass.)
 """
 
-from math import inf
+from math import inf, prod
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,8 @@ from regard.attention.pattern import Exact
 
 _KERNEL_AXES = 2
 """The fast kernels know (batch, head) in front of (position, width), and nothing else."""
+_LEAST_SCALE = 1e-30
+"""Scales below this may be 0 to a kernel, and -inf times 0 is NaN."""
 
 
 def fused_attention(
@@ -33,21 +35,25 @@ def fused_attention(
     `query` and `key` are already those whose dot products are meant (`Similarity.as_dot`), and
     the temperature is not 0.
     """
+    causal, mask = _mask_for_kernel(query, key, pattern)
     lead = query.shape[:-2]
     if not key.shape[:-2] == value.shape[:-2] == lead:
         lead = torch.broadcast_shapes(lead, key.shape[:-2], value.shape[:-2])
         query, key, value = (x.expand(*lead, *x.shape[-2:]) for x in (query, key, value))
-    causal, mask = _mask_for_kernel(query, key, pattern)
     scale = pattern.scale
     if isinstance(pattern.temperature, Tensor):
         query = query / pattern.temperature.to(query.dtype)
     else:
         scale = scale / pattern.temperature
+    if not scale > _LEAST_SCALE:  # the kernel multiplies its own -inf of causal masks by the scale
+        query, scale = query * scale, 1.0
     if len(lead) == _KERNEL_AXES:
+        if mask is not None and mask.dim() == _KERNEL_AXES + 1:
+            mask = mask[None]  # (head, query, key): with three axes the kernel is the slow one
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
         )
-    flat = (-1, lead[-1] if lead else 1)
+    flat = (prod(lead[:-1]), lead[-1] if lead else 1)
     query, key, value = (x.reshape(*flat, *x.shape[-2:]) for x in (query, key, value))
     if mask is not None:
         mask = mask.expand(*lead, *mask.shape[-2:]).reshape(*flat, *mask.shape[-2:])
@@ -60,11 +66,13 @@ def fused_attention(
 def _mask_for_kernel(query: Tensor, key: Tensor, pattern: Exact) -> tuple[bool, Tensor | None]:
     """Whether the kernel's own causal mask serves, and otherwise the tensor it needs."""
     allowed, similarity = pattern.allowed, pattern.similarity
-    if isinstance(allowed, Everything) and not similarity.biased:
-        return False, None
-    if not similarity.biased and isinstance(split_causal(allowed)[1], Everything):
-        return True, None
-    grid = Grid.whole(query.shape[:-2], query.size(-2), key.size(-2), query.device)
+    causal, rest = split_causal(allowed)
+    if isinstance(rest, Everything) and not similarity.biased:
+        return causal, None
+    lead = query.shape[:-2]  # a mask speaks of the scores, in which the value's axes have no part
+    if key.shape[:-2] != lead:
+        lead = torch.broadcast_shapes(lead, key.shape[:-2])
+    grid = Grid.whole(lead, query.size(-2), key.size(-2), query.device)
     bias = similarity.bias(grid)
     if bias is not None:
         bias = (bias / pattern.temperature).to(query.dtype)

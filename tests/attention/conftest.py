@@ -1,0 +1,9 @@
+"""Random numbers are the same in every run."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)

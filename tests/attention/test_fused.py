@@ -1,0 +1,250 @@
+"""The fused kernel equals the definition, wherever it is used."""
+
+from math import inf
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from regard.attention import attend as attend_module
+from regard.attention.attend import attend, explicit_attention
+from regard.attention.fused import fused_attention
+from regard.attention.mask import Everything, as_mask
+from regard.attention.masks import causal, edges, padding, window
+from regard.attention.pattern import Exact
+from regard.attention.similarity import Alibi, General, as_similarity
+from regard.tap import listen
+
+
+class Wanting:
+    """A listener who wants the weights, which only the definition has."""
+
+    changes = False
+
+    def wants(self, path: str) -> bool:
+        return path.endswith(".weights")
+
+    def see(self, tapped):
+        return tapped.value
+
+
+def attend_explicitly(query, key, value, **options):
+    with listen(Wanting()):
+        return attend(query, key, value, **options)
+
+
+# Leading axes of query, key and value: equal, or broadcast against each other.
+LEADS = [
+    [(), (), ()],
+    [(3,), (3,), (3,)],
+    [(2, 3), (2, 3), (2, 3)],
+    [(2, 2, 3), (2, 2, 3), (2, 2, 3)],
+    [(2, 3), (1, 3), (2, 1)],
+    [(2, 3), (3,), ()],
+    [(1, 3), (1, 3), (2, 3)],
+    [(3,), (2, 3), (1,)],
+]
+SIZES = st.integers(1, 6)
+SEEDS = st.integers(0, 999)
+TEMPERATURES = st.sampled_from([0.0, 0.25, 0.7, 1.0, 2.0, 30.0, inf, "each head", "one cold head"])
+SIMILARITIES = st.sampled_from(["scaled_dot", "dot", "cosine", "general", "alibi"])
+MASKS = st.sampled_from(
+    ["none", "table", "causal", "offset", "window", "edges", "padding", "mixed"]
+)
+
+
+def make_mask(kind: str, lead: tuple[int, ...], n_query: int, n_key: int, seed: int):
+    """A mask of this kind that fits, often with queries that may see nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = [(seed + 2 * i) % (n_key + 1) for i in range(lead[0] if lead else 1)]
+    masks = {
+        "none": None,
+        "table": torch.rand(*lead, n_query, n_key, generator=generator) < 0.4,
+        "causal": causal(),
+        "offset": causal(offset=seed % 5 - 2),
+        "window": window(seed % 3),
+        "edges": edges([(i, (i * i + seed) % n_key) for i in range(0, n_query, 2)]),
+        "padding": padding(lengths) if lead else causal(offset=n_key),
+        "mixed": causal() & ~window(seed % 2) & (padding(lengths) if lead else Everything()),
+    }
+    return masks[kind]
+
+
+def make_temperature(kind, n_heads: int):
+    if kind == "each head":
+        return torch.linspace(0.5, 2, n_heads).view(n_heads, 1, 1)
+    if kind == "one cold head":
+        return torch.arange(n_heads).float().view(n_heads, 1, 1)
+    return kind
+
+
+@given(st.sampled_from(LEADS), st.tuples(SIZES, SIZES, SIZES, SIZES), MASKS, TEMPERATURES,
+       SIMILARITIES, SEEDS)  # fmt: skip
+def test_without_a_listener_the_result_is_that_of_the_definition(
+    leads, sizes, mask, temperature, similarity, seed
+):
+    n_query, n_key, d_k, d_v = sizes
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(n_query, d_k), (n_key, d_k), (n_key, d_v)]
+    inputs = [
+        torch.randn(*lead, *shape, generator=generator)
+        for lead, shape in zip(leads, shapes, strict=True)
+    ]
+    lead = tuple(torch.broadcast_shapes(*leads[:2]))
+    n_heads = lead[-1] if lead else 1
+    alibi = Alibi(n_heads) if lead else "scaled_dot"
+    learned = {"general": General(d_k, d_k), "alibi": alibi}
+    heat = make_temperature(temperature, n_heads) if lead or temperature not in (
+        "each head", "one cold head") else 1.0  # fmt: skip
+    options = {
+        "allowed": make_mask(mask, lead, n_query, n_key, seed),
+        "similarity": learned.get(similarity, similarity),
+        "temperature": heat,
+    }
+    results = []
+    for form in (attend, attend_explicitly):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        context = form(*leaves, **options)
+        torch.sin(context).sum().backward()
+        gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]
+        results.append([context.detach(), *gradients])
+    for fused, explicit in zip(*results, strict=True):
+        scale = max(1.0, explicit.abs().max().item())
+        assert_close(fused, explicit, atol=1e-5 * scale, rtol=0)
+
+
+@pytest.mark.parametrize("similarity", ["dot", "scaled_dot", "cosine", General(4, 4), Alibi(3)])
+@pytest.mark.parametrize("temperature", [1.0, 0.5, inf, torch.ones(3, 1, 1)])
+def test_the_fused_kernel_is_the_one_that_runs_when_nobody_looks(
+    monkeypatch, similarity, temperature
+):
+    used = []
+    real = F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda *a, **k: used.append(k) or real(*a, **k)
+    )
+    inputs = torch.randn(3, 2, 3, 5, 4).unbind()
+    attend(*inputs, similarity=similarity, temperature=temperature)
+    assert len(used) == 1
+    attend_explicitly(*inputs, similarity=similarity, temperature=temperature)
+    assert len(used) == 1
+
+
+def test_plain_masks_are_left_to_the_kernel_and_never_become_tensors(monkeypatch):
+    seen = []
+    real = F.scaled_dot_product_attention
+
+    def spy(*args, **options):
+        seen.append((options["attn_mask"], options["is_causal"]))
+        return real(*args, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
+    inputs = torch.randn(3, 2, 3, 5, 4).unbind()
+    for mask in (None, causal(), causal() & causal(), Everything() & Everything(), causal(9)):
+        attend(*inputs, allowed=mask)
+    assert seen == [(None, False), (None, True), (None, True), (None, False), (None, False)]
+
+
+def test_a_mask_that_forbids_nothing_twice_over_is_not_causal():
+    inputs = torch.randn(3, 2, 3, 5, 4).unbind()
+    nothing = Everything() & Everything()
+    assert torch.equal(attend(*inputs, allowed=nothing), attend(*inputs))
+
+
+def test_by_hand_through_the_kernel():
+    # scores 0 and ln 3 give weights 1/4 and 3/4
+    query, key = torch.ones(1, 1), torch.tensor([[0.0], [3.0]]).log1p() / torch.tensor(4.0).log()
+    key = key * torch.tensor(3.0).log()
+    pattern = Exact(as_similarity("dot"), 1.0, 1.0, Everything())
+    context = fused_attention(query, key, torch.tensor([[4.0], [8.0]]), pattern=pattern)
+    assert_close(context, torch.tensor([[7.0]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mask", [None, causal(), padding([2, 5]), edges([(0, 1)]), causal(-1)])
+def test_every_type_of_numbers_comes_back_as_it_came(dtype, mask):
+    query, key, value = torch.randn(3, 2, 3, 5, 8).to(dtype).unbind()
+    context = attend(query, key, value, allowed=mask)
+    assert context.dtype == dtype
+    exact = attend(query.double(), key.double(), value.double(), allowed=mask)
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 0.03)
+    assert_close(context.double(), exact, atol=tolerance, rtol=tolerance)
+    explicit = attend_explicitly(query, key, value, allowed=mask)
+    assert explicit.dtype == dtype
+    assert_close(explicit.double(), exact, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("similarity", ["scaled_dot", Alibi(3)])
+@pytest.mark.parametrize(
+    "mask",
+    [causal(-1), edges([(1, 1)]), ~window(9), padding([0, 4]), torch.zeros(5, 5).bool()],
+    ids=repr,
+)
+@pytest.mark.parametrize("form", [attend, attend_explicitly])
+def test_a_query_that_may_see_nothing_gets_zeros_and_gives_zero_gradients(
+    form, mask, similarity, dropout
+):
+    leaves = [x.requires_grad_() for x in torch.randn(3, 2, 3, 5, 4).unbind()]
+    context = form(*leaves, allowed=mask, similarity=similarity, dropout=dropout)
+    (context * torch.randn_like(context)).sum().backward()
+    empty = ~as_mask(mask).tensor(5, lead=(2, 3)).any(-1)
+    assert empty.any()
+    assert (context[empty] == 0).all()
+    query_gradient = leaves[0].grad
+    assert query_gradient is not None
+    assert (query_gradient[empty] == 0).all()
+    for leaf in leaves:
+        assert leaf.grad is not None
+        assert leaf.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("lead", [(0,), (0, 3), (2, 0), (2, 0, 3)])
+def test_an_empty_batch_gives_an_empty_result(lead):
+    query, key = torch.ones(*lead, 4, 5), torch.ones(*lead, 6, 5)
+    value = torch.ones(*lead, 6, 7)
+    assert attend(query, key, value, allowed=causal()).shape == (*lead, 4, 7)
+    assert attend_explicitly(query, key, value, allowed=causal()).shape == (*lead, 4, 7)
+
+
+@pytest.mark.parametrize("temperature", [1e-4, 1e-10, 1e-40, 1e-46, 0.0])
+@pytest.mark.parametrize("by_head", [False, True])
+def test_tiny_temperatures_take_the_best_key_in_every_kernel(temperature, by_head):
+    query, key, value = torch.randn(3, 2, 3, 5, 4, dtype=torch.float64).unbind()
+    best = value.gather(-2, (query @ key.mT).argmax(-1, keepdim=True).expand(2, 3, 5, 4))
+    heat = torch.full((3, 1, 1), temperature, dtype=torch.float64) if by_head else temperature
+    assert_close(attend(query, key, value, temperature=heat), best)
+    assert_close(attend_explicitly(query, key, value, temperature=heat), best)
+
+
+def test_values_with_more_leading_axes_than_the_scores_leave_the_mask_to_the_scores():
+    query, key = torch.randn(2, 3, 5, 4).unbind()
+    value = torch.randn(2, 3, 5, 4)
+    for mask in (torch.rand(3, 5, 5) < 0.5, padding([1, 2, 5])):
+        expected = torch.stack([attend_explicitly(query, key, x, allowed=mask) for x in value])
+        assert_close(attend(query, key, value, allowed=mask), expected)
+        assert_close(attend_explicitly(query, key, value, allowed=mask), expected)
+
+
+def test_dropout_in_the_kernel_keeps_the_mean():
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 4, 64, 8).unbind()
+    mean = torch.stack([attend(query, key, value, dropout=0.5) for _ in range(200)]).mean(0)
+    assert (mean - attend(query, key, value)).abs().mean() < 0.03
+
+
+def test_the_definition_is_not_reached_by_another_name():
+    # attend must call this very function: the tests above compare against it
+    assert attend_module.explicit_attention is explicit_attention
+
+
+@pytest.mark.parametrize("scale", [-1.0, 0.0, 1e-300, 2.0])
+@pytest.mark.parametrize("mask", [None, causal(), window(1)])
+def test_any_scale_serves_with_any_mask(scale, mask):
+    query, key, value = torch.randn(3, 2, 3, 5, 4).unbind()
+    pattern = Exact(as_similarity("dot"), scale, 1.0, as_mask(mask))
+    explicit = explicit_attention(query, key, value, pattern)
+    assert_close(fused_attention(query, key, value, pattern=pattern), explicit, atol=1e-5, rtol=0)
