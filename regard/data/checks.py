@@ -1,0 +1,241 @@
+"""What is wrong with text that was read, and what is done about it, reported once."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, fields
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Any, Literal, get_args
+
+from regard.data.duplicates import Seen, hash_of
+from regard.data.ledger import Ledger
+from regard.data.rows import SOURCE_TARGET, Row, Rows
+from regard.errors import InputError, UnknownNameError, nearest
+
+Policy = Literal["keep", "drop", "stop"]
+PROBLEMS = {
+    "unequal": "lines without a partner in the other file",
+    "malformed": "lines that are no rows",
+    "encoding": "lines that are not valid UTF-8",
+    "mark": "files that begin with a byte order mark",
+    "empty": "rows with an empty side",
+    "long": "rows with too many characters",
+    "ratio": "rows with one side far longer than the other",
+    "duplicate": "rows that were there before",
+    "label": "rows with a label that is not among the classes",
+    "tokens": "rows with too many tokens",
+}
+"""Everything that can be wrong with a row, in the order in which it is looked for."""
+
+EXAMPLES = 5
+_CHUNK = 4096
+_TOO_SHORT_TO_COMPARE = 30
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What to do with each kind of problem: keep the row, drop it, or stop when all is read.
+
+    An unequal row that is kept has an empty other side. A row in a broken encoding that is kept has
+    U+FFFD in place of what cannot be read. The first line of a file loses its byte order mark.
+    """
+
+    unequal: Policy = "stop"
+    malformed: Policy = "stop"
+    encoding: Policy = "stop"
+    empty: Policy = "drop"
+    long: Policy = "keep"
+    ratio: Policy = "keep"
+    duplicate: Policy = "keep"
+    label: Policy = "stop"
+    tokens: Policy = "drop"
+    max_characters: int = 5_000
+    max_ratio: float = 8.0
+    max_tokens: int | None = None
+
+    def __post_init__(self):
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if entry.name in PROBLEMS and value not in get_args(Policy):
+                raise UnknownNameError(
+                    f"checks.{entry.name} is {value!r}; {nearest(str(value), get_args(Policy))}."
+                )
+        for name in ("malformed", "label", "tokens"):
+            if getattr(self, name) == "keep":
+                raise InputError(f"checks.{name} cannot be 'keep'; say 'drop' or 'stop'.")
+
+    def policy(self, problem: str) -> Policy:
+        """What to do about a problem; a byte order mark is always taken off and never a fault."""
+        return "keep" if problem == "mark" else getattr(self, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A row that passed."""
+
+    file: str
+    line: int
+    texts: tuple[str, ...]
+
+
+@dataclass
+class Found:
+    """How often a problem was met, and where first."""
+
+    count: int = 0
+    dropped: int = 0
+    changed: int = 0
+    places: list[tuple[str, int]] = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """What a reading came to."""
+
+    read: int = 0
+    kept: int = 0
+    problems: dict[str, Found] = field(default_factory=dict)
+
+    def lines(self) -> list[str]:
+        """The report for people: one line for the sum, one for each problem."""
+        told = [f"{self.read:,} lines read, {self.kept:,} kept."]
+        return told + ["  " + self._line(name) for name in PROBLEMS if name in self.problems]
+
+    def _line(self, problem: str) -> str:
+        found = self.problems[problem]
+        fates = [f"{found.dropped:,} dropped"] * bool(found.dropped)
+        fates += [f"{found.changed:,} changed"] * bool(found.changed)
+        return f"{self.sentence(problem)}: {', '.join(fates) or 'kept'}"
+
+    def sentence(self, problem: str) -> str:
+        """How many and where."""
+        found = self.problems[problem]
+        more = ", …" if found.count > len(found.places) else ""
+        where = "; ".join(
+            f"{file} line {', '.join(str(line) for _, line in group)}"
+            for file, group in groupby(found.places, key=itemgetter(0))
+        )
+        return f"{found.count:,} {PROBLEMS[problem]} ({where}{more})"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report for programs."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> "Report":
+        """The report that `as_dict` gave."""
+        report = cls(stored["read"], stored["kept"])
+        for name, found in stored["problems"].items():
+            places = [(file, line) for file, line in found["places"]]
+            report.problems[name] = Found(**(found | {"places": places}))
+        return report
+
+
+class Checker:
+    """Looks at rows in the order they come; knows at the end what there was."""
+
+    def __init__(self, names: tuple[str, ...], checks: Checks, ledger: Ledger | None = None):
+        self.report = Report()
+        self._names = names
+        self._checks = checks
+        self._ledger = ledger
+        self._seen = Seen()
+
+    def check(self, rows: list[Row]) -> list[Example]:
+        """The examples among the rows."""
+        self.report.read += len(rows)
+        passed = [example for row in rows if (example := self._checked(row))]
+        repeated = self._seen.add([hash_of(example.texts) for example in passed])
+        kept = [
+            example
+            for example, again in zip(passed, repeated.tolist(), strict=True)
+            if not (again and self.refuse("duplicate", example))
+        ]
+        self.report.kept += len(kept)
+        return kept
+
+    def finish(self) -> None:
+        """Stop if anything was found that must stop; all of it is in the sentence."""
+        stops = [name for name in self.report.problems if self._checks.policy(name) == "stop"]
+        if not stops:
+            return
+        what = " and ".join(self.report.sentence(name) for name in stops)
+        how = ", ".join(f"checks.{name}" for name in stops)
+        raise InputError(
+            f"Of {self.report.read:,} lines read there are {what}. Mend them, or set {how} to "
+            "'drop' (or 'keep', where that makes sense)."
+        )
+
+    def refuse(self, problem: str, example: Example, *, late: bool = False) -> bool:
+        """Note the problem; whether the example has to go because of it."""
+        return self._note(problem, example, example.texts, late=late)
+
+    def _note(
+        self, problem: str, at: Row | Example, texts: Iterable[object], *, late: bool = False
+    ) -> bool:
+        found = self.report.problems.setdefault(problem, Found())
+        found.count += 1
+        if len(found.places) < EXAMPLES:
+            found.places.append((at.file, at.line))
+        policy = self._checks.policy(problem)
+        changed = policy == "keep" and problem in ("encoding", "mark", "unequal")
+        found.dropped += policy == "drop"
+        found.changed += changed
+        if late and policy != "keep":
+            self.report.kept -= 1
+        if self._ledger and (changed or policy == "drop"):
+            action = "changed" if changed else "dropped"
+            self._ledger.write(at.file, at.line, action, problem, texts)
+        return policy != "keep"
+
+    def _checked(self, row: Row) -> Example | None:
+        if row.fault:
+            self._note("malformed", row, [row.fault, *row.fields])
+            return None
+        if None in row.fields and self._note("unequal", row, row.fields):
+            return None
+        texts = self._texts(row)
+        if texts is None:
+            return None
+        example = Example(row.file, row.line, texts)
+        for problem in self._problems(texts):
+            if self.refuse(problem, example):
+                return None
+        return example
+
+    def _texts(self, row: Row) -> tuple[str, ...] | None:
+        present = [one or b"" for one in row.fields]
+        try:
+            texts = tuple(one.decode() for one in present)
+        except UnicodeDecodeError:
+            if self._note("encoding", row, row.fields):
+                return None
+            texts = tuple(one.decode(errors="replace") for one in present)
+        if row.line == 1 and any(text.startswith("\ufeff") for text in texts):
+            self._note("mark", row, texts)
+            texts = tuple(text.removeprefix("\ufeff") for text in texts)
+        return texts
+
+    def _problems(self, texts: tuple[str, ...]) -> Iterator[str]:
+        if not all(text and not text.isspace() for text in texts):
+            yield "empty"
+        sizes = [len(text) for text in texts]
+        if max(sizes) > self._checks.max_characters:
+            yield "long"
+        comparable = self._names == SOURCE_TARGET and max(sizes) > _TOO_SHORT_TO_COMPARE
+        if comparable and max(sizes) > self._checks.max_ratio * min(sizes):
+            yield "ratio"
+
+
+def read_checked(rows: Rows, checks: Checks, *, ledger: Ledger | None = None) -> Iterator[Example]:
+    """The examples that pass, one by one; problems that must stop do so after the last."""
+    checker = Checker(rows.names, checks, ledger)
+    for chunk in in_chunks(rows):
+        yield from checker.check(chunk)
+    checker.finish()
+
+
+def in_chunks(rows: Iterable[Row], size: int = _CHUNK) -> Iterator[list[Row]]:
+    """The rows in lists of `size`, so that work on them can be shared out."""
+    iterator = iter(rows)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
