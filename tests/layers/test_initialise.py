@@ -1,0 +1,68 @@
+import pytest
+import torch
+from torch import nn
+
+from regard.errors import UnknownNameError
+from regard.layers.embedding import TokenEmbedding
+from regard.layers.initialise import initialise
+from regard.layers.position import Learned
+
+N_IN, N_OUT = 300, 900
+
+
+def linear(scheme: str) -> nn.Linear:
+    torch.manual_seed(0)
+    module = nn.Linear(N_IN, N_OUT)
+    initialise(module, scheme)
+    return module
+
+
+def test_xavier_uniform_fills_plus_minus_the_root_of_6_over_n_in_plus_n_out():
+    # slip 8: it is not U(-1/n, 1/n)
+    weight, bound = linear("xavier_uniform").weight, (6 / (N_IN + N_OUT)) ** 0.5
+    assert weight.abs().max() <= bound
+    assert weight.abs().max() > 0.999 * bound
+    assert bound > 10 * (1 / N_IN)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "variance"),
+    [
+        ("xavier_uniform", 2 / (N_IN + N_OUT)),
+        ("xavier_normal", 2 / (N_IN + N_OUT)),
+        ("lecun", 1 / N_IN),
+        ("normal", 0.02**2),
+    ],
+)
+def test_variances_are_those_of_the_papers_and_not_their_roots(scheme, variance):
+    module = linear(scheme)
+    assert module.weight.var().item() == pytest.approx(variance, rel=0.02)
+    assert not module.bias.any()
+
+
+def test_lecun_keeps_the_variance_of_a_signal():
+    x = torch.randn(200, N_IN)
+    assert linear("lecun")(x).var().item() == pytest.approx(1, rel=0.05)
+
+
+def test_embeddings_have_unit_variance_once_scaled():
+    torch.manual_seed(0)
+    tokens, positions = TokenEmbedding(1000, 64, scaled=True), Learned(1000, 64)
+    for module in (tokens, positions):
+        initialise(module, "xavier_uniform")
+    assert tokens(torch.arange(1000)[None]).var().item() == pytest.approx(1, rel=0.05)
+    assert positions.weight.var().item() == pytest.approx(1 / 64, rel=0.05)
+
+
+def test_norms_start_as_plain_normalisation():
+    norm = nn.LayerNorm(4)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    initialise(norm)
+    assert norm.weight.tolist() == [1, 1, 1, 1]
+    assert norm.bias.tolist() == [0, 0, 0, 0]
+
+
+def test_an_unknown_scheme_is_refused_with_the_nearest():
+    with pytest.raises(UnknownNameError, match="the nearest are xavier_normal, xavier_uniform"):
+        initialise(nn.Linear(1, 1), "xavier")
