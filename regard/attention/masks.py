@@ -91,18 +91,23 @@ class Edges(Mask):
 
     def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
         pairs = self.pairs.to(grid.rows.device)
-        reach = (grid.n_query, grid.n_key)
-        if len(pairs) and any(int(pairs[:, i].max()) >= reach[i] for i in (0, 1)):
+        self._check(grid)
+        row = _places(grid.rows, grid.n_query)[pairs[:, 0]]
+        column = _places(grid.columns, grid.n_key)[pairs[:, 1]]
+        # Pairs outside the tile stand at -1: they fall into a last row and column that are cut off.
+        allowed = grid.rows.new_zeros(len(grid.rows) + 1, len(grid.columns) + 1, dtype=torch.bool)
+        allowed[row, column] = True
+        return allowed[:-1, :-1]
+
+    def _check(self, grid: Grid) -> None:
+        if torch.compiler.is_compiling() or len(self.pairs) == 0:
+            return  # reading a number out would break the graph
+        query, key = self.pairs.amax(0).tolist()
+        if query >= grid.n_query or key >= grid.n_key:
             raise MaskError(
-                f"edges name the pair {tuple(pairs.amax(0).tolist())} or beyond, but there are "
-                f"{grid.n_query} queries and {grid.n_key} keys, counted from 0."
+                f"edges name the pair {(query, key)} or beyond, but there are {grid.n_query} "
+                f"queries and {grid.n_key} keys, counted from 0."
             )
-        places = [_places(grid.rows, grid.n_query), _places(grid.columns, grid.n_key)]
-        row, column = places[0][pairs[:, 0]], places[1][pairs[:, 1]]
-        inside = (row >= 0) & (column >= 0)
-        allowed = grid.rows.new_zeros(len(grid.rows), len(grid.columns), dtype=torch.bool)
-        allowed[row[inside], column[inside]] = True
-        return allowed
 
     def __repr__(self) -> str:
         return f"edges({_short([tuple(pair) for pair in self.pairs.tolist()])})"
@@ -173,7 +178,7 @@ def padding(lengths: Sequence[int] | Tensor, *, side: str = "right") -> Mask:
     return Padding(given, high, side)
 
 
-def edges(pairs: Iterable[tuple[int, int]] | Tensor) -> Mask:
+def edges(pairs: Iterable[Sequence[int]] | Tensor) -> Mask:
     """The mask in which exactly these (query, key) pairs are connected."""
     given = pairs if isinstance(pairs, Tensor) else torch.tensor([list(pair) for pair in pairs])
     given = given.view(0, 2).long() if given.numel() == 0 else given
@@ -182,7 +187,7 @@ def edges(pairs: Iterable[tuple[int, int]] | Tensor) -> Mask:
             f"edges needs (query, key) pairs of whole numbers, but was given a {given.dtype} "
             f"tensor of shape {tuple(given.shape)}."
         )
-    if len(given) and int(given.min()) < 0:
+    if not torch.compiler.is_compiling() and len(given) and int(given.min()) < 0:
         raise MaskError(f"edges count queries and keys from 0, but {int(given.min())} was given.")
     return Edges(given)
 

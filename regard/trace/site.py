@@ -19,7 +19,7 @@ Span = slice | range | tuple[int, int] | Iterable[int] | int | None
 _ROWS_AT_ONCE = 256
 
 
-@dataclass
+@dataclass(repr=False)
 class Site:
     """What one attention site computed, kept in O(n · d) memory.
 
@@ -41,6 +41,10 @@ class Site:
         # Each query's largest score and sum of exp((score - largest) / temperature): its
         # log-sum-exp in two parts, which lose no digits. NaN until somebody asks for that query.
         self.sums = self.query.new_full((*lead, self.n_query, 2), nan, dtype=torch.float32)
+
+    def __repr__(self) -> str:
+        sizes = f"{self.n_heads} heads, {self.n_query} queries × {self.n_key} keys"
+        return f"Site({self.path!r}: {sizes}, {self.allowed!r})"
 
     @property
     def n_query(self) -> int:

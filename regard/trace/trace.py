@@ -22,7 +22,7 @@ _NOT_KEPT = _OF_SITES | _DESCRIBED | _TABLES | {"compared"}
 _MAY_BE_INFINITE = frozenset({"masked", "temperature"})
 
 
-@dataclass
+@dataclass(repr=False)
 class Trace:
     """What a run computed: attention sites by path, other inner values, tokens and output."""
 
@@ -32,6 +32,9 @@ class Trace:
     tokens: dict[str, list[str]] = field(default_factory=dict)
     """The pieces of text (or patches) that positions stand for, by side: "source", "target"."""
     output: Any = None
+
+    def __repr__(self) -> str:
+        return f"Trace({len(self.sites)} attention sites, {len(self.values)} other values)"
 
     def __getitem__(self, path: str) -> Site:
         if path not in self.sites:
