@@ -131,17 +131,12 @@ class RecurrentLayer(nn.Module):
         Both directions stand side by side; the backward one's last token is the first.
         """
         check_lengths(lengths, x)
+        x = tap(f"{self.path}.input", x, "token d_input")
         if listening() or torch.compiler.is_compiling():
-            return self.definition(x, lengths)
-        if lengths is None:
-            states, last = self.weights(x)
-            return states, _state(last)
-        if int(lengths.min()) == 0:  # torch's kernel knows no empty sequences
-            return self.definition(x, lengths)
-        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, last = self.weights(packed)
-        states, _ = pad_packed_sequence(states, batch_first=True, total_length=x.size(1))
-        return states, _state(last)
+            states, last = self.definition(x, lengths)
+        else:
+            states, last = self._fast(x, lengths)
+        return tap(f"{self.path}.output", states, "token d_output"), last
 
     def definition(
         self,
@@ -158,12 +153,32 @@ class RecurrentLayer(nn.Module):
         back, first = self._read(x.flip(1), None if real is None else real.flip(1), 1)
         return torch.cat([states, back.flip(1)], dim=-1), _combine(_beside, last, first)
 
-    def step(self, x: Float[Tensor, "batch d_input"], state: State, *, site: str) -> State:
-        """The state after reading `x` (of a layer that reads forwards)."""
+    def see_first(self, state: State) -> State:
+        """The state before the first step, as those who look on would have it."""
+        hidden = tap(f"{self.path}.first_hidden", state.hidden, "d_hidden")
+        if state.cell is None:
+            return State(hidden)
+        return State(hidden, tap(f"{self.path}.first_cell", state.cell, "d_hidden"))
+
+    def step(self, x: Float[Tensor, "batch d_input"], state: State, *, step: int) -> State:
+        """The state after reading `x` as input number `step` (of a layer that reads forwards)."""
+        site = f"{self.path}@{step}" if step else self.path
         input_weight, hidden_weight, input_bias, hidden_bias = self.weights.all_weights[0]
-        inputs = F.linear(x, input_weight, input_bias)
+        inputs = F.linear(_see(site, "input", x), input_weight, input_bias)
         memory = F.linear(state.hidden, hidden_weight, hidden_bias)
         return self._step(inputs, memory, state, site=site)
+
+    def _fast(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, State]:
+        """The same by torch's kernel, which skips padding if sequences are packed."""
+        if lengths is None:
+            states, last = self.weights(x)
+            return states, _state(last)
+        if int(lengths.min()) == 0:  # the kernel knows no empty sequences
+            return self.definition(x, lengths)
+        packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, last = self.weights(packed)
+        states, _ = pad_packed_sequence(states, batch_first=True, total_length=x.size(1))
+        return states, _state(last)
 
     def zero_state(self, x: Float[Tensor, "batch *rest"]) -> State:
         """The state before anything is read, for a batch like `x`."""
@@ -189,6 +204,22 @@ class RecurrentLayer(nn.Module):
             states.append(state.hidden)
         hidden = torch.stack(states, dim=1)
         return (hidden if real is None else hidden * real[..., None]), state
+
+
+class Bridge(nn.Module):
+    """The state in which one layer ended, as the first state of a layer of another width."""
+
+    def __init__(self, d_input: int, d_hidden: int, *, cell: str = "lstm") -> None:
+        super().__init__()
+        self.to_hidden = nn.Linear(d_input, d_hidden)
+        self.to_cell = nn.Linear(d_input, d_hidden) if cell == "lstm" else None
+
+    def forward(self, state: State) -> State:
+        """Hidden states lie between -1 and 1, so this one does; a cell's memory is free."""
+        hidden = torch.tanh(self.to_hidden(state.hidden))
+        if self.to_cell is None or state.cell is None:
+            return State(hidden)
+        return State(hidden, self.to_cell(state.cell))
 
 
 def check_lengths(

@@ -36,7 +36,7 @@ def test_an_lstm_step_by_hand():
     candidate, output = tanh(1.5 + 1.0 + 0.3), sigmoid(2.0 - 1.0 + 0.4)
     cell = forget * 2 + entry * candidate
     state = State(torch.tensor([[-1.0]]), torch.tensor([[2.0]]))
-    new = made.step(torch.tensor([[0.5]]), state, site="rnn")
+    new = made.step(torch.tensor([[0.5]]), state, step=0)
     assert_close(new.cell, torch.tensor([[cell]]))
     assert_close(new.hidden, torch.tensor([[output * tanh(cell)]]))
 
@@ -51,7 +51,7 @@ def test_a_gru_step_by_hand():
     # x = 0.5, h = -1; the candidate's share of the past is reset after the product
     reset, update = sigmoid(0.5 - 0.5 + 0.1), sigmoid(1.0 - 0.25 + 0.2)
     candidate = tanh(1.5 + reset * (1.0 + 0.3))
-    new = made.step(torch.tensor([[0.5]]), State(torch.tensor([[-1.0]])), site="rnn")
+    new = made.step(torch.tensor([[0.5]]), State(torch.tensor([[-1.0]])), step=0)
     assert_close(new.hidden, torch.tensor([[(1 - update) * candidate - update]]))
     assert new.cell is None
 
@@ -84,7 +84,7 @@ def test_steps_one_by_one_equal_the_whole_sequence():
     states, last = made(x)
     state = made.zero_state(x)
     for i in range(4):
-        state = made.step(x[:, i], state, site="rnn")
+        state = made.step(x[:, i], state, step=i)
         assert_close(state.hidden, states[:, i])
     assert_close(state.cell, last.cell)
 

@@ -1,0 +1,90 @@
+"""How a recurrent decoder aligns itself with the source: attention of one state at a time."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention.attend import attend
+from regard.attention.mask import Mask
+from regard.attention.similarity import Additive, Similarity, make_similarity
+from regard.tap import listening
+
+
+class Read(NamedTuple):
+    """Keys and values of the source, and how queries are compared with these keys."""
+
+    key: Tensor
+    value: Tensor
+    similarity: Similarity
+
+    def keep(self, rows: Tensor) -> "Read":
+        """Those of these rows of the batch, in this order."""
+        return Read(self.key[rows], self.value[rows], self.similarity)
+
+
+class Alignment(nn.Module):
+    """Attention of a decoder's state to an encoder's states: one site, one head.
+
+    Args:
+        similarity: "additive" (Bahdanau et al. 2015), "dot" or "general" (Luong et al. 2015).
+        d_query: width of the decoder's state.
+        d_key: width of the encoder's states, which are both keys and values.
+        d_hidden: width of additive similarity's hidden layer.
+        path: the site's name in traces.
+    """
+
+    def __init__(
+        self, similarity: str, *, d_query: int, d_key: int, d_hidden: int, path: str = "cross"
+    ) -> None:
+        super().__init__()
+        self.similarity = make_similarity(similarity, d_q=d_query, d_k=d_key, d_hidden=d_hidden)
+        self.path = path
+
+    def read(self, states: Float[Tensor, "batch source d_key"]) -> Read:
+        """The encoder's states made ready for all steps of the decoder.
+
+        While nobody looks, additive attention's share of the keys is computed here, once.
+        """
+        keys = states.unsqueeze(1)
+        if isinstance(self.similarity, Additive) and not listening():
+            return Read(self.similarity.to_key(keys), keys, ProjectedKeys(self.similarity))
+        return Read(keys, keys, self.similarity)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch d_query"],
+        read: Read,
+        *,
+        allowed: Mask | None = None,
+        step: int = 0,
+    ) -> Float[Tensor, "batch d_key"]:
+        """What the decoder takes from the source in this step."""
+        context = attend(
+            query[:, None, None],
+            read.key,
+            read.value,
+            allowed=allowed,
+            similarity=read.similarity,
+            site=f"{self.path}@{step}",
+        )
+        return context[:, 0, 0]
+
+
+class ProjectedKeys(Similarity):
+    """Additive similarity to keys that have been through W_k already: v · tanh(W_q q + k)."""
+
+    name = "additive to projected keys"
+
+    def __init__(self, additive: Additive) -> None:
+        self.additive = additive
+
+    def compare(
+        self, query: Float[Tensor, "*#batch query d_q"], key: Float[Tensor, "*#batch key d_hidden"]
+    ) -> Float[Tensor, "*#batch query key"]:
+        mixed = self.additive.to_query(query).unsqueeze(-2) + key.unsqueeze(-3)
+        return self.additive.to_score(torch.tanh(mixed)).squeeze(-1)
+
+    def check(self, d_q: int, d_k: int) -> None:
+        """Both were made by the alignment, and fit."""
