@@ -1,9 +1,29 @@
-"""Random numbers are the same in every run."""
+"""What tests of attention share: looking at how large tensors become."""
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 
-@pytest.fixture(autouse=True)
-def seed():
-    torch.manual_seed(0)
+class Largest(TorchDispatchMode):
+    """Remembers how many numbers the largest tensor has that is made while it is on."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                # A view may seem large, or have more entries than the memory behind it.
+                held = leaf.untyped_storage().nbytes() // leaf.element_size()
+                self.numbers = max(self.numbers, min(held, leaf.numel()))
+        return result
+
+
+@pytest.fixture
+def largest() -> Largest:
+    """A context in which the largest tensor that is made is remembered."""
+    return Largest()

@@ -1,0 +1,139 @@
+"""Products in which the n × n matrix is never made: against the matrix, and their laws."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from regard.attention.linear import (
+    CHUNK,
+    causal_product,
+    chunks,
+    joined,
+    rows_by_chunk,
+    running_sums,
+)
+
+
+def drawn(*shape, dtype=torch.float64, seed=0):
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def kernel(left, features, value, seen=None):
+    """Σ_{j ≤ i} (exp(left_i) · exp(features_j)) value_j with the n × n matrix."""
+    weights = left.exp() @ features.exp().transpose(-1, -2)
+    weights = weights if seen is None else weights * seen.transpose(-1, -2)
+    return weights.tril() @ value
+
+
+def running(left, features, value, seen=None):
+    run = running_sums(features, value, seen)
+    return joined(run.product(torch.exp(chunks(left) + run.peak)), left.size(-2))
+
+
+def test_the_causal_product_by_hand():
+    left = torch.tensor([[1.0], [2.0], [3.0]])
+    right = torch.tensor([[1.0], [10.0], [100.0]])
+    value = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    # row 2: 3 · (1·[1,0] + 10·[0,1] + 100·[1,1])
+    wanted = torch.tensor([[1.0, 0.0], [2.0, 20.0], [303.0, 330.0]])
+    assert_close(causal_product(left, right, value), wanted)
+
+
+@pytest.mark.parametrize("n", [1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
+def test_the_causal_product_is_the_lower_triangle_times_the_values(n):
+    left, right, value = drawn(2, 3, n, 4), drawn(2, 3, n, 4, seed=1), drawn(2, 3, n, 5, seed=2)
+    wanted = (left @ right.transpose(-1, -2)).tril() @ value
+    assert_close(causal_product(left, right, value), wanted)
+
+
+def test_later_positions_never_change_earlier_products():
+    left, right, value = (drawn(200, 4, dtype=torch.float32, seed=s) for s in range(3))
+    before = causal_product(left, right, value)[:100]
+    right[100:] *= 1e6
+    value[100:] *= 1e6
+    assert torch.equal(causal_product(left, right, value)[:100], before)
+
+
+@pytest.mark.parametrize("n", [1, CHUNK, 3 * CHUNK + 5])
+def test_running_sums_give_the_lower_triangle_of_the_kernel(n):
+    left, features, value = drawn(2, n, 4), drawn(2, n, 4, seed=1), drawn(2, n, 5, seed=2)
+    assert_close(running(left, features, value), kernel(left, features, value))
+
+
+def test_keys_that_nobody_sees_add_nothing_wherever_they_stand():
+    n = 3 * CHUNK
+    left, features, value = drawn(2, n, 4), drawn(2, n, 4, seed=1), drawn(2, n, 5, seed=2)
+    seen = torch.ones(2, n, 1, dtype=torch.bool)
+    seen[0, : CHUNK + 7] = False  # the first chunk has nothing to measure from
+    seen[1, 5:9] = False
+    assert_close(running(left, features, value, seen), kernel(left, features, value, seen))
+
+
+def test_nothing_seen_sums_to_zero():
+    seen = torch.zeros(1, 70, 1, dtype=torch.bool)
+    result = running(drawn(1, 70, 4), drawn(1, 70, 4), drawn(1, 70, 2), seen)
+    assert torch.equal(result, torch.zeros(1, 70, 2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("size", [10.0, 1e3, 1e30])
+def test_later_keys_never_change_earlier_sums_however_large_they_are(size):
+    left, features, value = (drawn(200, 4, dtype=torch.float32, seed=s) for s in range(3))
+    before = running_sums(features, value, None)
+    features[100:] = size * features[100:]
+    value[100:] = 1e3
+    after = running_sums(features, value, None)
+    for run in (before, after):
+        assert run.right.isfinite().all()
+        assert run.before.isfinite().all()
+    first = [joined(run.product(chunks(left)), 200)[:100] for run in (before, after)]
+    assert torch.equal(*first)
+
+
+def test_keys_far_below_their_past_are_summed_as_they_are():
+    # The past is e^100 larger: beside it the new ones are exactly as good as nothing.
+    features = torch.zeros(2 * CHUNK, 1)
+    features[CHUNK:] = -100.0
+    run = running_sums(features, torch.ones(2 * CHUNK, 1), None)
+    assert run.before[1].item() == CHUNK
+    assert (run.right[1] < 1e-40).all()
+
+
+def test_a_past_far_below_its_keys_falls_to_nothing_beside_them():
+    features = torch.zeros(3 * CHUNK, 1)
+    features[2 * CHUNK :] = 300.0
+    run = running_sums(features, torch.ones(3 * CHUNK, 1), None)
+    assert_close(run.before.flatten(), torch.tensor([0.0, CHUNK, 0.0]), atol=1e-14, rtol=0)
+    assert torch.equal(run.right[2], torch.ones(CHUNK, 1))
+
+
+def test_a_jump_inside_a_chunk_still_rules_the_chunks_after_it():
+    features = torch.zeros(2 * CHUNK, 1)
+    features[CHUNK // 2] = 500.0
+    value = torch.arange(2.0 * CHUNK).view(-1, 1)
+    run = running_sums(features, F.pad(value, (0, 1), value=1.0), None)
+    total = run.before[1, 0]
+    assert_close(total[0] / total[1], torch.tensor(CHUNK / 2))
+
+
+def test_rows_by_chunk_measure_keys_as_running_sums_do():
+    n = 2 * CHUNK + 3
+    features = drawn(n, 4)
+    seen = torch.ones(n, 1, dtype=torch.bool)
+    seen[:3] = False
+    rows = torch.tensor([2, 5, 70, 71, n - 1])
+    run = running_sums(features, drawn(n, 1), seen)
+    groups = list(rows_by_chunk(rows, features, seen))
+    assert [group.tolist() for group, _ in groups] == [[2, 5], [70, 71], [n - 1]]
+    for number, (_, right) in enumerate(groups):
+        assert_close(chunks(right)[number], run.right[number])
+
+
+def test_gradients_are_those_of_the_matrix():
+    def both(function):
+        inputs = [drawn(CHUNK + 9, 3, seed=seed).requires_grad_() for seed in range(3)]
+        function(*inputs).pow(2).sum().backward()
+        return [x.grad for x in inputs]
+
+    for ours, wanted in zip(both(running), both(kernel), strict=True):
+        assert_close(ours, wanted)
