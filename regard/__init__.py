@@ -14,7 +14,9 @@ if _TYPE_CHECKING:
     from regard.attention.masks import causal, edges, padding, window
     from regard.attention.multihead import MultiHeadAttention
     from regard.attention.similarity import Additive, Alibi, General, Similarity
+    from regard.bundle.bundle import Bundle
     from regard.errors import RegardError
+    from regard.model import Model, load
     from regard.trace.edit import (
         Edit,
         ablate,
@@ -33,9 +35,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Additive",
     "Alibi",
+    "Bundle",
     "Edit",
     "General",
     "Mask",
+    "Model",
     "MultiHeadAttention",
     "RegardError",
     "Similarity",
@@ -47,6 +51,7 @@ __all__ = [
     "edges",
     "efficient_attention",
     "forbid",
+    "load",
     "padding",
     "set_scores",
     "set_value",
@@ -64,7 +69,9 @@ _HOMES = {
     "attention.masks": ("causal", "edges", "padding", "window"),
     "attention.multihead": ("MultiHeadAttention",),
     "attention.similarity": ("Additive", "Alibi", "General", "Similarity"),
+    "bundle.bundle": ("Bundle",),
     "errors": ("RegardError",),
+    "model": ("Model", "load"),
     "trace.edit": (
         *("Edit", "ablate", "forbid", "set_scores", "set_value", "set_weights"),
         *("temperature", "unscaled"),

@@ -20,6 +20,7 @@ ROWS = [
     ["training", "decoding"],
     ["bundle"],
     ["interop", "trace"],
+    ["model"],
     ["explain"],
     ["figures"],
     ["serve"],

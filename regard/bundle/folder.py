@@ -1,0 +1,234 @@
+"""What is in a model folder, and how a folder takes another's place.
+
+    model.safetensors        the weights
+    config.json              what the model is made of, what it does, which tokenizers it has
+    tokenizer.json           how text becomes ids (and tokenizer.target.json, if the target differs)
+    card.md                  where it comes from
+
+Nothing here needs torch, so that commands which run models on another engine start at once.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from regard.errors import FileError, RegardError, UnknownNameError, nearest
+from regard.text.files import write_whole
+from regard.text.formats import read_backend
+from regard.text.tokenizer import Tokenizer
+
+FORMAT = 1
+"""The number of the layout described here; folders of earlier ones are brought up to it."""
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "card.md"
+TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "tokenizer.target.json"
+_OURS = (WEIGHTS, CONFIG, CARD, TOKENIZER, TARGET_TOKENIZER)
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+TASKS = ("translation", "language", "masked", "classification", "embedding")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """The contents of config.json."""
+
+    family: str
+    model: Mapping[str, Any]
+    """The settings of the model's configuration."""
+    task: str
+    tokenizer: Mapping[str, str] | None = None
+    """The special token of each role; None where the model reads no text."""
+    target_tokenizer: Mapping[str, str] | None = None
+    labels: tuple[str, ...] | None = None
+    """The names of the classes."""
+    pixels: Mapping[str, Any] | None = None
+    """How the pixels of images are scaled: "mean" and "std" for each channel."""
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever else somebody wants to know again."""
+
+    def to_json(self) -> str:
+        """The text of config.json."""
+        parts = {"format": FORMAT, **asdict(self)}
+        return json.dumps(parts, indent=1, ensure_ascii=False) + "\n"
+
+
+def read_description(folder: Path) -> Description:
+    """What config.json says, brought up from an earlier format if need be."""
+    file = folder / CONFIG
+    config = upgraded(_read_config(file), file)
+    for name in ("family", "model", "task"):
+        if name not in config:
+            raise FileError(f"{file} does not say {name!r}: {_AGAIN}.")
+    if config["task"] not in TASKS:
+        raise UnknownNameError(
+            f"{file} names the task {config['task']!r}; {nearest(str(config['task']), TASKS)}."
+        )
+    if not isinstance(config["model"], dict):
+        raise FileError(f"the settings of the model in {file} are no JSON object: {_AGAIN}.")
+    known = {name: config[name] for name in Description.__dataclass_fields__ if name in config}
+    labels = known.get("labels")
+    return Description(**{**known, "labels": None if labels is None else tuple(labels)})
+
+
+_AGAIN = "fetch the folder again, or save the model again"
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    if not file.is_file():
+        raise FileError(
+            f"{file.parent} holds no {CONFIG}, so it is no model folder: name one that "
+            "`regard train` or `regard import` has written."
+        )
+    try:
+        config = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{file} is damaged or cut off ({error}): {_AGAIN}.") from error
+    except OSError as error:
+        raise FileError(f"{file} cannot be read: {error.strerror}.") from error
+    if not isinstance(config, dict):
+        raise FileError(f"{file} holds no JSON object: {_AGAIN}.")
+    if "format" not in config and ("model_type" in config or "architectures" in config):
+        raise FileError(
+            f"{file.parent} is a Hugging Face folder: make a model folder of it with "
+            f"`regard import {file.parent} -o FOLDER`."
+        )
+    return config
+
+
+def _with_task(config: dict[str, Any]) -> dict[str, Any]:
+    """Format 0 did not say what a model is for: its family and heads tell."""
+    tasks = {"transformer": "translation", "seq2seq": "translation", "decoder": "language"}
+    model, family = config.get("model", {}), config.get("family")
+    task = tasks.get(family or "", "embedding")
+    if model.get("n_classes"):
+        task = "classification"
+    elif family == "encoder" and model.get("fill_head", True):
+        task = "masked"
+    reads_text = None if family == "vision" else {}
+    return {"task": task, "tokenizer": reads_text, **config}
+
+
+_MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {0: _with_task}
+"""How the config.json of each format becomes one of the next."""
+
+
+def upgraded(config: dict[str, Any], file: Path) -> dict[str, Any]:
+    """The same in today's format."""
+    number = config.get("format", 0)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise FileError(f"{file} has the format {number!r}, which is no number of one: {_AGAIN}.")
+    if number > FORMAT:
+        raise FileError(
+            f"{file} has format {number}, and this version of regard reads formats up to "
+            f"{FORMAT}: update regard."
+        )
+    for old in range(number, FORMAT):
+        config = _MIGRATIONS[old](config)
+    return {**config, "format": FORMAT}
+
+
+def read_tokenizers(
+    folder: Path, description: Description
+) -> tuple[Tokenizer | None, Tokenizer | None]:
+    """The tokenizer of the model, and that of its target where it has one of its own."""
+    return (
+        _read_tokenizer(folder / TOKENIZER, description.tokenizer),
+        _read_tokenizer(folder / TARGET_TOKENIZER, description.target_tokenizer),
+    )
+
+
+def _read_tokenizer(file: Path, roles: Mapping[str, str] | None) -> Tokenizer | None:
+    if roles is None:
+        return None
+    if not file.is_file():
+        raise FileError(f"{file} is not there, but {CONFIG} speaks of it: {_AGAIN}.")
+    try:
+        return Tokenizer(read_backend(file), roles=roles)
+    except RegardError as error:
+        text = str(error).rstrip(".")
+        raise FileError(f"the tokenizer {file} cannot be used ({text}): {_AGAIN}.") from error
+
+
+def write_tokenizer(file: Path, tokenizer: Tokenizer) -> None:
+    """Write how text is cut; the roles of special tokens stand in config.json."""
+    write_whole(file, tokenizer.backend.to_str(pretty=True))
+
+
+def weights_file(folder: Path) -> Path:
+    """The file of weights, or a sentence why there is none to be read."""
+    file = folder / WEIGHTS
+    if file.is_file():
+        return file
+    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLED)
+    if pickled:
+        raise FileError(
+            f"{folder} has its weights in {pickled[0]}, a pickle, which can run any code when it "
+            f"is opened, so regard never does: ask for {WEIGHTS} instead."
+        )
+    raise FileError(f"{file} is not there: {_AGAIN}.")
+
+
+@contextmanager
+def replaced_folder(folder: str | Path) -> Iterator[Path]:
+    """An empty folder that takes the place of `folder` when the block ends without an error.
+
+    At every moment, whatever crashes, one of the two is there whole: under its name, or, between
+    two renamings, beside it, where `existing` finds it. Files in it that are not of a model stay.
+    """
+    final = Path(folder).expanduser().resolve()
+    fresh, old = (final.with_name(f".{final.name}.{end}") for end in ("new", "old"))
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        _tidy(final, old)
+        shutil.rmtree(fresh, ignore_errors=True)  # left by a save that was killed
+        fresh.mkdir()
+    except OSError as error:
+        raise FileError(f"{final} cannot be written: {error.strerror}.") from error
+    try:
+        yield fresh
+        _flush(fresh)
+        if final.exists():
+            final.rename(old)
+        fresh.rename(final)
+        _tidy(final, old)
+    except OSError as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(f"{final} cannot be written: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _tidy(final: Path, old: Path) -> None:
+    """End what a save has begun: the old folder's own files go, all others move along."""
+    if not old.exists():
+        return
+    if not final.exists():
+        old.rename(final)
+        return
+    for path in list(old.iterdir()):
+        if path.name not in _OURS and not (final / path.name).exists():
+            path.rename(final / path.name)
+    shutil.rmtree(old)
+
+
+def _flush(folder: Path) -> None:
+    """Wait until the files are on the disk, so that a renamed folder is never an empty one."""
+    for path in [*folder.iterdir(), folder]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def existing(folder: str | Path) -> Path | None:
+    """The folder itself, or the one that a save which was interrupted has put aside."""
+    path = Path(folder).expanduser()
+    if path.is_dir():
+        return path
+    aside = path.with_name(f".{path.name}.old") if path.name else path
+    return aside if aside.is_dir() else None
