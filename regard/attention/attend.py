@@ -65,12 +65,13 @@ def attend(
     query = tap(f"{site}.query", query, "query d_q")
     key = tap(f"{site}.key", key, "key d_k")
     value = tap(f"{site}.value", value, "key d_v")
-    pattern = Exact(
-        tap(f"{site}.similarity", measure, ""),
-        tap(f"{site}.scale", measure.scale(key.size(-1)), ""),
-        tap(f"{site}.temperature", temperature, ""),
-        tap(f"{site}.allowed", mask, "query key"),
-    )
+    measure = as_similarity(tap(f"{site}.similarity", measure, ""))
+    check_inputs(query, key, value, measure)  # a listener may have put in what does not fit
+    scale = tap(f"{site}.scale", measure.scale(key.size(-1)), "")
+    temperature = tap(f"{site}.temperature", temperature, "")
+    check_temperature(temperature)
+    mask = as_mask(tap(f"{site}.allowed", mask, "query key"))
+    pattern = Exact(measure, scale, temperature, mask)
     tap(f"{site}.pattern", pattern, "")
     if wanted(*(f"{site}.{name}" for name in _NEED_DEFINITION)):
         context = explicit_attention(query, key, value, pattern, dropout=dropout, site=site)

@@ -34,7 +34,7 @@ class Grid:
 
     def is_whole(self) -> bool:
         """Whether no row or column is left out (the order is always ascending)."""
-        return len(self.rows) == self.n_query and len(self.columns) == self.n_key
+        return self.rows.size(0) == self.n_query and self.columns.size(0) == self.n_key
 
 
 class Mask(ABC):
@@ -95,7 +95,7 @@ class Everything(Mask):
         return grid.rows.new_ones(1, 1, dtype=torch.bool)
 
     def on_keys(self, grid: Grid) -> Bool[Tensor, "*lead one columns"] | None:
-        return grid.rows.new_ones(1, len(grid.columns), dtype=torch.bool)
+        return grid.rows.new_ones(1, grid.columns.size(0), dtype=torch.bool)
 
     def admits_all(self, grid: Grid) -> bool:
         del grid

@@ -64,12 +64,12 @@ class Padding(Mask):
     def _check(self, grid: Grid) -> None:
         if not grid.lead:
             raise MaskError(
-                f"padding({len(self.lengths)} lengths) needs a batch axis, but the scores have "
+                f"padding({self.lengths.size(0)} lengths) needs a batch axis, but the scores have "
                 "only the axes (query, key): add a batch axis in front, or slice the padding off."
             )
-        if grid.lead[0] != len(self.lengths):
+        if grid.lead[0] != self.lengths.size(0):
             raise MaskError(
-                f"padding has {len(self.lengths)} lengths, but the batch has {grid.lead[0]} "
+                f"padding has {self.lengths.size(0)} lengths, but the batch has {grid.lead[0]} "
                 "sequences: give one length for each sequence."
             )
         if self.longest > grid.n_key:
@@ -95,7 +95,8 @@ class Edges(Mask):
         row = _places(grid.rows, grid.n_query)[pairs[:, 0]]
         column = _places(grid.columns, grid.n_key)[pairs[:, 1]]
         # Pairs outside the tile stand at -1: they fall into a last row and column that are cut off.
-        allowed = grid.rows.new_zeros(len(grid.rows) + 1, len(grid.columns) + 1, dtype=torch.bool)
+        size = (grid.rows.size(0) + 1, grid.columns.size(0) + 1)
+        allowed = grid.rows.new_zeros(size, dtype=torch.bool)
         allowed[row, column] = True
         return allowed[:-1, :-1]
 
@@ -207,7 +208,7 @@ def split_causal(mask: Mask) -> tuple[bool, Mask]:
 def _places(indices: Tensor, n: int) -> Tensor:
     """For each of n positions, where it stands in `indices`; -1 for those that do not."""
     places = indices.new_full((n,), -1)
-    places[indices] = torch.arange(len(indices), device=indices.device)
+    places[indices] = torch.arange(indices.size(0), device=indices.device)
     return places
 
 

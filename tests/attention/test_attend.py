@@ -1,0 +1,366 @@
+"""Attention itself: the worked example, references, laws, corners, and what is refused."""
+
+from math import e, inf, tanh
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
+
+from regard.attention.attend import attend
+from regard.attention.masks import causal, edges, padding, window
+from regard.attention.similarity import Additive, Alibi, General
+from regard.errors import InputError
+from regard.tap import listen
+
+# The worked example: three words, embedding width 3, query/key/value width 4.
+X = torch.tensor([[1.0, 0, 1], [0, 2, 0], [1, 1, 1]])
+Q = X @ torch.tensor([[1.0, 0, 1, 0], [0, 1, 0, 1], [1, 0, 0, 1]])
+K = X @ torch.tensor([[0.0, 1, 0, 1], [1, 0, 1, 0], [0, 0, 1, 1]])
+V = X @ torch.tensor([[0.0, 2, 0, 1], [0, 3, 1, 0], [1, 0, 3, 2]])
+
+
+class Everybody:
+    """Keeps every step, and so gets the definition."""
+
+    changes = False
+
+    def __init__(self):
+        self.seen = {}
+
+    def wants(self, path: str) -> bool:
+        return True
+
+    def see(self, tapped):
+        self.seen[tapped.path] = tapped.value
+        return tapped.value
+
+
+def steps(*inputs, **options) -> dict:
+    """Every tapped value of an attention, by its name."""
+    everybody = Everybody()
+    with listen(everybody):
+        attend(*inputs, **options)
+    return {path.removeprefix("attention."): value for path, value in everybody.seen.items()}
+
+
+def looked_at(*inputs, **options) -> torch.Tensor:
+    with listen(Everybody()):
+        return attend(*inputs, **options)
+
+
+BOTH = pytest.mark.parametrize("form", [attend, looked_at])
+
+
+def close(found, *rows):
+    assert_close(found, torch.tensor(rows), atol=5e-5, rtol=0)
+
+
+def test_the_projections_of_the_worked_example():
+    assert Q.tolist() == [[2, 0, 1, 1], [0, 2, 0, 2], [2, 1, 1, 2]]
+    assert K.tolist() == [[0, 1, 1, 2], [2, 0, 2, 0], [1, 1, 2, 2]]
+    assert V.tolist() == [[1, 2, 3, 3], [0, 6, 2, 0], [1, 5, 4, 3]]
+
+
+def test_every_step_of_the_worked_example():
+    seen = steps(Q, K, V)
+    assert seen["compared"].tolist() == [[3, 6, 6], [6, 0, 6], [6, 6, 9]]
+    assert seen["scale"] == 0.5
+    assert seen["scores"].tolist() == [[1.5, 3, 3], [3, 0, 3], [3, 3, 4.5]]
+    close(seen["weights"], [0.1004, 0.4498, 0.4498], [0.4879, 0.0243, 0.4879],
+          [0.1543, 0.1543, 0.6914])  # fmt: skip
+    close(seen["context"], [0.5502, 5.1487, 3.0, 1.6506], [0.9757, 3.5607, 3.4636, 2.9271],
+          [0.8457, 4.6914, 3.5372, 2.5372])  # fmt: skip
+
+
+def test_the_worked_example_with_a_causal_mask():
+    seen = steps(Q, K, V, allowed=causal())
+    assert seen["masked"].tolist() == [[1.5, -inf, -inf], [3, 0, -inf], [3, 3, 4.5]]
+    close(seen["weights"], [1.0, 0, 0], [0.9526, 0.0474, 0], [0.1543, 0.1543, 0.6914])
+    assert_close(seen["context"][0], V[0])
+
+
+@BOTH
+def test_the_worked_example_comes_out_whether_or_not_somebody_looks(form):
+    close(form(Q, K, V), [0.5502, 5.1487, 3.0, 1.6506], [0.9757, 3.5607, 3.4636, 2.9271],
+          [0.8457, 4.6914, 3.5372, 2.5372])  # fmt: skip
+    assert_close(form(Q, K, V, allowed=causal())[0], V[0])
+
+
+def test_an_embedding_of_width_three_needs_matrices_with_three_rows():
+    # slip 9: the sources multiply a width of 3 with 4 × 4 matrices
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        X @ torch.ones(4, 4)
+
+
+def test_alignment_scores_eight_and_nine_weigh_the_values():
+    scores = torch.tensor([[8.0, 9.0]])
+    context = attend(
+        torch.ones(1, 1), torch.ones(2, 1), torch.eye(2), similarity=lambda q, k: scores
+    )
+    close(context, [0.2689, 0.7311])
+
+
+def test_additive_attention_by_hand():
+    additive = Additive(1, 1, 1)
+    nn.init.ones_(additive.to_query.weight)
+    nn.init.ones_(additive.to_key.weight)
+    nn.init.constant_(additive.to_score.weight, 2.0)
+    context = attend(
+        torch.tensor([[0.5]]), torch.tensor([[0.5], [-0.5]]), torch.eye(2), similarity=additive
+    )
+    parts = e ** (2 * tanh(1.0)), 1.0  # tanh(0.5 + 0.5) and tanh(0.5 - 0.5) = 0
+    assert_close(context, torch.tensor([parts]) / sum(parts))
+
+
+def test_general_attention_by_hand():
+    general = General(1, 2)
+    with torch.no_grad():
+        general.weight.copy_(torch.tensor([[1.0, 2.0]]))
+    # q W k: 3 · (1 · 1 + 2 · 0) = 3 and 3 · (1 · 0 + 2 · 1) = 6
+    context = attend(torch.tensor([[3.0]]), torch.eye(2), torch.eye(2), similarity=general)
+    assert_close(context, torch.softmax(torch.tensor([[3.0, 6.0]]), -1))
+
+
+@pytest.mark.parametrize("mask", [None, causal(), window(1), edges([(0, 2), (1, 1)])])
+def test_it_is_torchs_attention(mask):
+    query, key, value = torch.randn(3, 2, 3, 4, 8).unbind()
+    allowed = None if mask is None else mask.tensor(4)
+    expected = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
+    assert_close(attend(query, key, value, allowed=mask), expected)
+    assert_close(looked_at(query, key, value, allowed=mask), expected)
+
+
+@BOTH
+def test_cosine_attention_is_the_softmax_of_torchs_cosine_similarity(form):
+    query, key, value = torch.randn(2, 4, 6), torch.randn(2, 5, 6), torch.randn(2, 5, 3)
+    cosines = F.cosine_similarity(query.unsqueeze(-2), key.unsqueeze(-3), dim=-1)
+    expected = torch.softmax(cosines / 0.1, -1) @ value
+    assert_close(form(query, key, value, similarity="cosine", temperature=0.1), expected)
+
+
+@pytest.mark.parametrize(
+    "similarity",
+    ["dot", "scaled_dot", "cosine", General(3, 3), Additive(3, 3, 5), Alibi(2),
+     lambda q, k: -torch.cdist(q, k)],
+    ids=["dot", "scaled_dot", "cosine", "general", "additive", "alibi", "callable"],
+)  # fmt: skip
+@pytest.mark.parametrize("mask", [None, padding([4, 0, 2]), causal() & padding([1, 5, 3])])
+@BOTH
+def test_every_similarity_is_the_textbook_loop_over_queries(form, similarity, mask):
+    query, key, value = torch.randn(3, 2, 4, 3), torch.randn(3, 2, 5, 3), torch.randn(3, 2, 5, 6)
+    context = form(query, key, value, similarity=similarity, allowed=mask, temperature=0.7)
+    scores = steps(query, key, value, similarity=similarity)["scores"]
+    allowed = torch.ones(3, 2, 4, 5).bool() if mask is None else mask.tensor(4, 5, lead=(3, 2))
+    for b in range(3):
+        for h in range(2):
+            for i in range(4):
+                seen = allowed[b, h, i]
+                weights = torch.softmax(scores[b, h, i][seen] / 0.7, -1)
+                expected = (weights[:, None] * value[b, h][seen]).sum(0)
+                assert_close(context[b, h, i], expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (2, 1, 3)])
+@BOTH
+def test_any_leading_axes_are_a_loop(form, lead):
+    query, key, value = torch.randn(*lead, 4, 5), torch.randn(*lead, 6, 5), torch.randn(*lead, 6, 7)
+    context = form(query, key, value)
+    assert context.shape == (*lead, 4, 7)
+    flat = [x.reshape(-1, *x.shape[-2:]) for x in (query, key, value)]
+    expected = torch.stack([form(*one) for one in zip(*flat, strict=True)])
+    assert_close(context, expected.view_as(context))
+
+
+@BOTH
+def test_one_query_for_a_batch_of_keys_is_that_query_repeated(form):
+    query, key, value = torch.randn(1, 4, 5), torch.randn(2, 3, 6, 5), torch.randn(3, 6, 7)
+    expected = form(query.expand(2, 3, 4, 5), key, value.expand(2, 3, 6, 7))
+    assert_close(form(query, key, value), expected)
+
+
+@BOTH
+def test_one_query_and_one_key_take_the_value(form):
+    value = torch.randn(1, 3)
+    assert_close(form(torch.randn(1, 2), torch.randn(1, 2), value), value)
+
+
+def test_permuting_queries_permutes_results_and_permuting_keys_does_nothing():
+    query, key, value = torch.randn(4, 5), torch.randn(6, 5), torch.randn(6, 7)
+    rows, columns = torch.randperm(4), torch.randperm(6)
+    expected = attend(query, key, value)
+    assert_close(attend(query[rows], key, value), expected[rows])
+    assert_close(attend(query, key[columns], value[columns]), expected)
+
+
+@pytest.mark.parametrize("similarity", ["scaled_dot", "cosine", Additive(5, 5, 3)])
+def test_self_attention_alone_is_permutation_equivariant(similarity):
+    x, order = torch.randn(2, 6, 5), torch.randperm(6)
+    whole = attend(x, x, x, similarity=similarity)
+    mixed = x[:, order]
+    assert_close(attend(mixed, mixed, mixed, similarity=similarity), whole[:, order])
+
+
+def test_the_results_lie_between_the_values():
+    query, key, value = torch.randn(3, 2, 9, 4).unbind()
+    context = attend(3 * query, key, value)
+    assert (context <= value.amax(-2, keepdim=True) + 1e-6).all()
+    assert (context >= value.amin(-2, keepdim=True) - 1e-6).all()
+
+
+@BOTH
+def test_temperature_zero_picks_the_value_of_the_best_key(form):
+    assert form(Q, K, V, temperature=0.0)[2].tolist() == V[2].tolist()
+    assert form(Q, K, V, temperature=0)[0].tolist() == ((V[1] + V[2]) / 2).tolist()  # equals
+
+
+@BOTH
+@pytest.mark.parametrize("temperature", [1e-9, 1e-40])
+def test_tiny_temperatures_are_the_limit(form, temperature):
+    assert_close(form(Q, K, V, temperature=temperature), form(Q, K, V, temperature=0.0))
+
+
+@BOTH
+@pytest.mark.parametrize("temperature", [1e9, 1e300, inf])
+def test_large_temperatures_give_the_mean_of_what_may_be_seen(form, temperature):
+    assert_close(form(Q, K, V, temperature=temperature), V.mean(0).expand(3, 4))
+    masked = form(Q, K, V, temperature=temperature, allowed=causal())
+    assert_close(masked, torch.stack([V[: i + 1].mean(0) for i in range(3)]))
+
+
+@BOTH
+def test_a_temperature_for_each_head(form):
+    query, key, value = torch.randn(3, 2, 3, 4, 5).unbind()
+    heats = [0.0, 0.5, inf]
+    together = form(query, key, value, temperature=torch.tensor(heats).view(3, 1, 1))
+    for head, heat in enumerate(heats):
+        alone = form(query[:, head], key[:, head], value[:, head], temperature=heat)
+        assert_close(together[:, head], alone)
+
+
+@BOTH
+def test_a_temperature_for_each_query(form):
+    heats = torch.tensor([[0.5], [1.0], [2.0]])
+    together = form(Q, K, V, temperature=heats, allowed=causal())
+    for i, heat in enumerate(heats[:, 0].tolist()):
+        assert_close(together[i], form(Q, K, V, temperature=heat, allowed=causal())[i])
+
+
+@BOTH
+def test_scores_hotter_are_scores_smaller(form):
+    assert_close(form(Q, K, V, temperature=2.0), form(Q / 2, K, V))
+    assert_close(form(Q, K, V, similarity="dot", temperature=2.0), form(Q, K, V))
+
+
+@BOTH
+def test_dropout_zeroes_weights_and_scales_the_others_up(form):
+    query, key = torch.zeros(8, 50, 4), torch.zeros(8, 50, 4)  # all weights are 1/50
+    context = form(query, key, torch.eye(50).expand(8, 50, 50), dropout=0.3)
+    dropped = context == 0
+    assert 0.28 < dropped.float().mean() < 0.32  # 20,000 coins: a standard deviation is 0.003
+    assert_close(context[~dropped], torch.full_like(context[~dropped], 1 / 50 / 0.7))
+
+
+@BOTH
+def test_without_dropout_nothing_is_random(form):
+    assert torch.equal(form(Q, K, V, dropout=0.0), form(Q, K, V))
+
+
+def test_the_weights_that_are_seen_are_those_before_dropout():
+    assert_close(steps(Q, K, V, dropout=0.9)["weights"].sum(-1), torch.ones(3))
+
+
+def test_wide_unscaled_scores_saturate_the_softmax_and_starve_its_gradient():
+    # why the scores are scaled: the same inputs, d_k = 512, with and without
+    query, key, value = torch.randn(3, 16, 512).unbind()
+    norms = {}
+    for similarity in ("dot", "scaled_dot"):
+        leaf = query.clone().requires_grad_()
+        scores = steps(leaf, key, value, similarity=similarity)
+        (gradient,) = torch.autograd.grad(scores["context"].sum(), leaf)
+        weights = scores["weights"]
+        entropy = -(weights * weights.clamp_min(1e-30).log()).sum(-1).mean()
+        norms[similarity] = entropy.item(), gradient.norm().item()
+    assert norms["dot"][0] < 0.3
+    assert norms["scaled_dot"][0] > 2
+
+
+def test_every_step_is_seen_under_the_name_of_the_site():
+    everybody = Everybody()
+    with listen(everybody):
+        attend(Q, K, V, site="encoder.layers.0.self")
+    assert [path.removeprefix("encoder.layers.0.self.") for path in everybody.seen] == [
+        *("query", "key", "value", "similarity", "scale", "temperature", "allowed", "pattern"),
+        *("compared", "scores", "masked", "weights", "context"),
+    ]
+
+
+def test_a_listener_who_wants_none_of_the_big_tables_leaves_the_kernel_alone():
+    class Modest(Everybody):
+        def wants(self, path):
+            return path.endswith(".query")
+
+    modest = Modest()
+    with listen(modest):
+        attend(Q, K, V)
+    assert {"attention.query", "attention.pattern", "attention.context"} <= set(modest.seen)
+    assert "attention.weights" not in modest.seen
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "expected"),
+    [
+        ("query", lambda q: q * 0, lambda: V.mean(0).expand(3, 4)),
+        ("value", lambda v: v + 1, lambda: attend(Q, K, V) + 1),
+        ("scale", lambda s: 1.0, lambda: attend(Q, K, V, similarity="dot")),
+        ("temperature", lambda t: 3.0, lambda: attend(Q, K, V, temperature=3.0)),
+        ("allowed", lambda m: m & causal(), lambda: attend(Q, K, V, allowed=causal())),
+        ("allowed", lambda m: torch.eye(3).bool(), lambda: V),
+        ("similarity", lambda s: "cosine", lambda: attend(Q, K, V, similarity="cosine")),
+        ("compared", lambda c: c * 2, lambda: attend(2 * Q, K, V)),
+        ("scores", lambda s: s * 0, lambda: V.mean(0).expand(3, 4)),
+        ("masked", lambda m: m.tril(), lambda: steps(Q, K, V)["masked"].tril().softmax(-1) @ V),
+        ("weights", lambda w: torch.eye(3), lambda: V),
+        ("context", lambda c: -c, lambda: -attend(Q, K, V)),
+    ],
+)  # fmt: skip
+def test_what_a_listener_puts_in_place_flows_on(name, change, expected):
+    class Change(Everybody):
+        changes = True
+
+        def wants(self, path):
+            return path == f"attention.{name}"
+
+        def see(self, tapped):
+            return change(tapped.value) if tapped.path == f"attention.{name}" else tapped.value
+
+    with listen(Change()):
+        found = attend(Q, K, V)
+    assert_close(found, expected(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("query", torch.ones(3, 5), "queries are 5 wide and keys 4"),
+        ("value", torch.ones(2, 4), "there are 3 keys but 2 values"),
+        ("key", torch.ones(3, 4).long(), "query, key and value are torch.float32, torch.int64"),
+        ("temperature", -1.0, "temperature is -1.0; it must be 0"),
+        ("allowed", torch.ones(3, 3), "the mask `allowed` is a torch.float32 tensor"),
+        ("allowed", torch.ones(3, 2).bool(), r"the mask `allowed` has shape \(3, 2\)"),
+        ("similarity", "cosin", "there is no similarity 'cosin'"),
+    ],
+)
+def test_what_a_listener_puts_in_place_must_fit(name, value, sentence):
+    class Change(Everybody):
+        changes = True
+
+        def wants(self, path):
+            return False
+
+        def see(self, tapped):
+            return value if tapped.path == f"attention.{name}" else tapped.value
+
+    with listen(Change()), pytest.raises(InputError, match=f"^{sentence}"):
+        attend(Q, K, V)

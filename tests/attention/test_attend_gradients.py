@@ -1,0 +1,118 @@
+"""Attention in every type of numbers, and its gradients against finite differences."""
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from regard.attention.attend import attend
+from regard.attention.masks import causal, edges, padding, window
+from regard.attention.similarity import Additive, Alibi, General
+from regard.tap import listen
+
+Q, K, V = torch.randn(3, 3, 4, generator=torch.Generator().manual_seed(2)).unbind()
+
+
+class Everybody:
+    """Keeps every step, and so gets the definition."""
+
+    changes = False
+
+    def __init__(self):
+        self.seen = {}
+
+    def wants(self, path: str) -> bool:
+        return True
+
+    def see(self, tapped):
+        self.seen[tapped.path] = tapped.value
+        return tapped.value
+
+
+def looked_at(*inputs, **options) -> torch.Tensor:
+    with listen(Everybody()):
+        return attend(*inputs, **options)
+
+
+BOTH = pytest.mark.parametrize("form", [attend, looked_at])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_every_type_of_numbers_with_the_softmax_in_single_precision_at_least(dtype):
+    inputs = [x.to(dtype) for x in (Q, K, V)]
+    everybody = Everybody()
+    with listen(everybody):
+        context = attend(*inputs)
+    assert context.dtype == dtype
+    weights = everybody.seen["attention.weights"]
+    assert weights.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert_close(context.float(), attend(Q, K, V), atol=0.05, rtol=0.02)
+    assert attend(*inputs).dtype == dtype
+
+
+@pytest.mark.parametrize("similarity", [Additive(4, 4, 3), General(4, 4), "cosine", Alibi(1)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_learned_similarities_work_in_half_precision_too(similarity, dtype):
+    inputs = [x[None].to(dtype) for x in (Q, K, V)]
+    exact = attend(Q[None], K[None], V[None], similarity=similarity).detach()
+    if isinstance(similarity, nn.Module):
+        similarity = similarity.to(dtype)
+    for form in (attend, looked_at):
+        found = form(*inputs, similarity=similarity)
+        assert found.dtype == dtype
+        assert_close(found.float(), exact, atol=0.1, rtol=0.05)
+    if isinstance(similarity, nn.Module):
+        similarity.float()
+
+
+DOUBLE = torch.float64
+
+
+@pytest.mark.parametrize(
+    "similarity",
+    ["dot", "scaled_dot", "cosine", General(3, 3), Additive(3, 3, 2), Alibi(2),
+     lambda q, k: -(q.unsqueeze(-2) - k.unsqueeze(-3)).square().sum(-1)],
+    ids=["dot", "scaled_dot", "cosine", "general", "additive", "alibi", "callable"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "mask",
+    [None, causal(), padding([2, 4]), window(1) & causal(), edges([(0, 1), (2, 3)])],
+    ids=repr,
+)
+@BOTH
+def test_gradients_are_those_of_finite_differences(form, similarity, mask):
+    if isinstance(similarity, nn.Module):
+        similarity = similarity.double()
+    leaves = [
+        torch.randn(2, 2, *shape, dtype=DOUBLE, requires_grad=True)
+        for shape in [(3, 3), (4, 3), (4, 2)]
+    ]
+    assert torch.autograd.gradcheck(
+        lambda q, k, v: form(q, k, v, similarity=similarity, allowed=mask, temperature=0.8),
+        leaves,
+        fast_mode=True,
+    )
+    if isinstance(similarity, nn.Module):
+        similarity.float()
+
+
+@pytest.mark.parametrize("similarity", [General(3, 3).double(), Additive(3, 3, 2).double()])
+@BOTH
+def test_learned_similarities_learn(form, similarity):
+    query, key, value = torch.randn(3, 4, 3, dtype=DOUBLE).unbind()
+    weights = list(similarity.parameters())
+
+    def run(*_):
+        return form(query, key, value, similarity=similarity, allowed=causal())
+
+    assert torch.autograd.gradcheck(run, weights, fast_mode=True)
+
+
+@BOTH
+def test_a_learned_temperature_learns(form):
+    query, key, value = torch.randn(3, 2, 4, 3, dtype=DOUBLE).unbind()
+    heat = torch.tensor([[[0.5]], [[2.0]]], dtype=DOUBLE, requires_grad=True)
+    for mask in (None, causal(), causal(-1)):
+        assert torch.autograd.gradcheck(
+            lambda t, mask=mask: form(query, key, value, temperature=t, allowed=mask), heat
+        )
