@@ -31,6 +31,8 @@ class Place:
     first: int
     """Position of the first query, where queries come step by step."""
     n_heads: int
+    stepwise: bool = False
+    """Whether there may be more queries than those at hand."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -66,6 +68,11 @@ class Ablate(Edit):
 
     def apply(self, value: Tensor, place: Place) -> Tensor:
         new = torch.zeros_like(value)
+        if self.to == "mean" and place.stepwise:
+            raise InputError(
+                f"{place.site} is computed query by query, so the mean over all of them is not yet "
+                "known: ablate to='zero'."
+            )
         if self.to == "mean":
             new = value.mean(dim=-2, keepdim=True).expand_as(value)
         if self.head is None or value.dim() < _WITH_HEADS:
@@ -131,6 +138,8 @@ class SetTable(Edit):
         row = None if self.query is None else self.query - place.first
         if row is not None and row < 0:  # a query of an earlier step
             return value
+        if row is not None and row >= value.size(-2) and place.stepwise:  # of a later step
+            return value
         self._check("query", row, value.size(-2))
         self._check("key", self.key, value.size(-1))
         new = value.clone()
@@ -138,6 +147,8 @@ class SetTable(Edit):
         heads = () if value.dim() < _WITH_HEADS else (every if self.head is None else self.head,)
         cell = (..., *heads, every if row is None else row, every if self.key is None else self.key)
         given = torch.as_tensor(self.value, dtype=value.dtype, device=value.device)
+        if row is None and self.key is None:
+            given = _rows_at_hand(given, value, place)
         try:
             new[cell] = given
         except RuntimeError:
@@ -174,12 +185,12 @@ class SetValue(Edit):
         return self.site
 
     def apply(self, value: Any, place: Place) -> Any:
-        del place
         if callable(self.value):
             return self.value(value)
         if not isinstance(value, Tensor):
             return self.value
         given = torch.as_tensor(self.value, dtype=value.dtype, device=value.device)
+        given = _rows_at_hand(given, value, place)
         try:
             return given.expand_as(value)
         except RuntimeError:
@@ -286,19 +297,25 @@ class Editor:
             self._n_heads = value.size(-3) if value.dim() >= _WITH_HEADS else 1
         for i, edit in enumerate(self.edits):
             if fnmatchcase(path, edit.path()):
-                self._met.add(i)
                 self._check_head(edit, site)
-                value = edit.apply(value, Place(site, first, self._n_heads))
+                place = Place(site, first, self._n_heads, "@" in tapped.path)
+                before, value = value, edit.apply(value, place)
+                # one query of a site that is computed query by query may be yet to come
+                if value is not before or not place.stepwise or not hasattr(edit, "query"):
+                    self._met.add(i)
         return value
 
     def finish(self) -> None:
         """Refuse edits that named a place nobody passed."""
         for i, edit in enumerate(self.edits):
-            if i not in self._met:
-                raise UnknownNameError(
-                    f"{edit!r} met nothing: no value {edit.path()!r} was computed; "
-                    f"{nearest(edit.path(), self._seen)}."
-                )
+            if i in self._met:
+                continue
+            if any(fnmatchcase(path, edit.path()) for path in self._seen):
+                raise UnknownNameError(f"{edit!r} names a query that never came.")
+            raise UnknownNameError(
+                f"{edit!r} met nothing: no value {edit.path()!r} was computed; "
+                f"{nearest(edit.path(), self._seen)}."
+            )
 
     def _check_head(self, edit: Edit, site: str) -> None:
         head, n_heads = getattr(edit, "head", None), self._n_heads
@@ -312,6 +329,13 @@ def _check_counts(**positions: int | None) -> None:
     for what, position in positions.items():
         if position is not None and position < 0:
             raise InputError(f"{what} is {position}; they are counted from 0.")
+
+
+def _rows_at_hand(given: Tensor, value: Tensor, place: Place) -> Tensor:
+    """Of values given for all queries, those of this step's."""
+    if not place.stepwise or given.dim() < 2 or given.size(-2) == 1:
+        return given
+    return given[..., place.first : place.first + value.size(-2), :]
 
 
 def _brief(value: Any) -> str:

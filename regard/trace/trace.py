@@ -13,12 +13,13 @@ from regard.errors import NotFiniteError, UnknownNameError, nearest
 from regard.tap import Tapped, listen, split
 from regard.trace.edit import Edit, Editor
 from regard.trace.site import Site
+from regard.trace.steps import Step, joined_pattern, joined_table
 
 _OF_SITES = frozenset({"query", "key", "value", "pattern"})
 _DESCRIBED = frozenset({"similarity", "scale", "temperature", "allowed"})  # by the pattern
-_TABLES = frozenset({"scores", "masked", "weights"})
-_CHANGEABLE = _TABLES | {"context"}
-_NOT_KEPT = _OF_SITES | _DESCRIBED | _TABLES | {"compared"}
+_TABLES = ("scores", "masked", "weights")
+_CHANGEABLE = (*_TABLES, "context")  # in the order of computation
+_NOT_KEPT = _OF_SITES | _DESCRIBED | {*_TABLES, "compared"}
 _MAY_BE_INFINITE = frozenset({"masked", "temperature"})
 
 
@@ -116,16 +117,26 @@ class Recorder:
     def finish(self) -> None:
         """Make sites of the parts."""
         for path, parts in self._parts.items():
-            changed = {name: parts[name] for name in _CHANGEABLE if name in parts}
-            query, key, value, pattern = (parts[x] for x in ("query", "key", "value", "pattern"))
-            self.trace.sites[path] = Site(path, query, key, value, pattern, changed)
+            query, key, value = (parts[x] for x in ("query", "key", "value"))
+            lead = tuple(torch.broadcast_shapes(query.shape[:-2], key.shape[:-2]))
+            site = Site(path, query, key, value, joined_pattern(parts["pattern"], lead))
+            for name in _CHANGEABLE:
+                if name in parts:
+                    site.changed[name] = joined_table(site, name, parts[name])
+            self.trace.sites[path] = site
 
     def _keep(self, site: str, first: int, name: str, value: Any) -> None:
         if first == 0 and name == "query":
             self._parts.pop(site, None)  # the site is computed anew: the last time counts
         parts = self._parts.setdefault(site, {})
-        by_query = name == "query" or name in _CHANGEABLE
-        parts[name] = _joined(parts.get(name), value, first) if by_query else value
+        if name == "query":
+            parts[name] = _joined(parts.get(name), value, first)
+        elif name == "pattern":
+            parts.setdefault(name, []).append(Step(first, parts["key"].size(-2), value))
+        elif name in _CHANGEABLE:
+            parts.setdefault(name, {})[first] = value
+        else:
+            parts[name] = value
 
     def _check_finite(self, path: str, name: str, value: Tensor) -> None:
         finite = torch.isfinite(value) if value.is_floating_point() else None

@@ -24,12 +24,13 @@ from regard.attention.similarity import (
     Similarity,
 )
 from regard.errors import FileError, InputError
+from regard.trace.steps import Steps
 
 _DESCRIPTIONS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Both, Either, Everything, Not, Table, Causal, Connection, Edges, Padding, Window),
-        *(Exact, Efficient),
+        *(Exact, Efficient, Steps),
     )
 }
 _SIMILARITIES: dict[str, type[Similarity]] = {
@@ -64,6 +65,9 @@ def write(thing: Any, tensors: dict[str, Tensor], place: str) -> Any:
         return {"number": "inf"}  # JSON has no infinity
     if thing is None or isinstance(thing, str | int | float):
         return thing
+    if isinstance(thing, tuple):
+        parts = enumerate(thing)
+        return {"tuple": [write(part, tensors, f"{place}.{i}") for i, part in parts]}
     raise InputError(f"a trace file cannot hold a {type(thing).__name__} ({place}).")
 
 
@@ -71,6 +75,8 @@ def read(written: Any, tensors: dict[str, Tensor]) -> Any:
     """The description that `write` wrote."""
     if not isinstance(written, dict):
         return written
+    if "tuple" in written:
+        return tuple(read(part, tensors) for part in written["tuple"])
     if "tensor" in written:
         return tensors[written["tensor"]]
     if "number" in written:
