@@ -10,7 +10,7 @@ from regard.attention.attend import attend
 from regard.attention.cache import KeyValueCache
 from regard.attention.mask import Mask
 from regard.attention.similarity import Similarity
-from regard.errors import InputError
+from regard.errors import InputError, ShapeError
 from regard.tap import tap
 
 Form = Callable[..., Tensor]
@@ -73,10 +73,10 @@ class MultiHeadAttention(nn.Module):
                 f"{n_heads} query heads cannot share {n_kv_heads} key/value heads evenly; "
                 f"n_kv_heads must divide {n_heads}."
             )
-        d_input = d_input or d_model
+        self.d_model, self.d_input = d_model, d_input or d_model
         self.to_query = nn.Linear(d_model, self.n_heads * self.d_k, bias=bias)
-        self.to_key = nn.Linear(d_input, self.n_kv_heads * self.d_k, bias=bias)
-        self.to_value = nn.Linear(d_input, self.n_kv_heads * self.d_v, bias=bias)
+        self.to_key = nn.Linear(self.d_input, self.n_kv_heads * self.d_k, bias=bias)
+        self.to_value = nn.Linear(self.d_input, self.n_kv_heads * self.d_v, bias=bias)
         self.to_output = nn.Linear(self.n_heads * self.d_v, d_model, bias=bias)
         self.form = form or attend
         self.dropout = dropout
@@ -101,6 +101,7 @@ class MultiHeadAttention(nn.Module):
         if first is None:
             first = cache.length if cache is not None and cache.grows else 0
         site = f"{self.path}@{first}" if first else self.path
+        _check_width("queries", x_query, self.d_model)
         query = self._heads(self.to_query(x_query), self.n_heads)
         if rotate is not None:
             query = rotate(query, first)
@@ -119,6 +120,7 @@ class MultiHeadAttention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         if cache is not None and cache.filled:
             return cache.read()
+        _check_width("keys", x_key, self.d_input)
         key = self._heads(self.to_key(x_key), self.n_kv_heads)
         value = self._heads(self.to_value(x_key), self.n_kv_heads)
         if rotate is not None:
@@ -127,6 +129,14 @@ class MultiHeadAttention(nn.Module):
 
     def _heads(self, x: Tensor, n_heads: int) -> Tensor:
         return rearrange(x, "batch token (head d) -> batch head token d", head=n_heads)
+
+
+def _check_width(which: str, x: Tensor, width: int) -> None:
+    if x.size(-1) != width:
+        raise ShapeError(
+            f"the inputs of the {which} are {x.size(-1)} wide, but attention was made for {width}: "
+            "give inputs of that width, or make it with other d_model and d_input."
+        )
 
 
 def _share(d_model: int, n_heads: int) -> int:

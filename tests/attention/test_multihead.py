@@ -1,0 +1,380 @@
+"""Multi-head attention: by hand, against torch and transformers, cached, grouped, refused."""
+
+import pytest
+import torch
+from einops import rearrange
+from torch import nn
+from torch.testing import assert_close
+
+from regard.attention.attend import attend
+from regard.attention.cache import KeyValueCache
+from regard.attention.efficient import efficient_attention
+from regard.attention.masks import causal, padding, window
+from regard.attention.multihead import ExactForm, MultiHeadAttention
+from regard.attention.similarity import Additive
+from regard.errors import InputError, ShapeError
+from regard.tap import listen
+
+
+class Everybody:
+    """Keeps every value that is tapped."""
+
+    changes = False
+
+    def __init__(self):
+        self.seen = {}
+
+    def wants(self, path: str) -> bool:
+        return True
+
+    def see(self, tapped):
+        self.seen[tapped.path] = tapped.value
+        return tapped.value
+
+
+def copy_linear(target: nn.Linear, source: nn.Linear) -> None:
+    target.load_state_dict(source.state_dict())
+
+
+def test_one_head_with_identities_is_attention_itself():
+    layer = MultiHeadAttention(4, 1, bias=False)
+    for linear in (layer.to_query, layer.to_key, layer.to_value, layer.to_output):
+        nn.init.eye_(linear.weight)
+    x = torch.randn(2, 3, 4)
+    assert_close(layer(x), attend(x, x, x))
+
+
+def test_two_heads_by_hand():
+    # head 0 looks at the first number of each token, head 1 at the second; they are put side by
+    # side and to_output exchanges them
+    layer = MultiHeadAttention(2, 2, bias=False)
+    for linear in (layer.to_query, layer.to_key, layer.to_value):
+        nn.init.eye_(linear.weight)
+    with torch.no_grad():
+        layer.to_output.weight.copy_(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    x = torch.tensor([[[0.0, 2.0], [0.0, 2.0], [3.0, 2.0]]])
+    result = layer(x)[0]
+    assert_close(result[:, 0], torch.full((3,), 2.0))  # head 1: all values are 2
+    assert_close(result[0, 1], torch.tensor(1.0))  # head 0: query 0 weighs 0, 0 and 3 alike
+    parts = torch.tensor([0.0, 0.0, 9.0]).softmax(0)
+    assert_close(result[2, 1], 3 * parts[2])
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("mask", ["none", "causal", "padding"])
+def test_it_is_torchs_module_on_the_same_weights(bias, mask):
+    theirs = nn.MultiheadAttention(12, 3, bias=bias, batch_first=True).eval()
+    ours = MultiHeadAttention(12, 3, bias=bias).eval()
+    if bias:
+        nn.init.normal_(theirs.in_proj_bias)
+        nn.init.normal_(theirs.out_proj.bias)
+    with torch.no_grad():
+        for i, linear in enumerate((ours.to_query, ours.to_key, ours.to_value)):
+            linear.weight.copy_(theirs.in_proj_weight[12 * i : 12 * i + 12])
+            if bias:
+                linear.bias.copy_(theirs.in_proj_bias[12 * i : 12 * i + 12])
+        copy_linear(ours.to_output, theirs.out_proj)
+    x, lengths = torch.randn(2, 5, 12), [5, 3]
+    padded = torch.arange(5) >= torch.tensor(lengths)[:, None]
+    theirs_mask = {
+        "causal": {"attn_mask": ~causal().tensor(5)},
+        "padding": {"key_padding_mask": padded},
+    }
+    expected, weights = theirs(x, x, x, average_attn_weights=False, **theirs_mask.get(mask, {}))
+    allowed = {"causal": causal(), "padding": padding(lengths)}.get(mask)
+    assert_close(ours(x, allowed=allowed), expected)
+    everybody = Everybody()
+    with listen(everybody):
+        assert_close(ours(x, allowed=allowed), expected)
+    assert_close(everybody.seen["attention.weights"], weights)
+
+
+def test_it_is_torchs_module_with_other_widths_for_keys():
+    theirs = nn.MultiheadAttention(12, 3, kdim=7, vdim=7, batch_first=True).eval()
+    ours = MultiHeadAttention(12, 3, d_input=7)
+    with torch.no_grad():
+        for i, linear in enumerate((ours.to_query, ours.to_key, ours.to_value)):
+            linear.weight.copy_(
+                (theirs.q_proj_weight, theirs.k_proj_weight, theirs.v_proj_weight)[i]
+            )
+            linear.bias.copy_(theirs.in_proj_bias[12 * i : 12 * i + 12])
+        copy_linear(ours.to_output, theirs.out_proj)
+    x, memory = torch.randn(2, 5, 12), torch.randn(2, 4, 7)
+    expected, _ = theirs(x, memory, memory)
+    assert_close(ours(x, memory), expected)
+
+
+@pytest.fixture(scope="module")
+def bert():
+    from transformers import BertConfig
+    from transformers.models.bert.modeling_bert import BertSelfAttention
+
+    config = BertConfig(hidden_size=12, num_attention_heads=3, attn_implementation="eager")
+    return BertSelfAttention(config).eval()
+
+
+def test_it_is_berts_self_attention_on_the_same_weights(bert):
+    ours = MultiHeadAttention(12, 3).eval()
+    for linear, theirs in (
+        (ours.to_query, bert.query),
+        (ours.to_key, bert.key),
+        (ours.to_value, bert.value),
+    ):
+        copy_linear(linear, theirs)
+    nn.init.eye_(ours.to_output.weight)  # Bert's own output layer comes after this module
+    nn.init.zeros_(ours.to_output.bias)
+    x = torch.randn(2, 6, 12)
+    real = padding([6, 4]).tensor(1, 6, lead=(2, 1))
+    low = torch.zeros(2, 1, 1, 6).masked_fill(~real, torch.finfo(torch.float32).min)
+    everybody = Everybody()
+    with listen(everybody):
+        found = ours(x, allowed=padding([6, 4]))
+    expected, weights = bert(x, attention_mask=low)
+    assert_close(found, expected)
+    assert_close(everybody.seen["attention.weights"], weights)
+
+
+@pytest.fixture(scope="module")
+def llama():
+    from transformers import LlamaConfig
+    from transformers.models.llama import modeling_llama
+
+    config = LlamaConfig(
+        hidden_size=24,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        head_dim=8,
+        attn_implementation="eager",
+    )
+    turn = modeling_llama.LlamaRotaryEmbedding(config)
+
+    def rotate(x: torch.Tensor, first: int) -> torch.Tensor:
+        positions = torch.arange(first, first + x.size(-2))[None]
+        return modeling_llama.apply_rotary_pos_emb(x, x, *turn(x, positions))[0]
+
+    return modeling_llama.LlamaAttention(config, layer_idx=0).eval(), turn, rotate
+
+
+@pytest.fixture
+def like_llama(llama):
+    theirs = llama[0]
+    ours = MultiHeadAttention(24, 6, d_k=8, n_kv_heads=2, bias=False).eval()
+    copy_linear(ours.to_query, theirs.q_proj)
+    copy_linear(ours.to_key, theirs.k_proj)
+    copy_linear(ours.to_value, theirs.v_proj)
+    copy_linear(ours.to_output, theirs.o_proj)
+    return ours
+
+
+def test_grouped_heads_with_rotary_positions_are_llamas_attention(llama, like_llama):
+    theirs, turn, rotate = llama
+    x = torch.randn(2, 7, 24)
+    low = torch.zeros(7, 7).masked_fill(~causal().tensor(7), torch.finfo(torch.float32).min)
+    expected, weights = theirs(x, turn(x, torch.arange(7)[None]), low.expand(2, 1, 7, 7))
+    everybody = Everybody()
+    with listen(everybody):
+        found = like_llama(x, allowed=causal(), rotate=rotate)
+    assert_close(found, expected)
+    assert_close(like_llama(x, allowed=causal(), rotate=rotate), expected)
+    assert_close(everybody.seen["attention.weights"], weights)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("chunks", [[1] * 7, [4, 1, 2], [7], [2, 5]])
+def test_step_by_step_with_a_cache_equals_the_whole_at_once(llama, like_llama, chunks):
+    rotate = llama[2]
+    x = torch.randn(2, 7, 24)
+    whole = like_llama(x, allowed=causal(), rotate=rotate)
+    cache, steps = KeyValueCache(), []
+    for part in x.split(chunks, dim=1):
+        mask = causal(offset=cache.length)
+        steps.append(like_llama(part, allowed=mask, cache=cache, rotate=rotate))
+    assert cache.length == 7
+    assert_close(torch.cat(steps, dim=1), whole)
+
+
+@torch.no_grad()
+def test_steps_are_seen_at_the_site_with_the_position_of_their_first_query():
+    layer, cache, everybody = (
+        MultiHeadAttention(4, 2, path="decoder.self"),
+        KeyValueCache(),
+        Everybody(),
+    )
+    with listen(everybody):
+        for part in torch.randn(1, 5, 4).split([2, 1, 2], dim=1):
+            layer(part, cache=cache, allowed=causal(offset=cache.length))
+    sites = {path.removesuffix(".query") for path in everybody.seen if path.endswith(".query")}
+    assert sites == {"decoder.self", "decoder.self@2", "decoder.self@3"}
+    assert everybody.seen["decoder.self@3.weights"].shape == (1, 2, 2, 5)
+
+
+@torch.no_grad()
+def test_cross_attention_computes_its_keys_once_and_reads_them_afterwards(monkeypatch):
+    layer = MultiHeadAttention(8, 2, d_input=5)
+    memory, x = torch.randn(3, 6, 5), torch.randn(3, 4, 8)
+    whole = layer(x, memory, allowed=padding([6, 2, 3]))
+    calls, real = [], layer.to_key.forward
+    monkeypatch.setattr(layer.to_key, "forward", lambda x: calls.append(1) or real(x))
+    cache, everybody = KeyValueCache(grows=False), Everybody()
+    with listen(everybody):
+        steps = [
+            layer(part, memory, allowed=padding([6, 2, 3]), cache=cache, first=i)
+            for i, part in enumerate(x.split(1, dim=1))
+        ]
+    assert len(calls) == 1
+    assert_close(torch.cat(steps, dim=1), whole)
+    assert "attention@3.query" in everybody.seen
+
+
+@torch.no_grad()
+def test_beams_may_move_between_steps():
+    layer, cache = MultiHeadAttention(8, 2), KeyValueCache()
+    x = torch.randn(3, 5, 8)
+    rows = torch.tensor([2, 0])
+    layer(x[:, :3], allowed=causal(), cache=cache)
+    cache.keep(rows)
+    step = layer(x[rows, 3:4], cache=cache)
+    whole = layer(x[rows, :4], allowed=causal())
+    assert_close(step, whole[:, 3:])
+
+
+@pytest.mark.parametrize(("n_heads", "n_kv_heads"), [(6, 1), (6, 3), (4, 2)])
+def test_grouped_heads_share_keys_and_values_as_if_they_were_repeated(n_heads, n_kv_heads):
+    grouped = MultiHeadAttention(12, n_heads, d_k=4, d_v=5, n_kv_heads=n_kv_heads)
+    full = MultiHeadAttention(12, n_heads, d_k=4, d_v=5)
+    copy_linear(full.to_query, grouped.to_query)
+    copy_linear(full.to_output, grouped.to_output)
+    group = n_heads // n_kv_heads
+    with torch.no_grad():
+        for to, source in ((full.to_key, grouped.to_key), (full.to_value, grouped.to_value)):
+            for name in ("weight", "bias"):
+                rows = rearrange(getattr(source, name), "(h d) ... -> h d ...", h=n_kv_heads)
+                repeated = rearrange(rows.repeat_interleave(group, 0), "h d ... -> (h d) ...")
+                getattr(to, name).copy_(repeated)
+    x = torch.randn(2, 5, 12)
+    assert_close(grouped(x, allowed=causal()), full(x, allowed=causal()))
+
+
+def test_widths_are_free():
+    layer = MultiHeadAttention(10, 3, d_k=4, d_v=7, d_input=6)
+    assert layer.to_query.weight.shape == (12, 10)
+    assert layer.to_key.weight.shape == (12, 6)
+    assert layer.to_value.weight.shape == (21, 6)
+    assert layer.to_output.weight.shape == (10, 21)
+    everybody = Everybody()
+    with listen(everybody):
+        assert layer(torch.randn(2, 5, 10), torch.randn(2, 8, 6)).shape == (2, 5, 10)
+    assert everybody.seen["attention.query"].shape == (2, 3, 5, 4)
+    assert everybody.seen["attention.key"].shape == (2, 3, 8, 4)
+    assert everybody.seen["attention.context"].shape == (2, 3, 5, 7)
+    assert everybody.seen["attention.joined"].shape == (2, 5, 21)
+
+
+def test_the_base_model_of_the_paper_has_eight_heads_of_sixty_four():
+    layer = MultiHeadAttention(512, 8, bias=False)
+    assert (layer.d_k, layer.d_v) == (64, 64)
+    # four matrices and no fifth that nothing uses (slip 7)
+    assert sum(p.numel() for p in layer.parameters()) == 4 * 512 * 512
+
+
+def test_every_parameter_is_used():
+    layer = MultiHeadAttention(8, 2, form=ExactForm(Additive(4, 4, 3)))
+    layer(torch.randn(2, 3, 8)).square().sum().backward()
+    unused = [name for name, p in layer.named_parameters() if p.grad is None or (p.grad == 0).all()]
+    assert unused == []
+
+
+def test_heads_are_independent_subspaces():
+    layer = MultiHeadAttention(8, 2)
+    x = torch.randn(1, 4, 8)
+    everybody = Everybody()
+    with listen(everybody):
+        layer(x)
+    seen = everybody.seen
+    for head in range(2):
+        alone = attend(*(seen[f"attention.{name}"][:, head] for name in ("query", "key", "value")))
+        assert_close(seen["attention.joined"][..., 4 * head : 4 * head + 4], alone)
+
+
+def test_without_positions_it_is_permutation_equivariant():
+    layer, x, order = MultiHeadAttention(8, 2), torch.randn(2, 5, 8), torch.randperm(5)
+    assert_close(layer(x[:, order]), layer(x)[:, order])
+
+
+def test_dropout_works_while_training_only():
+    layer, x = MultiHeadAttention(8, 2, dropout=0.5), torch.randn(2, 5, 8)
+    assert not torch.equal(layer(x), layer(x))
+    layer.eval()
+    assert torch.equal(layer(x), layer(x))
+
+
+@pytest.mark.parametrize(
+    "form", [ExactForm("cosine"), ExactForm(Additive(4, 4, 3)), efficient_attention]
+)
+def test_heads_may_attend_in_another_form(form):
+    layer = MultiHeadAttention(8, 2, form=form)
+    plain = MultiHeadAttention(8, 2)
+    plain.load_state_dict(layer.state_dict(), strict=False)
+    x = torch.randn(2, 5, 8)
+    everybody = Everybody()
+    with listen(everybody):
+        found = layer(x, allowed=causal())
+    query, key, value = (everybody.seen[f"attention.{name}"] for name in ("query", "key", "value"))
+    assert_close(everybody.seen["attention.context"], form(query, key, value, allowed=causal()))
+    assert not torch.allclose(found, plain(x, allowed=causal()))
+
+
+def test_it_compiles_and_exports(no_shape_checks):
+    torch.compiler.reset()
+    layer = MultiHeadAttention(8, 4, n_kv_heads=2).eval()
+    x = torch.randn(2, 5, 8)
+
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x, lengths):
+            return self.layer(x, allowed=causal() & padding(lengths) & window(3))
+
+    inputs = x, torch.tensor([5, 2])
+    expected = Masked()(*inputs)
+    compiled = torch.compile(Masked(), fullgraph=True, backend="eager")
+    assert_close(compiled(*inputs), expected)
+    assert_close(torch.export.export(Masked(), inputs).module()(*inputs), expected)
+
+
+def test_one_token_attends_to_itself():
+    layer = MultiHeadAttention(6, 3)
+    x = torch.randn(1, 1, 6)
+    assert_close(layer(x, allowed=causal()), layer.to_output(layer.to_value(x)))
+
+
+@pytest.mark.parametrize("n_heads", [3, 0, -1])
+def test_heads_that_do_not_share_the_width_evenly_are_refused(n_heads):
+    sentence = (
+        rf"^a width of 8 cannot be shared by {n_heads} heads evenly; choose n_heads that divides "
+        r"8, or give d_k\.$"
+    )
+    with pytest.raises(InputError, match=sentence):
+        MultiHeadAttention(8, n_heads)
+
+
+def test_query_heads_that_cannot_share_key_heads_evenly_are_refused():
+    sentence = r"^4 query heads cannot share 3 key/value heads evenly; n_kv_heads must divide 4\.$"
+    with pytest.raises(InputError, match=sentence):
+        MultiHeadAttention(8, 4, n_kv_heads=3)
+
+
+@pytest.mark.parametrize(
+    ("x", "memory", "sentence"),
+    [
+        ((2, 5, 7), None, "the inputs of the queries are 7 wide, but attention was made for 8"),
+        ((2, 5, 8), (2, 4, 9), "the inputs of the keys are 9 wide, but attention was made for 6"),
+        ((2, 5, 8), None, "the inputs of the keys are 8 wide, but attention was made for 6"),
+    ],
+)
+def test_inputs_of_another_width_are_refused(x, memory, sentence):
+    layer = MultiHeadAttention(8, 2, d_input=6)
+    with pytest.raises(ShapeError, match=f"^{sentence}"):
+        layer(torch.ones(x), None if memory is None else torch.ones(memory))
