@@ -5,7 +5,7 @@ turn queries and keys. (ALiBi is a similarity, and stands with those.)
 """
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import log, pi
 
 import torch
@@ -152,17 +152,7 @@ class Rotary:
         """The rotation for these positions, whose angles are computed once for all layers."""
         exact = torch.promote_types(like.dtype, torch.float32)
         angles = where[:, None, :, None].to(exact) * self.frequencies().to(like.device, exact)
-        cos, sin = angles.cos().to(like.dtype), angles.sin().to(like.dtype)
-
-        def turn(x: Tensor, first: int) -> Tensor:
-            del first  # already in `where`
-            left, right, rest = x.split(
-                [self.d_rotary // 2, self.d_rotary // 2, self.d_k - self.d_rotary], dim=-1
-            )
-            turned = [left * cos - right * sin, right * cos + left * sin]
-            return torch.cat([*turned, rest] if self.d_rotary < self.d_k else turned, dim=-1)
-
-        return turn
+        return partial(_turn, angles.cos().to(like.dtype), angles.sin().to(like.dtype))
 
     def frequencies(self) -> Float[Tensor, "pair"]:
         """By how much each pair turns from one position to the next."""
@@ -175,3 +165,14 @@ class Rotary:
         turns = original * speed / (2 * pi)
         keep = ((turns - low) / (high - low)).clamp(0, 1)
         return speed * (keep + (1 - keep) / factor)
+
+
+def _turn(cos: Tensor, sin: Tensor, x: Tensor, first: int) -> Tensor:
+    """The first numbers of each vector turned in pairs; the angles know where `first` is."""
+    del first
+    n_pairs = cos.size(-1)
+    left, right = x[..., :n_pairs], x[..., n_pairs : 2 * n_pairs]
+    turned = [left * cos - right * sin, right * cos + left * sin]
+    if 2 * n_pairs < x.size(-1):
+        turned.append(x[..., 2 * n_pairs :])
+    return torch.cat(turned, dim=-1)

@@ -70,7 +70,7 @@ def test_a_decoder_layer_equals_torchs_own(norm):
 @pytest.mark.parametrize(("norm", "expected"), [("post", [[1.0, -1.0]]), ("pre", [[6.0, 2.0]])])
 def test_where_the_norm_stands_by_hand(norm, expected):
     # x = (3, 1) normalised is (1, -1). The inner layer is the identity, weights all on itself.
-    # post: norm(x + x) = norm(6, 2) = (1, -1).   pre, with a norm that gives back (3, 1): x + (3, 1)
+    # post: norm(x + x) = norm(6, 2) = (1, -1). pre, with a norm that gives (3, 1): x + (3, 1)
     plan = LayerPlan(d_model=2, n_heads=1, d_ff=1, norm=norm, norm_eps=0.0)
     attention = plan.make_attention("site", alibi=False)
     for linear in (attention.to_query, attention.to_key, attention.to_value, attention.to_output):

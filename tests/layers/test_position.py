@@ -80,7 +80,7 @@ def test_learned_positions_are_rows_of_their_matrix():
 
 
 def test_more_positions_than_were_learned_are_refused():
-    with pytest.raises(InputError, match="reaches position 6, but .* only 5 positions"):
+    with pytest.raises(InputError, match=r"reaches position 6, but .* only 5 positions"):
         Learned(5, 2)(places(6, device=CPU), torch.empty(0), stop=6)
 
 
