@@ -1,0 +1,145 @@
+"""Writing by chance: each next token is drawn from the model's probabilities, shaped by options."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.decoding.hypothesis import Hypothesis
+from regard.decoding.stepper import Stepper, without
+from regard.errors import InputError
+
+
+@dataclass(frozen=True)
+class SampleOptions:
+    """How to draw.
+
+    Args:
+        end_id: the token that ends a text; None where the model has none.
+        max_tokens: the most tokens to write.
+        temperature: softmax(logits / temperature); 0 always takes the most probable token.
+        top_k: draw only among the k most probable tokens.
+        top_p: draw only among the fewest tokens whose probabilities sum to at least p.
+        repetition_penalty: what log-probabilities of tokens written before are multiplied by.
+        no_repeat: no run of this many tokens is written twice; 0 allows all.
+        seed: the same seed writes the same text, whatever is written beside it.
+        never: tokens that are never written.
+    """
+
+    end_id: int | None
+    max_tokens: int = 200
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float = 1.0
+    no_repeat: int = 0
+    seed: int = 0
+    never: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, fits, allowed in (
+            ("max_tokens", self.max_tokens >= 1, "1 or more"),
+            ("temperature", self.temperature >= 0, "0 (no chance at all) or more"),
+            ("top_k", self.top_k is None or self.top_k >= 1, "1 or more"),
+            ("top_p", self.top_p is None or 0 < self.top_p <= 1, "above 0, up to 1"),
+            ("repetition_penalty", self.repetition_penalty > 0, "above 0; 1 has no effect"),
+            ("no_repeat", self.no_repeat >= 0, "0 (allow all) or more"),
+        ):
+            if not fits:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be {allowed}.")
+
+
+def sample(
+    stepper: Stepper,
+    prompts: Int[Tensor, "rows token"],
+    options: SampleOptions,
+    *,
+    seen: Sequence[Sequence[int]] | None = None,
+    on_token: Callable[[int, int], None] | None = None,
+) -> list[Hypothesis]:
+    """One text after each prompt.
+
+    Args:
+        stepper: with one row for each prompt.
+        prompts: padded on the left where they differ in length.
+        seen: the prompts without padding, for the repetition options.
+        on_token: called with (row, token) as soon as a token is written.
+    """
+    begun = list(seen) if seen is not None else prompts.tolist()
+    draws = [torch.Generator().manual_seed(options.seed + row) for row in range(len(prompts))]
+    texts: list[list[int]] = [[] for _ in begun]
+    log_probs: list[list[float]] = [[] for _ in begun]
+    open_rows, ids = list(range(len(begun))), prompts
+    for _ in range(options.max_tokens):
+        probable = without(stepper.step(ids), options.never)
+        written = [[*begun[row], *texts[row]] for row in open_rows]
+        shaped = shape(probable, written, options)
+        tokens = [draw(line, draws[row]) for line, row in zip(shaped, open_rows, strict=True)]
+        going_on = []
+        for place, (row, token) in enumerate(zip(open_rows, tokens, strict=True)):
+            log_probs[row].append(float(probable[place, token]))
+            if token == options.end_id:
+                continue
+            texts[row].append(token)
+            going_on.append(place)
+            if on_token is not None:
+                on_token(row, token)
+        if len(going_on) < len(open_rows):
+            stepper.keep(torch.tensor(going_on, dtype=torch.long, device=ids.device))
+        open_rows = [open_rows[place] for place in going_on]
+        if not open_rows:
+            break
+        ids = torch.tensor([[tokens[place]] for place in going_on], device=ids.device)
+    return [
+        Hypothesis(text, parts, sum(parts), finished=len(parts) > len(text))
+        for text, parts in zip(texts, log_probs, strict=True)
+    ]
+
+
+def shape(
+    log_probs: Float[Tensor, "rows vocab"], written: Sequence[Sequence[int]], options: SampleOptions
+) -> Float[Tensor, "rows vocab"]:
+    """Log-probabilities to draw from: repetition, then temperature, top-k and top-p."""
+    shaped = log_probs.clone()
+    for row, before in enumerate(written):
+        if options.repetition_penalty != 1.0 and before:
+            known = torch.tensor(sorted(set(before)), device=shaped.device)
+            shaped[row, known] *= options.repetition_penalty
+        for token in _would_repeat(before, options.no_repeat):
+            shaped[row, token] = -inf
+    if options.temperature == 0:
+        best = shaped.argmax(dim=-1, keepdim=True)
+        return torch.full_like(shaped, -inf).scatter(-1, best, 0.0)
+    shaped = torch.log_softmax(shaped / options.temperature, dim=-1)
+    if options.top_k is not None and options.top_k < shaped.size(-1):
+        least = shaped.topk(options.top_k, dim=-1).values[:, -1:]
+        shaped = shaped.masked_fill(shaped < least, -inf)
+    if options.top_p is not None and options.top_p < 1:
+        shaped = _nucleus(torch.log_softmax(shaped, dim=-1), options.top_p)
+    return torch.log_softmax(shaped, dim=-1)
+
+
+def draw(log_probs: Float[Tensor, "vocab"], generator: torch.Generator) -> int:
+    """One token by these probabilities."""
+    return int(torch.multinomial(log_probs.exp().cpu(), 1, generator=generator))
+
+
+def _nucleus(log_probs: Tensor, p: float) -> Tensor:
+    """The fewest tokens whose probabilities sum to at least p (Holtzman et al. 2020)."""
+    ordered, places = log_probs.sort(dim=-1, descending=True)
+    before = ordered.exp().cumsum(dim=-1) - ordered.exp()
+    return torch.full_like(log_probs, -inf).scatter(
+        -1, places, ordered.masked_fill(before >= p, -inf)
+    )
+
+
+def _would_repeat(written: Sequence[int], run: int) -> list[int]:
+    """The tokens that would complete a run that was written before."""
+    if run < 1 or len(written) < run - 1:
+        return []
+    tail = list(written[len(written) - run + 1 :]) if run > 1 else []
+    starts = range(len(written) - run + 1)
+    return [written[i + run - 1] for i in starts if list(written[i : i + run - 1]) == tail]
