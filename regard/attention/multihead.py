@@ -100,7 +100,8 @@ class MultiHeadAttention(nn.Module):
         """
         if first is None:
             first = cache.length if cache is not None and cache.grows else 0
-        site = f"{self.path}@{first}" if first else self.path
+        # With a cache more queries may follow, of which listeners must know from the first step on.
+        site = self.path if cache is None and first == 0 else f"{self.path}@{first}"
         _check_width("queries", x_query, self.d_model)
         query = self._heads(self.to_query(x_query), self.n_heads)
         if rotate is not None:

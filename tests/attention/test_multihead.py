@@ -204,7 +204,7 @@ def test_steps_are_seen_at_the_site_with_the_position_of_their_first_query():
         for part in torch.randn(1, 5, 4).split([2, 1, 2], dim=1):
             layer(part, cache=cache, allowed=causal(offset=cache.length))
     sites = {path.removesuffix(".query") for path in everybody.seen if path.endswith(".query")}
-    assert sites == {"decoder.self", "decoder.self@2", "decoder.self@3"}
+    assert sites == {"decoder.self@0", "decoder.self@2", "decoder.self@3"}
     assert everybody.seen["decoder.self@3.weights"].shape == (1, 2, 2, 5)
 
 
