@@ -1,6 +1,7 @@
 """Lists of ids of different lengths as one padded array."""
 
 from collections.abc import Sequence
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -18,7 +19,7 @@ def pad(lists: Sequence[Sequence[int] | np.ndarray], pad_id: int) -> tuple[np.nd
 
 
 def collate(
-    corpus: Corpus, examples: Sequence[int], *, pad_ids: Sequence[int]
+    corpus: Corpus, examples: Sequence[SupportsIndex] | np.ndarray, *, pad_ids: Sequence[int]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """The ids and lengths of these examples, for each field of the corpus."""
     if len(pad_ids) != len(corpus.fields):

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.fields[0])
 
-    def __getitem__(self, index: int) -> tuple[np.ndarray, ...]:
+    def __getitem__(self, index: SupportsIndex) -> tuple[np.ndarray, ...]:
         return tuple(field[index] for field in self.fields)
 
     @property

@@ -1,7 +1,9 @@
 """Lists of ids of different lengths in files that are mapped into memory, not read into it."""
 
+import operator
 from collections.abc import Sequence
 from pathlib import Path
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -52,11 +54,12 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitem__(self, index: int) -> np.ndarray:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"There is no list {index}; there are {len(self)}.")
-        index = int(index) % len(self)  # numpy integers would stay narrow and overflow
-        return self.flat[self._offsets[index] : self._offsets[index + 1]]
+    def __getitem__(self, index: SupportsIndex) -> np.ndarray:
+        place = operator.index(index)
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"There is no list {place}; there are {len(self)}.")
+        place %= len(self)
+        return self.flat[self._offsets[place] : self._offsets[place + 1]]
 
 
 def paths_of(folder: Path, name: str) -> tuple[Path, Path, Path]:

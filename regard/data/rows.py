@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from regard.errors import InputError, UnknownNameError, nearest
 from regard.text.files import STANDARD_INPUT, damage_named, open_bytes, read_lines, replacing
@@ -31,6 +31,7 @@ class Row:
     """Why the line cannot be read as a row."""
 
 
+@runtime_checkable
 class Rows(Protocol):
     """Where rows come from; they can be gone through again and again."""
 

@@ -124,7 +124,8 @@ def test_the_same_texts_give_the_same_vocabulary(kind):
 def test_another_process_learns_the_same_vocabularies(sentences):
     program = (
         "import sys, json; from regard.text.train import train_tokenizer; "
-        "texts = json.load(sys.stdin); print(train_tokenizer(texts, kind='wordpiece', vocab_size=400).fingerprint)"
+        "learnt = train_tokenizer(json.load(sys.stdin), kind='wordpiece', vocab_size=400); "
+        "print(learnt.fingerprint)"
     )
     runs = {
         subprocess.run(

@@ -1,0 +1,214 @@
+import pytest
+
+from regard.data.checks import Checker, Checks, Report, in_chunks, read_checked
+from regard.data.ledger import ledger_at
+from regard.data.rows import labelled_text, parallel_text
+from regard.errors import InputError, UnknownNameError
+
+USUAL = Checks()
+LENIENT = Checks(unequal="keep", malformed="drop", encoding="keep", empty="keep")
+STRICT = Checks(
+    **dict.fromkeys(["unequal", "encoding", "empty", "long", "ratio", "duplicate"], "drop")
+)
+
+
+def checked(rows, checks=USUAL, ledger=None):
+    checker = Checker(rows.names, checks, ledger)
+    examples = [one for chunk in in_chunks(rows) for one in checker.check(chunk)]
+    return [example.texts for example in examples], checker
+
+
+def two_files(write, source, target):
+    return parallel_text(write("a.en", source), write("a.de", target))
+
+
+def test_sound_rows_pass_as_they_are(write, pairs):
+    text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    texts, checker = checked(parallel_text(write("a.tsv", text)))
+    assert texts == pairs
+    assert checker.report.lines() == ["4 lines read, 4 kept."]
+    checker.finish()
+
+
+def test_unequal_line_counts_stop_drop_or_leave_an_empty_side(write):
+    rows = two_files(write, "1\n2\n3\n4\n", "eins\nzwei\n")
+    texts, checker = checked(rows)
+    assert texts == [("1", "eins"), ("2", "zwei")]
+    with pytest.raises(InputError, match=r"2 lines without a partner .*a\.en line 3, 4\)\. Mend"):
+        checker.finish()
+    texts, checker = checked(rows, STRICT)
+    assert len(texts) == 2
+    checker.finish()
+    texts, checker = checked(rows, LENIENT)
+    assert texts[2:] == [("3", ""), ("4", "")]
+    assert checker.report.problems["empty"].count == 2
+
+
+def test_invalid_utf8_stops_is_dropped_or_replaced(write):
+    rows = two_files(write, b"good\nb\xffad\ngood again\n", b"gut\nschlecht\nwieder gut\n")
+    with pytest.raises(InputError, match=r"1 lines that are not valid UTF-8 \(.*a\.en line 2\)"):
+        list(read_checked(rows, Checks()))
+    assert [one.line for one in read_checked(rows, Checks(encoding="drop"))] == [1, 3]
+    texts, checker = checked(rows, Checks(encoding="keep"))
+    assert texts[1] == ("b\ufffdad", "schlecht")
+    assert checker.report.problems["encoding"].changed == 1
+
+
+def test_a_file_in_another_encoding_is_found_on_its_first_line(write):
+    rows = two_files(write, "one\ntwo\n".encode("utf-16"), "eins\nzwei\n".encode("utf-16"))
+    with pytest.raises(InputError, match="not valid UTF-8"):
+        list(read_checked(rows, Checks(unequal="drop")))
+
+
+def test_a_byte_order_mark_is_taken_off_and_told(write):
+    texts, checker = checked(two_files(write, b"\xef\xbb\xbfone\n", b"eins\n"))
+    assert texts == [("one", "eins")]
+    assert checker.report.problems["mark"].changed == 1
+    checker.finish()
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("\teins", "empty"),
+        ("one\t  ", "empty"),
+        ("\u3000\teins", "empty"),
+        ("x" * 21 + "\teins", "long"),
+        ("one\teins", "duplicate"),
+    ],
+)
+def test_each_problem_is_found_and_treated_as_told(write, line, problem):
+    rows = parallel_text(write("a.tsv", f"one\teins\n{line}\n"))
+    limits = {"max_characters": 20, "max_ratio": 100.0}
+    for policy, kept in [("keep", 2), ("drop", 1), ("stop", 1)]:
+        texts, checker = checked(rows, Checks(**limits, **{problem: policy}))
+        assert len(texts) == checker.report.kept == kept
+        assert list(checker.report.problems) == [problem]
+        assert checker.report.problems[problem].places == [(rows.paths[0], 2)]
+        if policy == "stop":
+            with pytest.raises(InputError, match=rf"set checks\.{problem} to 'drop'"):
+                checker.finish()
+        else:
+            checker.finish()
+
+
+def test_lengths_are_compared_only_between_source_and_target_and_not_for_short_texts(write):
+    line = "x\t" + "y" * 40 + "\nx\tyyyyyyyyyyyy\n"
+    _, checker = checked(parallel_text(write("a.tsv", line)))
+    assert checker.report.problems["ratio"].places[0][1] == 1
+    assert checker.report.problems["ratio"].count == 1
+    _, checker = checked(labelled_text(write("a.tsv", line)))
+    assert not checker.report.problems
+
+
+def test_malformed_lines_stop_or_are_dropped(write):
+    rows = parallel_text(write("a.jsonl", '{"source": "a", "target": "b"}\nnonsense\n'))
+    with pytest.raises(InputError, match="1 lines that are no rows"):
+        list(read_checked(rows, Checks()))
+    assert len(list(read_checked(rows, LENIENT))) == 1
+
+
+def test_all_that_must_stop_is_told_at_once_with_counts_and_first_lines(write):
+    source = b"".join(b"\xff\n" if n % 3 == 0 else b"line %d\n" % n for n in range(30))
+    rows = two_files(write, source, b"x\n" * 20)
+    with pytest.raises(InputError) as caught:
+        list(read_checked(rows, Checks()))
+    told = str(caught.value)
+    assert "\n" not in told
+    assert "Of 30 lines read there are 7 lines that are not valid UTF-8" in told
+    assert "line 1, 4, 7, 10, 13, …" in told
+    assert "10 lines without a partner" in told
+    assert "checks.encoding, checks.unequal" in told
+
+
+def test_the_ledger_lists_everything_dropped_or_changed_and_nothing_else(write, tmp_path):
+    source = b"one\n\ntwo\tx\n\xff\none\nlonely\n"
+    rows = two_files(write, source, b"eins\nleer\nzwei\\\ndrei\neins\n")
+    with ledger_at(tmp_path / "ledger.tsv") as ledger:
+        checks = Checks(unequal="drop", encoding="keep", duplicate="drop")
+        texts, checker = checked(rows, checks, ledger)
+    table = [line.split("\t") for line in (tmp_path / "ledger.tsv").read_text().splitlines()]
+    assert table[0] == ["file", "line", "action", "problem", "text"]
+    assert sorted(row[1:] for row in table[1:]) == [
+        ["2", "dropped", "empty", "", "leer"],
+        ["4", "changed", "encoding", r"\xff", "drei"],
+        ["5", "dropped", "duplicate", "one", "eins"],
+        ["6", "dropped", "unequal", "lonely", ""],
+    ]
+    assert checker.report.read - checker.report.kept == 3
+    assert len(texts) == 3
+
+
+def test_the_ledger_spells_out_what_would_break_a_table(tmp_path):
+    with ledger_at(tmp_path / "l") as ledger:
+        ledger.write("f", 1, "dropped", "empty", ["a\tb\\", "c\nd\r", b"\xff\\", None])
+    assert (tmp_path / "l").read_text().splitlines()[1] == (
+        "f\t1\tdropped\tempty\ta\\tb\\\\\tc\\nd\\r\t\\xff\\\\\t"
+    )
+
+
+def test_no_ledger_is_left_when_something_fails(tmp_path):
+    def fail():
+        with ledger_at(tmp_path / "l") as ledger:
+            ledger.write("f", 1, "dropped", "empty", [])
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_survives_being_stored(write):
+    import json
+
+    _, checker = checked(two_files(write, "a\n\nb\n", "a\nb\nc\n"))
+    stored = json.loads(json.dumps(checker.report.as_dict()))
+    assert Report.from_dict(stored) == checker.report
+    assert checker.report.lines()[1].endswith("a.en line 2): 1 dropped")
+
+
+def test_a_row_is_dropped_once_whatever_else_is_wrong_with_it(write):
+    row = "x" * 50 + "\t\n"
+    texts, checker = checked(parallel_text(write("a.tsv", row * 2)), Checks(max_characters=10))
+    assert texts == []
+    assert {name: found.count for name, found in checker.report.problems.items()} == {"empty": 2}
+
+
+def test_policies_that_make_no_sense_are_refused(no_shape_checks):
+    with pytest.raises(UnknownNameError, match=r"checks\.empty is 'dorp'; the nearest are drop"):
+        Checks(empty="dorp")
+    for name in ("malformed", "label", "tokens"):
+        with pytest.raises(InputError, match=f"checks.{name} cannot be 'keep'"):
+            Checks(**{name: "keep"})
+
+
+def test_a_million_rows_are_checked_in_little_memory(tmp_path):
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    program = """
+import resource, sys, types
+root = types.ModuleType("regard"); root.__path__ = ["regard"]; sys.modules["regard"] = root
+from regard.data.checks import Checker, Checks, in_chunks
+from regard.data.rows import Row
+def rows(n):
+    for i in range(n):
+        yield Row("f", i + 1, (b"source line %d" % i, b"target line %d" % i))
+def peak(n):
+    checker = Checker(("source", "target"), Checks(duplicate="drop"))
+    for chunk in in_chunks(rows(n)):
+        checker.check(chunk)
+    assert checker.report.kept == n
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+small = peak(20_000)
+print((peak(1_000_000) - small) / 1024)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    assert float(run.stdout) < 40  # MiB: 8 bytes for each row, twice while they are merged
