@@ -7,12 +7,13 @@ nobody looks, torch's own kernel reads the sequence, without ever touching its p
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import InputError, UnknownNameError, nearest
 from regard.tap import listening, tap
@@ -72,14 +73,18 @@ def gru_step(
     return State(_see(site, "hidden", (1 - update) * candidate + update * state.hidden))
 
 
-_KINDS = {"lstm": (nn.LSTM, lstm_step), "gru": (nn.GRU, gru_step)}
-CELLS = tuple(_KINDS)
+_STEPS = {"lstm": (4, lstm_step), "gru": (3, gru_step)}
+"""How many gates a cell has (with the candidate), and how it takes a step."""
+CELLS = tuple(_STEPS)
+_ENDINGS = ("l0", "l0_reverse")
+_PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class RecurrentLayer(nn.Module):
     """One LSTM or GRU layer, read forwards or in both directions.
 
-    Padding is never read: each sequence's state stands still there, and its outputs are 0.
+    Padding is never read: each sequence's state stands still there, and its outputs are 0. The
+    weights have the names and the layout that they have in torch's layers.
 
     Args:
         d_input: width of what is read.
@@ -100,26 +105,34 @@ class RecurrentLayer(nn.Module):
         path: str = "recurrent",
     ) -> None:
         super().__init__()
-        if cell not in _KINDS:
-            raise UnknownNameError(f"there is no cell {cell!r}; {nearest(cell, _KINDS)}.")
-        kind, self._step = _KINDS[cell]
-        self.weights = kind(d_input, d_hidden, batch_first=True, bidirectional=bidirectional)
-        self.bidirectional, self.path = bidirectional, path
-        self.d_output = 2 * d_hidden if bidirectional else d_hidden
+        if cell not in _STEPS:
+            raise UnknownNameError(f"there is no cell {cell!r}; {nearest(cell, _STEPS)}.")
+        n_gates, self._step = _STEPS[cell]
+        self.d_input, self.d_hidden, self.cell = d_input, d_hidden, cell
+        self.n_directions, self.path = 2 if bidirectional else 1, path
+        n = n_gates * d_hidden
+        for ending in _ENDINGS[: self.n_directions]:
+            for part, shape in zip(_PARTS, ((n, d_input), (n, d_hidden), (n,), (n,)), strict=True):
+                self.register_parameter(f"{part}_{ending}", nn.Parameter(torch.empty(shape)))
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Xavier for inputs, orthogonal for states, an LSTM that begins by not forgetting."""
-        for name, weight in self.weights.named_parameters():
-            if name.startswith("bias"):
-                nn.init.zeros_(weight)
-                if isinstance(self.weights, nn.LSTM) and name.startswith("bias_ih"):
-                    weight.chunk(4)[1].fill_(1.0)
-                continue
-            begin = nn.init.xavier_uniform_ if "ih" in name else nn.init.orthogonal_
-            for gate in weight.split(self.weights.hidden_size):
-                begin(gate)
+        for direction in range(self.n_directions):
+            input_weight, hidden_weight, input_bias, hidden_bias = self.weights(direction)
+            for gate in input_weight.split(self.d_hidden):
+                nn.init.xavier_uniform_(gate)
+            for gate in hidden_weight.split(self.d_hidden):
+                nn.init.orthogonal_(gate)
+            nn.init.zeros_(input_bias)
+            nn.init.zeros_(hidden_bias)
+            if self.cell == "lstm":
+                input_bias.chunk(4)[1].fill_(1.0)
+
+    def weights(self, direction: int = 0) -> list[Tensor]:
+        """Weights of inputs and states, and their biases, forwards (0) or backwards (1)."""
+        return [getattr(self, f"{part}_{_ENDINGS[direction]}") for part in _PARTS]
 
     def forward(
         self,
@@ -148,7 +161,7 @@ class RecurrentLayer(nn.Module):
         if lengths is not None:
             real = torch.arange(x.size(1), device=x.device) < lengths[:, None]
         states, last = self._read(x, real, 0)
-        if not self.bidirectional:
+        if self.n_directions == 1:
             return states, last
         back, first = self._read(x.flip(1), None if real is None else real.flip(1), 1)
         return torch.cat([states, back.flip(1)], dim=-1), _combine(_beside, last, first)
@@ -163,7 +176,7 @@ class RecurrentLayer(nn.Module):
     def step(self, x: Float[Tensor, "batch d_input"], state: State, *, step: int) -> State:
         """The state after reading `x` as input number `step` (of a layer that reads forwards)."""
         site = f"{self.path}@{step}" if step else self.path
-        input_weight, hidden_weight, input_bias, hidden_bias = self.weights.all_weights[0]
+        input_weight, hidden_weight, input_bias, hidden_bias = self.weights()
         inputs = F.linear(_see(site, "input", x), input_weight, input_bias)
         memory = F.linear(state.hidden, hidden_weight, hidden_bias)
         return self._step(inputs, memory, state, site=site)
@@ -171,19 +184,38 @@ class RecurrentLayer(nn.Module):
     def _fast(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, State]:
         """The same by torch's kernel, which skips padding if sequences are packed."""
         if lengths is None:
-            states, last = self.weights(x)
-            return states, _state(last)
+            return self._kernel(x, self._zeros(x, x.size(0)), batch_first=True)
         if int(lengths.min()) == 0:  # the kernel knows no empty sequences
             return self.definition(x, lengths)
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, last = self.weights(packed)
-        states, _ = pad_packed_sequence(states, batch_first=True, total_length=x.size(1))
-        return states, _state(last)
+        data, sizes, order, back = packed
+        states, last = self._kernel(data, sizes, self._zeros(x, x.size(0)))
+        states, _ = pad_packed_sequence(
+            PackedSequence(states, sizes, order, back), batch_first=True, total_length=x.size(1)
+        )
+        assert back is not None  # pack_padded_sequence has sorted the batch
+        return states, last.keep(back)
+
+    def _kernel(self, *inputs: Any, **options: Any) -> tuple[Tensor, State]:
+        """What torch's kernel makes of a batch or a packed batch, directions side by side."""
+        weights = [weight for i in range(self.n_directions) for weight in self.weights(i)]
+        kernel: Any = torch.lstm if self.cell == "lstm" else torch.gru
+        both = self.n_directions == 2
+        states, *last = kernel(*inputs, weights, True, 1, 0.0, self.training, both, **options)
+        return states, State(*(torch.cat(part.unbind(0), dim=-1) for part in last))
+
+    def _zeros(self, x: Tensor, n_batch: int) -> Any:
+        zeros = x.new_zeros(self.n_directions, n_batch, self.d_hidden)
+        return (zeros, zeros) if self.cell == "lstm" else zeros
 
     def zero_state(self, x: Float[Tensor, "batch *rest"]) -> State:
         """The state before anything is read, for a batch like `x`."""
-        zeros = x.new_zeros(x.size(0), self.weights.hidden_size)
-        return State(zeros, zeros if isinstance(self.weights, nn.LSTM) else None)
+        zeros = x.new_zeros(x.size(0), self.d_hidden)
+        return State(zeros, zeros if self.cell == "lstm" else None)
+
+    def extra_repr(self) -> str:
+        both = "2 × " if self.n_directions == 2 else ""
+        return f"{self.cell}, {self.d_input} → {both}{self.d_hidden}"
 
     def _read(
         self,
@@ -191,7 +223,7 @@ class RecurrentLayer(nn.Module):
         real: Bool[Tensor, "batch token"] | None,
         direction: int,
     ) -> tuple[Float[Tensor, "batch token d_hidden"], State]:
-        input_weight, hidden_weight, input_bias, hidden_bias = self.weights.all_weights[direction]
+        input_weight, hidden_weight, input_bias, hidden_bias = self.weights(direction)
         inputs = F.linear(x, input_weight, input_bias)  # of all steps at once: they need no state
         site = f"{self.path}.{('forward', 'backward')[direction]}"
         state, states = self.zero_state(x), []
@@ -250,12 +282,6 @@ def _combine(how: Callable[[Tensor, Tensor], Tensor], one: State, other: State) 
 
 def _beside(one: Tensor, other: Tensor) -> Tensor:
     return torch.cat([one, other], dim=-1)
-
-
-def _state(last: Tensor | tuple[Tensor, Tensor]) -> State:
-    """What torch's kernel leaves, (direction, batch, d), with the directions side by side."""
-    parts = (last,) if isinstance(last, Tensor) else last
-    return State(*(torch.cat(part.unbind(0), dim=-1) for part in parts))
 
 
 def _see(site: str, name: str, value: Tensor) -> Tensor:

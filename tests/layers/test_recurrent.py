@@ -27,10 +27,10 @@ def layer(cell, *, bidirectional=False, d_input=3, d_hidden=4, seed=0):
 def test_an_lstm_step_by_hand():
     made = RecurrentLayer(1, 1, cell="lstm")
     with torch.no_grad():
-        made.weights.weight_ih_l0.copy_(torch.tensor([[1.0], [2.0], [3.0], [4.0]]))
-        made.weights.weight_hh_l0.copy_(torch.tensor([[0.5], [0.25], [-1.0], [1.0]]))
-        made.weights.bias_ih_l0.copy_(torch.tensor([0.1, 0.2, 0.3, 0.4]))
-        made.weights.bias_hh_l0.zero_()
+        made.weight_ih_l0.copy_(torch.tensor([[1.0], [2.0], [3.0], [4.0]]))
+        made.weight_hh_l0.copy_(torch.tensor([[0.5], [0.25], [-1.0], [1.0]]))
+        made.bias_ih_l0.copy_(torch.tensor([0.1, 0.2, 0.3, 0.4]))
+        made.bias_hh_l0.zero_()
     # gates in torch's order: input, forget, candidate, output; x = 0.5, h = -1, c = 2
     entry, forget = sigmoid(0.5 - 0.5 + 0.1), sigmoid(1.0 - 0.25 + 0.2)
     candidate, output = tanh(1.5 + 1.0 + 0.3), sigmoid(2.0 - 1.0 + 0.4)
@@ -44,10 +44,10 @@ def test_an_lstm_step_by_hand():
 def test_a_gru_step_by_hand():
     made = RecurrentLayer(1, 1, cell="gru")
     with torch.no_grad():
-        made.weights.weight_ih_l0.copy_(torch.tensor([[1.0], [2.0], [3.0]]))
-        made.weights.weight_hh_l0.copy_(torch.tensor([[0.5], [0.25], [-1.0]]))
-        made.weights.bias_ih_l0.zero_()
-        made.weights.bias_hh_l0.copy_(torch.tensor([0.1, 0.2, 0.3]))
+        made.weight_ih_l0.copy_(torch.tensor([[1.0], [2.0], [3.0]]))
+        made.weight_hh_l0.copy_(torch.tensor([[0.5], [0.25], [-1.0]]))
+        made.bias_ih_l0.zero_()
+        made.bias_hh_l0.copy_(torch.tensor([0.1, 0.2, 0.3]))
     # x = 0.5, h = -1; the candidate's share of the past is reset after the product
     reset, update = sigmoid(0.5 - 0.5 + 0.1), sigmoid(1.0 - 0.25 + 0.2)
     candidate = tanh(1.5 + reset * (1.0 + 0.3))
@@ -64,9 +64,13 @@ def test_the_definition_equals_torchs_kernel_on_the_same_weights(cell, bidirecti
     x = torch.randn(3, 5, 3)
     lengths = None if lengths is None else torch.tensor(lengths)
     states, last = made.definition(x, lengths)
+    theirs = (nn.LSTM if cell == "lstm" else nn.GRU)(
+        3, 4, batch_first=True, bidirectional=bidirectional
+    )
+    theirs.load_state_dict(made.state_dict())
     for i in range(3):  # the reference: torch's layer on each sequence alone, without padding
         n = 5 if lengths is None else int(lengths[i])
-        expected, final = made.weights(x[i : i + 1, :n])
+        expected, final = theirs(x[i : i + 1, :n])
         assert_close(states[i, :n], expected[0])
         assert not states[i, n:].any()
         parts = final if cell == "lstm" else (final,)
@@ -129,9 +133,9 @@ def test_gates_are_seen_and_changed_in_the_order_of_reading():
 
 def test_an_lstm_begins_by_not_forgetting():
     made = RecurrentLayer(2, 3)
-    assert torch.equal(made.weights.bias_ih_l0[3:6], torch.ones(3))
-    assert made.weights.bias_ih_l0.sum() == 3
-    square = made.weights.weight_hh_l0[:3]
+    assert torch.equal(made.bias_ih_l0[3:6], torch.ones(3))
+    assert made.bias_ih_l0.sum() == 3
+    square = made.weight_hh_l0[:3]
     assert_close(square @ square.T, torch.eye(3))
 
 

@@ -1,0 +1,450 @@
+"""Recurrent sequence-to-sequence models: by hand, against torch's cells, by laws, at corners."""
+
+from math import exp, tanh
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+import regard
+from regard.errors import InputError, UnknownNameError
+from regard.models.build import build
+from regard.models.config import config_from_dict
+from regard.models.seq2seq import ATTENTIONS, Memory, Seq2Seq, Seq2SeqConfig
+
+SOURCE = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 0, 0], [8, 0, 0, 0, 0]])
+LENGTHS = torch.tensor([5, 3, 1])
+TARGET = torch.tensor([[1, 7, 3, 2], [1, 4, 2, 0], [1, 5, 6, 2]])
+SITE = "decoder.cross"
+
+
+def seq2seq(seed=0, **changes):
+    torch.manual_seed(seed)
+    given = {"n_vocab": 9, "d_model": 6, "n_layers": 2, "dropout": 0.0} | changes
+    model = Seq2Seq(Seq2SeqConfig(**given))
+    for weight in model.parameters():  # far from how training starts, so that differences show
+        nn.init.normal_(weight, std=0.6)
+    return model.eval()
+
+
+VARIANTS = [  # every pair of choices is there
+    ("lstm", "additive", "bidirectional", "fed"),
+    ("lstm", "dot", "bidirectional", "plain"),
+    ("lstm", "general", "forwards", "plain"),
+    ("lstm", "none", "forwards", "fed"),
+    ("gru", "additive", "forwards", "plain"),
+    ("gru", "dot", "forwards", "fed"),
+    ("gru", "general", "bidirectional", "fed"),
+    ("gru", "none", "bidirectional", "plain"),
+]
+
+
+@pytest.fixture(params=VARIANTS, ids="-".join)
+def model(request):
+    cell, attention, direction, feeding = request.param
+    return seq2seq(
+        cell=cell,
+        attention=attention,
+        bidirectional=direction == "bidirectional",
+        input_feeding=feeding == "fed",
+    )
+
+
+def test_shapes_and_every_parameter_gets_a_gradient(model):
+    memory = model.encode(SOURCE, LENGTHS)
+    assert memory.states.shape == (3, 5, 6)
+    assert len(memory.last) == 2
+    logits = model(SOURCE, TARGET, LENGTHS)
+    assert logits.shape == (3, 3, 9)
+    logits.square().sum().backward()
+    for name, weight in model.named_parameters():
+        assert weight.grad is not None, name
+        assert weight.grad.abs().sum() > 0, name
+
+
+def test_all_widths_may_differ():
+    widths = {"d_embedding": 3, "d_encoder": 5, "d_attention": 7}
+    model = seq2seq(n_source_vocab=11, input_feeding=True, tie="target", **widths)
+    assert model(SOURCE + 2, TARGET, LENGTHS).shape == (3, 3, 9)
+    memory = model.encode(SOURCE)
+    assert memory.states.shape == (3, 5, 10)
+    assert model.decode(TARGET, memory).shape == (3, 4, 3)
+
+
+def test_one_step_of_a_minimal_model_by_hand():
+    model = seq2seq(n_vocab=2, d_model=1, n_layers=1, cell="gru", bidirectional=False, tie="none")
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        model.source_tokens.weight.copy_(torch.tensor([[1.0], [2.0]]))
+        model.tokens.weight.copy_(torch.tensor([[0.5], [0.0]]))
+        model.encoder[0].weight_ih_l0[2] = 1.0  # candidate = tanh(x)
+        similarity = model.alignment.similarity
+        similarity.to_query.weight.fill_(1.0)
+        similarity.to_key.weight.fill_(1.0)
+        similarity.to_score.weight.fill_(10.0)
+        model.decoder[0].weight_ih_l0[2] = torch.tensor([1.0, 2.0])  # embedding, context
+        model.to_output.weight.copy_(torch.tensor([[3.0, 4.0]]))  # state, context
+        model.projection.weight.copy_(torch.tensor([[1.0], [-1.0]]))
+    # gates are sigmoid(0) = 1/2, so each state is half the candidate plus half the last state
+    first = tanh(1.0) / 2
+    second = tanh(2.0) / 2 + first / 2
+    scores = [10 * tanh(second + first), 10 * tanh(second + second)]  # the query is the last state
+    weight = 1 / (1 + exp(scores[0] - scores[1]))
+    context = (1 - weight) * first + weight * second
+    state = tanh(0.5 + 2 * context) / 2 + second / 2
+    output = tanh(3 * state + 4 * context)
+    with regard.watch() as trace:
+        logits = model(torch.tensor([[0, 1]]), torch.tensor([[0, 1]]))
+    site = trace[SITE]
+    assert_close(site.scores(head=0), torch.tensor([scores]))
+    assert_close(site.weights(head=0), torch.tensor([[1 - weight, weight]]))
+    assert_close(trace.value("decoder.layers.0.hidden"), torch.tensor([[[state]]]))
+    assert_close(logits, torch.tensor([[[output, -output]]]))
+
+
+def test_alignment_scores_8_and_9_give_the_weights_of_the_worked_example():
+    model = seq2seq(n_layers=1, bidirectional=False)
+    similarity = model.alignment.similarity
+    with torch.no_grad():
+        similarity.to_query.weight.zero_()
+        similarity.to_key.weight.copy_(torch.eye(6))
+        similarity.to_score.weight.copy_(torch.tensor([[10.0, 0, 0, 0, 0, 0]]))
+    states = torch.zeros(1, 2, 6)
+    states[0, :, 0] = torch.tensor([0.8, 0.9]).atanh()  # 10 · tanh(W_k k) = 8 and 9
+    memory = Memory(states, model.encode(SOURCE[:1]).last)
+    with regard.watch() as trace:
+        model.decode(TARGET[:1, :1], memory)
+    assert_close(trace[SITE].scores(head=0), torch.tensor([[8.0, 9.0]]))
+    assert trace[SITE].weights(head=0)[0].tolist() == pytest.approx([0.2689, 0.7311], abs=5e-5)
+
+
+def reference(model, source_ids, target_ids):
+    """Logits and weights of one sentence by torch's own layers and cells, step by step."""
+    config = model.config
+    lstm = config.cell == "lstm"
+    x, last = model.source_tokens(source_ids[None]), []
+    for layer in model.encoder:
+        torch_layer = (nn.LSTM if lstm else nn.GRU)(
+            layer.d_input, layer.d_hidden, batch_first=True, bidirectional=config.bidirectional
+        )
+        torch_layer.load_state_dict(layer.state_dict())
+        x, final = torch_layer(x)
+        parts = final if lstm else (final,)
+        last.append([torch.cat(list(part), dim=-1) for part in parts])
+    keys = x[0]
+    states = []
+    for i, parts in enumerate(last):
+        if model.bridges is not None:
+            bridge = model.bridges[i]
+            parts = [torch.tanh(bridge.to_hidden(parts[0]))] + [
+                bridge.to_cell(c) for c in parts[1:]
+            ]
+        states.append(parts)
+    fed = torch.zeros(1, config.d_model)
+    logits, patterns = [], []
+    for token in target_ids[:-1]:
+        query = states[-1][0][0]
+        similarity = None if model.alignment is None else model.alignment.similarity
+        if config.attention == "none":
+            context = last[-1][0]
+        else:
+            if config.attention == "dot":
+                scores = keys @ query
+            elif config.attention == "general":
+                scores = keys @ (query @ similarity.weight)
+            else:
+                hidden = torch.tanh(similarity.to_query(query) + similarity.to_key(keys))
+                scores = similarity.to_score(hidden)[:, 0]
+            patterns.append(scores.softmax(0))
+            context = (patterns[-1] @ keys)[None]
+        x = torch.cat([model.tokens.weight[token][None], context], dim=-1)
+        x = torch.cat([x, fed], dim=-1) if config.input_feeding else x
+        for i, layer in enumerate(model.decoder):
+            cell = (nn.LSTMCell if lstm else nn.GRUCell)(x.size(1), config.d_model)
+            names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            cell.load_state_dict({n: getattr(layer, f"{n}_l0") for n in names})
+            states[i] = list(cell(x, tuple(states[i]))) if lstm else [cell(x, states[i][0])]
+            x = states[i][0]
+        fed = torch.tanh(model.to_output(torch.cat([x, context], dim=-1)))
+        logits.append(model.projection(fed)[0])
+    return torch.stack(logits), torch.stack(patterns) if patterns else None
+
+
+def test_logits_and_recorded_weights_equal_those_of_torchs_own_cells(model):
+    with regard.watch() as trace:
+        watched = model(SOURCE, TARGET, LENGTHS)
+    logits = model(SOURCE, TARGET, LENGTHS)
+    for i, n in enumerate(LENGTHS.tolist()):  # the reference reads each sentence without padding
+        expected, pattern = reference(model, SOURCE[i, :n], TARGET[i])
+        assert_close(logits[i], expected)
+        assert_close(watched[i], expected)
+        if pattern is None:
+            assert list(trace) == []
+        else:
+            found = trace[SITE].weights(head=0, batch=i)
+            assert_close(found[:, :n], pattern)
+            assert not found[:, n:].any()
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_the_encoder_equals_torchs_stacked_layers_on_the_same_weights(cell):
+    model = seq2seq(cell=cell)
+    theirs = (nn.LSTM if cell == "lstm" else nn.GRU)(6, 3, 2, batch_first=True, bidirectional=True)
+    renamed = {
+        name.replace("_l0", f"_l{i}"): weight
+        for i, layer in enumerate(model.encoder)
+        for name, weight in layer.state_dict().items()
+    }
+    theirs.load_state_dict(renamed)
+    expected, final = theirs(model.source_tokens(SOURCE))
+    memory = model.encode(SOURCE)
+    assert_close(memory.states, expected)
+    hidden, *cells = final if cell == "lstm" else (final,)
+    for i, state in enumerate(memory.last):
+        assert_close(state.hidden, torch.cat([hidden[2 * i], hidden[2 * i + 1]], dim=-1))
+        assert (state.cell is None) == (cells == [])
+        for memory_cells in cells:
+            both = torch.cat([memory_cells[2 * i], memory_cells[2 * i + 1]], dim=-1)
+            assert_close(state.cell, both)
+
+
+def test_padding_of_source_and_target_changes_no_real_position(model):
+    expected = model(SOURCE, TARGET, LENGTHS)
+    wider = torch.full((3, 9), 7)
+    wider[:, :5] = SOURCE
+    wider[torch.arange(9) >= LENGTHS[:, None]] = 7  # what stands in the padding is of no account
+    longer = torch.cat([TARGET, torch.full((3, 2), 8)], dim=1)
+    padded = model(wider, longer, LENGTHS.tolist(), [4, 3, 4])
+    assert_close(padded[:, :3], expected)
+    alone = model(SOURCE[1:2, :3], TARGET[1:2])
+    assert_close(alone, expected[1:2])
+
+
+def test_a_later_token_changes_no_earlier_logits(model):
+    changed = TARGET.clone()
+    changed[:, 2] = (changed[:, 2] + 1) % 9
+    before, after = model(SOURCE, TARGET, LENGTHS), model(SOURCE, changed, LENGTHS)
+    assert torch.equal(before[:, :2], after[:, :2])
+    assert not torch.allclose(before[:, 2], after[:, 2])
+
+
+def test_decoding_with_a_cache_equals_decoding_at_once(model):
+    memory = model.encode(SOURCE, LENGTHS)
+    expected = model.decode(TARGET, memory, LENGTHS)
+    cache = model.new_cache()
+    parts = [
+        model.decode(part, memory, LENGTHS, cache=cache)
+        for part in (TARGET[:, :1], TARGET[:, 1:3], TARGET[:, 3:])
+    ]
+    assert_close(torch.cat(parts, dim=1), expected)
+    assert cache["decoder"].length == 4
+
+
+def test_rows_of_a_cache_move_and_leave_as_beams_do(model):
+    memory = model.encode(SOURCE, LENGTHS)
+    cache = model.new_cache()
+    model.decode(TARGET[:, :2], memory, LENGTHS, cache=cache)
+    rows = torch.tensor([2, 0, 2, 1])
+    for part in cache.values():
+        part.keep(rows)
+    found = model.decode(TARGET[rows, 2:3], memory[rows], LENGTHS[rows], cache=cache)
+    expected = model.decode(TARGET[rows, :3], memory[rows], LENGTHS[rows])[:, 2:]
+    assert len(memory[rows]) == 4
+    assert_close(found, expected)
+
+
+def test_a_watched_cached_run_joins_its_steps(model):
+    with regard.watch() as whole:
+        memory = model.encode(SOURCE, LENGTHS)
+        model.project(model.decode(TARGET, memory, LENGTHS))
+    with regard.watch() as stepwise:
+        memory, cache = model.encode(SOURCE, LENGTHS), model.new_cache()
+        for i in range(4):
+            states = model.decode(TARGET[:, i : i + 1], memory, LENGTHS, cache=cache)
+            model.project(states, first=i)
+    assert whole.values.keys() == stepwise.values.keys()
+    for path, value in whole.values.items():
+        assert_close(stepwise.value(path), value)
+    for path in whole:
+        assert_close(stepwise[path].weights(batch=1), whole[path].weights(batch=1))
+
+
+def test_watching_and_projecting_keys_once_change_no_result(model):
+    with regard.watch() as trace:
+        watched = model(SOURCE, TARGET, LENGTHS)
+    assert_close(model(SOURCE, TARGET, LENGTHS), watched)
+    if model.alignment is not None:
+        memory = model.encode(SOURCE, LENGTHS)
+        assert_close(trace[SITE].key, memory.states[:, None])
+        assert_close(trace[SITE].value, memory.states[:, None])
+        context = trace.value("decoder.cross.context")[:, 0]
+        assert_close(context, torch.stack([trace[SITE].context(0, batch=i) for i in range(3)]))
+
+
+@pytest.mark.parametrize("attention", ["additive", "dot", "general"])
+def test_each_edit_of_the_alignment_does_what_it_says(attention):
+    model = seq2seq(attention=attention)
+    plain = model(SOURCE, TARGET, LENGTHS)
+
+    def run(*edits):
+        with regard.watch(edits=edits) as trace:
+            logits = model(SOURCE, TARGET, LENGTHS)
+        return logits, trace[SITE]
+
+    logits, site = run(regard.forbid(SITE, query=1, key=0))
+    assert_close(logits[:, 0], plain[:, 0])
+    assert not torch.allclose(logits[0, 1], plain[0, 1])
+    weights = site.weights(head=0)
+    assert weights[1, 0] == 0
+    assert weights[0, 0] > 0
+    assert weights[2, 0] > 0
+    assert_close(weights.sum(-1), torch.ones(3))
+    # the third sentence has one word: with it forbidden the decoder sees nothing, not NaN
+    assert torch.isfinite(logits).all()
+    assert_close(site.context(0, batch=2, rows=1), torch.zeros(1, 6))
+
+    ablated, _ = run(regard.ablate(SITE))
+    weightless, _ = run(regard.set_weights(SITE, 0.0))
+    assert_close(ablated, weightless)
+    assert not torch.allclose(ablated, plain)
+
+    table = torch.eye(3, 5)
+    _, site = run(regard.set_weights(SITE, table))
+    assert_close(site.weights(head=0), table)
+    assert_close(site.context(0), site.value[0, 0, :3])
+
+    _, site = run(regard.temperature(SITE, 0.0))
+    assert (site.weights(head=0).amax(-1) == 1).all()
+
+    _, site = run(regard.set_scores(SITE, 50.0, query=2, key=1))
+    assert site.weights(head=0)[2].argmax() == 1
+
+
+def test_states_handed_over_and_fed_back_are_seen_and_changed():
+    model = seq2seq(input_feeding=True)
+    plain = model(SOURCE, TARGET, LENGTHS)
+    with regard.watch() as trace:
+        model(SOURCE, TARGET, LENGTHS)
+    memory = model.encode(SOURCE, LENGTHS)
+    for i, bridge in enumerate(model.bridges):
+        start = bridge(memory.last[i])
+        assert_close(trace.value(f"decoder.layers.{i}.first_hidden"), start.hidden)
+        assert_close(trace.value(f"decoder.layers.{i}.first_cell"), start.cell)
+    joined = trace.value("decoder.layers.0.input")
+    fed = trace.value("decoder.output")
+    assert_close(joined[:, 1:, -6:], fed[:, :-1])
+    assert not joined[:, 0, -6:].any()
+    for path in ("decoder.layers.1.first_cell", "encoder.output", "decoder.embedding.tokens"):
+        with regard.watch(edits=[regard.set_value(path, 0.0)]):
+            assert not torch.allclose(model(SOURCE, TARGET, LENGTHS), plain)
+
+
+def test_without_attention_every_step_reads_the_last_state_of_the_encoder():
+    model = seq2seq(attention="none")
+    with regard.watch() as trace:
+        model(SOURCE, TARGET, LENGTHS)
+    context = model.encode(SOURCE, LENGTHS).last[-1].hidden
+    joined = trace.value("decoder.layers.0.input")
+    assert_close(joined[..., 6:], context[:, None].expand(3, 3, 6))
+
+
+def test_one_direction_of_one_width_hands_both_states_over_untouched():
+    model = seq2seq(bidirectional=False)
+    assert model.bridges is None
+    with regard.watch() as trace:
+        memory = model.encode(SOURCE, LENGTHS)
+        model.decode(TARGET, memory, LENGTHS)
+    for i, state in enumerate(memory.last):
+        assert torch.equal(trace.value(f"decoder.layers.{i}.first_hidden"), state.hidden)
+        assert torch.equal(trace.value(f"decoder.layers.{i}.first_cell"), state.cell)
+
+
+@pytest.mark.parametrize(("tie", "n_matrices"), [("all", 1), ("target", 2), ("none", 3)])
+def test_tied_matrices_are_one(tie, n_matrices):
+    model = seq2seq(tie=tie)
+    wide = [weight for weight in model.parameters() if weight.shape == (9, 6)]
+    assert len(wide) == n_matrices
+    states = model.states(SOURCE, TARGET, LENGTHS)
+    matrix = model.projection.weight if tie == "none" else model.tokens.weight
+    assert_close(model(SOURCE, TARGET, LENGTHS), states @ matrix.T)
+
+
+def test_dropout_acts_only_while_training():
+    model = seq2seq(dropout=0.4)
+    assert torch.equal(model(SOURCE, TARGET, LENGTHS), model(SOURCE, TARGET, LENGTHS))
+    model.train()
+    assert not torch.equal(model(SOURCE, TARGET, LENGTHS), model(SOURCE, TARGET, LENGTHS))
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_gradcheck_of_a_tiny_model_in_float64(attention):
+    model = seq2seq(n_vocab=3, d_model=2, n_layers=1, attention=attention, input_feeding=True)
+    model = model.double()
+    names = [name for name, _ in model.named_parameters()]
+    source, target = torch.tensor([[0, 2], [1, 0]]), torch.tensor([[0, 1, 2], [2, 1, 0]])
+
+    def logits(*weights):
+        given = (source, target, torch.tensor([2, 1]))
+        return torch.func.functional_call(model, dict(zip(names, weights, strict=True)), given)
+
+    weights = [weight.detach().requires_grad_() for weight in model.parameters()]
+    assert torch.autograd.gradcheck(logits, weights)
+
+
+@pytest.mark.usefixtures("no_shape_checks")
+@pytest.mark.parametrize("changes", [{"cell": "lstm"}, {"cell": "gru", "attention": "dot"}])
+def test_a_compiled_model_is_one_graph_with_the_same_result(changes):
+    model = seq2seq(n_layers=1, input_feeding=True, **changes)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    assert_close(compiled(SOURCE, TARGET, LENGTHS), model(SOURCE, TARGET, LENGTHS))
+
+
+def test_weights_and_config_survive_a_round_trip_bit_by_bit(model):
+    again = build(config_from_dict(model.config.to_dict()))
+    again.load_state_dict(model.state_dict())
+    found = again.eval()(SOURCE, TARGET, LENGTHS)
+    assert torch.equal(found, model(SOURCE, TARGET, LENGTHS))
+
+
+def test_the_architecture_is_printed_as_a_table():
+    text = str(seq2seq())
+    assert text.startswith("Seq2Seq")
+    assert "decoder.cross" in text
+    n_parameters = sum(weight.numel() for weight in seq2seq().parameters())
+    assert f"{n_parameters:,}" in text
+
+
+def test_a_source_of_one_token_gets_all_the_attention():
+    model = seq2seq()
+    with regard.watch() as trace:
+        model(SOURCE[:, :1], TARGET)
+    assert_close(trace[SITE].weights(head=0), torch.ones(3, 1))
+
+
+def test_targets_too_short_wrong_lengths_and_foreign_ids_are_refused():
+    model = seq2seq()
+    with pytest.raises(InputError, match="at least its start token and one token"):
+        model(SOURCE, TARGET[:, :1])
+    with pytest.raises(InputError, match="lengths go from 1 to 6"):
+        model(SOURCE, TARGET, [6, 3, 1])
+    with pytest.raises(InputError, match="vocabulary has 9 tokens"):
+        model(SOURCE + 5, TARGET)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"cell": "rnn"}, UnknownNameError, "cell is 'rnn'"),
+        ({"attention": "cosine"}, UnknownNameError, "none of additive, dot, general, none"),
+        ({"attention": "dot", "d_encoder": 5}, InputError, "states are 10 wide .* decoder's 8"),
+        ({"d_model": 7}, InputError, "two directions cannot share evenly"),
+        ({"tie": "all", "n_source_vocab": 5}, InputError, "cannot share one embedding"),
+        ({"n_layers": 0}, InputError, "n_layers is 0"),
+        ({"dropout": -0.1}, InputError, "dropout is -0.1"),
+    ],
+)
+def test_impossible_configurations_are_refused(changes, error, words):
+    with pytest.raises(error, match=words):
+        Seq2SeqConfig(**({"n_vocab": 9, "d_model": 8} | changes))
