@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ from regard.bundle.folder import (
     weights_file,
     write_tokenizer,
 )
-from regard.bundle.pixels import Pixels, read_pixels
+from regard.bundle.pixels import normalisation_from
 from regard.bundle.weights import build_with, read_weights, write_weights
+from regard.data.images import Normalisation
 from regard.errors import FileError, InputError, RegardError, UnknownNameError, nearest
 from regard.models.config import ModelConfig, config_from_dict
 from regard.text.files import write_whole
@@ -45,7 +46,8 @@ class Bundle:
     target_tokenizer: Tokenizer | None = None
     """How the target does; like `tokenizer` unless given."""
     labels: tuple[str, ...] | None = None
-    pixels: Pixels | None = None
+    pixels: Normalisation | None = None
+    """How the pixels of images are scaled."""
     card: Card = field(default_factory=Card)
     extras: Mapping[str, Any] = field(default_factory=dict)
 
@@ -96,7 +98,7 @@ class Bundle:
             tokenizer=None if self.tokenizer is None else self.tokenizer.roles,
             target_tokenizer=None if own_target is None else own_target.roles,
             labels=self.labels,
-            pixels=None if self.pixels is None else self.pixels.to_dict(),
+            pixels=None if self.pixels is None else asdict(self.pixels),
             extras=self.extras,
         )
         with replaced_folder(folder) as fresh:
@@ -122,7 +124,7 @@ class Bundle:
         file = weights_file(path)
         with _blamed_on(path / CONFIG):
             config = config_from_dict({"family": described.family, **described.model})
-            pixels = read_pixels(described.pixels)
+            pixels = normalisation_from(described.pixels)
         model: nn.Module = build_with(config, read_weights(file), dtype=dtype, source=file)
         tokenizer, target_tokenizer = read_tokenizers(path, described)
         with _blamed_on(path):

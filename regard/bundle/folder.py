@@ -45,7 +45,7 @@ class Description:
     labels: tuple[str, ...] | None = None
     """The names of the classes."""
     pixels: Mapping[str, Any] | None = None
-    """How the pixels of images are scaled: "mean" and "std" for each channel."""
+    """How the pixels of images are scaled: "mean" and "deviation" of each channel."""
     extras: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else somebody wants to know again."""
 

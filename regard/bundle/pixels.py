@@ -1,68 +1,62 @@
 """From a picture to the numbers that a vision model reads."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
-from regard.errors import FileError, InputError, ShapeError
+from regard.data.image_files import read_picture
+from regard.data.images import Normalisation
+from regard.errors import InputError, ShapeError
 
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+Picture = str | Path | Image.Image | Tensor
+"""A file, a picture in memory, or a tensor (channel, height, width) that is normalised already."""
 
-
-@dataclass(frozen=True)
-class Pixels:
-    """How pixels from 0 to 1 are scaled: (pixel - mean) / std, for each channel."""
-
-    mean: tuple[float, ...] = (0.5,)
-    std: tuple[float, ...] = (0.5,)
-
-    def __post_init__(self) -> None:
-        if len(self.mean) != len(self.std) or not self.mean or min(self.std) <= 0:
-            raise InputError(
-                f"pixels have means {list(self.mean)} and deviations {list(self.std)}; give one "
-                "of each for every channel, deviations above 0."
-            )
-
-    def read(
-        self, image: "str | Path | Image.Image | Tensor", *, n_channels: int, size: int
-    ) -> Tensor:
-        """The image as a batch of one, (1, channel, height, width), resized to `size`.
-
-        A tensor (channel, height, width) is taken as it is: scaled already, of any size.
-        """
-        if isinstance(image, Tensor):
-            return _batch_of_one(image)
-        picture = _open(image) if isinstance(image, str | Path) else image
-        if n_channels not in _MODES:
-            raise InputError(f"a picture cannot be read as {n_channels} channels: give a tensor.")
-        picture = picture.convert(_MODES[n_channels]).resize((size, size), Image.Resampling.BICUBIC)
-        numbers = torch.from_numpy(np.array(picture, dtype=np.float32) / 255)
-        numbers = numbers.reshape(size, size, n_channels).permute(2, 0, 1)
-        mean, std = (torch.tensor(x).view(-1, 1, 1) for x in (self.mean, self.std))
-        return ((numbers - mean) / std)[None]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The scale as JSON can hold it."""
-        return asdict(self)
+_HALF = 0.5
 
 
-def read_pixels(given: Mapping[str, Any] | None) -> Pixels | None:
-    """The scale that `to_dict` gave this for."""
+def read_pixels(
+    image: Picture, *, normalisation: Normalisation | None, n_channels: int, size: int
+) -> Tensor:
+    """One image as a batch, (1, channel, height, width), brought to `size` unless a tensor.
+
+    Without a normalisation, pixels lie between -1 and 1.
+    """
+    if isinstance(image, Tensor):
+        return _batch_of_one(image)
+    if n_channels not in (1, 3):
+        raise InputError(
+            f"this model reads {n_channels} channels, which no picture has: give a tensor."
+        )
+    if isinstance(image, Image.Image):
+        resized = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+        pixels = np.asarray(resized)
+    else:
+        pixels = read_picture(image, size=(size, size))
+    if n_channels == 1:
+        pixels = np.asarray(Image.fromarray(pixels).convert("L"))[..., None]
+    scale = normalisation or Normalisation((_HALF,) * n_channels, (_HALF,) * n_channels)
+    return torch.from_numpy(scale.apply(pixels[None]))
+
+
+def normalisation_from(given: Mapping[str, Any] | None) -> Normalisation | None:
+    """The normalisation that a configuration describes by two lists of numbers."""
     if given is None:
         return None
     try:
-        return Pixels(tuple(map(float, given["mean"])), tuple(map(float, given["std"])))
+        mean, deviation = (tuple(map(float, given[name])) for name in ("mean", "deviation"))
     except (KeyError, TypeError, ValueError):
+        mean, deviation = (), ()
+    if not mean or len(mean) != len(deviation) or min(deviation) <= 0:
         raise InputError(
-            f"pixels are described by {dict(given)!r}; it must be lists of numbers under 'mean' "
-            "and 'std'."
-        ) from None
+            f"pixels are described by {dict(given)!r}; it must be a list 'mean' and a list "
+            "'deviation' of numbers above 0, one of each for every channel."
+        )
+    return Normalisation(mean, deviation)
 
 
 def _batch_of_one(image: Tensor) -> Tensor:
@@ -72,13 +66,3 @@ def _batch_of_one(image: Tensor) -> Tensor:
             f"the image has shape {tuple(image.shape)}; give one image, (channel, height, width)."
         )
     return batch.float()
-
-
-def _open(path: str | Path) -> Image.Image:
-    try:
-        with Image.open(path) as picture:
-            picture.load()
-            return picture
-    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
-        why = getattr(error, "strerror", None) or "it is damaged, or no picture"
-        raise FileError(f"the image {path} cannot be read: {why}.") from error

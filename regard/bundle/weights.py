@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.errors import FileError, InputError
-from regard.models.build import build
+from regard.models.build import outline
 from regard.models.config import ModelConfig
 
 STORED: dict[str, torch.dtype] = {
@@ -66,8 +66,7 @@ def build_with(
     Args:
         dtype: the type of the model's numbers; as they are stored if None.
     """
-    with torch.device("meta"):  # no room and no random numbers for weights that are replaced
-        model = build(config)
+    model = outline(config)  # no room and no random numbers for weights that are replaced
     wanted = model.state_dict()
     _check_fit(weights, wanted, source)
     own = {name: weights[name].to(dtype or weights[name].dtype, copy=True) for name in wanted}

@@ -138,8 +138,11 @@ class PatchEmbedding(nn.Module):
         self.patch_size, self.n_channels, self.n_special = patch_size, n_channels, n_special
         self.learned = cut_grid(image_size, image_size, patch_size, first=n_special)
         self.to_token = nn.Linear(n_channels * patch_size**2, d_model)
-        self.special = nn.Parameter(0.02 * torch.randn(n_special, d_model)) if n_special else None
-        self.positions = nn.Parameter(0.02 * torch.randn(len(self.learned), d_model))
+        self.special = nn.Parameter(torch.empty(n_special, d_model)) if n_special else None
+        self.positions = nn.Parameter(torch.empty(len(self.learned), d_model))
+        for weight in (self.special, self.positions):
+            if weight is not None:
+                nn.init.normal_(weight, std=0.02)
         self.dropout = Dropout(dropout)
         self.path = path
 

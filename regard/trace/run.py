@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from regard.bundle.bundle import Bundle
-from regard.bundle.pixels import Pixels
+from regard.bundle.pixels import read_pixels
 from regard.errors import InputError
 from regard.models.vision import patch_grid
 from regard.tap import Tapped, listen
@@ -210,8 +210,12 @@ def _trace_decoder(bundle: Bundle, given: Any, edits: Sequence[Edit]) -> Trace:
 
 def _trace_vision(bundle: Bundle, given: Any, edits: Sequence[Edit]) -> Trace:
     config = bundle.config
-    scale = bundle.pixels or Pixels()
-    images = scale.read(given, n_channels=config.n_channels, size=config.image_size)
+    images = read_pixels(
+        given,
+        normalisation=bundle.pixels,
+        n_channels=config.n_channels,
+        size=config.image_size,
+    )
     with watch(edits=edits) as trace:
         logits = bundle.model(images)
     grid = patch_grid(config, images.size(2), images.size(3))

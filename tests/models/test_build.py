@@ -1,0 +1,42 @@
+"""From a configuration to a model, with numbers or without."""
+
+import subprocess
+import sys
+
+import pytest
+
+from regard.models.build import build, outline
+from regard.models.config import config_from_dict
+
+SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 12}
+CONFIGS = {
+    "transformer": {**SMALL, "n_vocab": 9, "n_encoder_layers": 1, "n_decoder_layers": 1},
+    "seq2seq": {"d_model": 8, "n_vocab": 9, "n_layers": 2},
+    "encoder": {**SMALL, "n_vocab": 9, "n_layers": 1, "n_classes": 2},
+    "decoder": {**SMALL, "n_vocab": 9, "n_layers": 1, "positions": "rotary"},
+    "vision": {**SMALL, "n_layers": 1, "image_size": 8, "patch_size": 4, "n_classes": 3},
+}
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_an_outline_has_the_names_and_shapes_of_the_model_but_no_numbers(family):
+    config = config_from_dict({"family": family, **CONFIGS[family]})
+    whole, empty = build(config).state_dict(), outline(config).state_dict()
+    assert {name: weight.shape for name, weight in whole.items()} == {
+        name: weight.shape for name, weight in empty.items()
+    }
+    assert {weight.device.type for weight in empty.values()} == {"meta"}
+    assert {weight.device.type for weight in whole.values()} == {"cpu"}
+
+
+def test_an_outline_does_not_load_torchs_compiler():
+    program = (
+        "import sys; from regard.models.build import outline; "
+        "from regard.models.config import config_from_dict; "
+        f"[outline(config_from_dict({{'family': k, **v}})) for k, v in {CONFIGS}.items()]; "
+        "print('torch._dynamo' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "False"
