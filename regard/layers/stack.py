@@ -9,7 +9,9 @@ from regard.attention.cache import KeyValueCache
 from regard.attention.mask import Mask
 from regard.attention.masks import padding
 from regard.attention.multihead import Rotate
+from regard.errors import InputError
 from regard.layers.dropout import Dropout
+from regard.layers.form import CACHEABLE
 from regard.layers.layer import Layer, LayerPlan
 from regard.layers.position import Learned, Sinusoidal
 from regard.tap import tap
@@ -78,6 +80,7 @@ class Stack(nn.Module):
         )
         self.norm = plan.make_norm() if plan.norm == "pre" else None
         self.path = path
+        self.form = plan.form
 
     def forward(
         self,
@@ -103,8 +106,18 @@ class Stack(nn.Module):
         x = x if self.norm is None else self.norm(x)
         return tap(f"{self.path}@{first}.output" if first else f"{self.path}.output", x, _AXES)
 
+    @property
+    def cacheable(self) -> bool:
+        """Whether one new token can be read after others without reading those again."""
+        return self.form in CACHEABLE
+
     def new_cache(self) -> dict[str, KeyValueCache]:
         """An empty cache for every attention site, by its path."""
+        if not self.cacheable:
+            raise InputError(
+                f"{self.form} attention cannot go on from keys that were kept: read the whole text "
+                "again at each step, without a cache."
+            )
         sites: dict[str, KeyValueCache] = {}
         for i, layer in enumerate(self.layers):
             sites[f"{self.path}.layers.{i}.self"] = KeyValueCache()

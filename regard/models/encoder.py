@@ -144,7 +144,7 @@ class Encoder(nn.Module):
             vector = (states * real[..., None]).sum(dim=1) / count.clamp(min=1)
         if self.pooler is not None:
             vector = activation_function(self.config.pooler)(self.pooler(vector))
-        return tap("output.pooled", vector, "d_model")
+        return tap("output.pooled", vector, "d_pooled")
 
     def classify(
         self, states: Float[Tensor, "batch token d_model"], lengths: Lengths | None = None

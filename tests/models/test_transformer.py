@@ -216,7 +216,7 @@ def test_gradients_are_those_of_finite_differences(norm):
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.parametrize("variant", VARIANTS[::2], ids=str)  # encoder and decoder have the others
 def test_it_compiles_to_one_graph_with_the_same_results(variant):
     model = make(n_encoder_layers=1, n_decoder_layers=1, **variant)
     torch.compiler.reset()
