@@ -1,0 +1,105 @@
+"""Cross-entropy over a vocabulary without ever holding all logits at once.
+
+For 4,096 tokens and 8,000 entries the logits, their softmax and their gradient would take 400 MB.
+Here a chunk of tokens is projected, its loss and its gradients are taken, and its logits are
+forgotten, all in the forward pass; the backward pass only multiplies by one number.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+CHUNK = 2**22
+"""Logits held at once: 16 MB in float32. Fewer make the products too thin to be fast."""
+
+
+def cross_entropy_sum(
+    states: Float[Tensor, "token d_model"],
+    weight: Float[Tensor, "vocab d_model"],
+    targets: Int[Tensor, " token"],
+    *,
+    bias: Float[Tensor, " vocab"] | None = None,
+    label_smoothing: float = 0.0,
+    chunk: int = CHUNK,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """The sum over tokens of the smoothed loss, and, without gradient, of -log p(target).
+
+    With smoothing ε a target's own share is 1 - ε + ε/n and every other entry's ε/n, as in Szegedy
+    et al. 2016 and in torch. Without smoothing both results are equal.
+    """
+    rows = max(1, chunk // max(1, len(weight)))
+    return _Chunked.apply(states, weight, bias, targets, label_smoothing, rows)  # type: ignore[return-value]
+
+
+class _Chunked(torch.autograd.Function):
+    """Loss and gradients together, so that each chunk's logits are computed once."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        rows: int,
+    ) -> tuple[Tensor, Tensor]:
+        needs = ctx.needs_input_grad
+        # Weights may be kept in float32 beside half-precision states: products take the latter.
+        narrow = weight.to(states.dtype)
+        grad_states = torch.empty_like(states) if needs[0] else None
+        grad_weight = torch.zeros_like(weight) if needs[1] else None
+        grad_bias = torch.zeros_like(bias) if bias is not None and needs[2] else None
+        loss = states.new_zeros((), dtype=torch.promote_types(states.dtype, torch.float32))
+        surprise = torch.zeros_like(loss)
+        for first in range(0, len(states), rows):
+            part = slice(first, first + rows)
+            logits = (states[part] @ narrow.T).to(loss.dtype)
+            if bias is not None:
+                logits += bias
+            lost, surprised, gradient = _of_chunk(logits, targets[part], smoothing)
+            loss += lost
+            surprise += surprised
+            if grad_bias is not None:
+                grad_bias += gradient.sum(dim=0)
+            gradient = gradient.to(states.dtype)
+            if grad_states is not None:
+                torch.mm(gradient, narrow, out=grad_states[part])
+            if grad_weight is not None:
+                _add_product(grad_weight, gradient.T, states[part])
+        ctx.save_for_backward(grad_states, grad_weight, grad_bias)
+        ctx.mark_non_differentiable(surprise)
+        return loss, surprise
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        scale = gradients[0]
+        scaled = [one if one is None else one * scale.to(one.dtype) for one in ctx.saved_tensors]
+        return (*scaled, None, None, None)
+
+
+def _of_chunk(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The chunk's smoothed loss, its -log p(target), and the gradient of its logits."""
+    n_vocab, at = logits.size(1), targets[:, None]
+    logs = logits.log_softmax(dim=1)
+    surprise = -logs.gather(1, at).sum()
+    loss = surprise
+    if smoothing:
+        loss = (1 - smoothing) * surprise - smoothing / n_vocab * logs.sum()
+    gradient = logs.exp_()
+    if smoothing:
+        gradient -= smoothing / n_vocab
+    gradient.scatter_add_(1, at, gradient.new_full((1, 1), smoothing - 1).expand_as(at))
+    return loss, surprise, gradient
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add left @ right to the total, without a product of its own where the types allow."""
+    if total.dtype == right.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right

@@ -1,0 +1,123 @@
+"""The chunked loss: torch's own cross-entropy and its gradients, with no logits held whole."""
+
+from math import log
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from regard.training.cross_entropy import cross_entropy_sum
+
+
+def example(n_tokens: int, n_vocab: int, d_model: int = 4, *, seed: int = 0):
+    random = torch.Generator().manual_seed(seed)
+    states = torch.randn(n_tokens, d_model, dtype=torch.float64, generator=random)
+    weight = torch.randn(n_vocab, d_model, dtype=torch.float64, generator=random)
+    bias = torch.randn(n_vocab, dtype=torch.float64, generator=random)
+    targets = torch.randint(0, n_vocab, (n_tokens,), generator=random)
+    return states.requires_grad_(), weight.requires_grad_(), bias.requires_grad_(), targets
+
+
+def test_the_loss_of_equal_logits_is_the_logarithm_of_the_vocabulary():
+    # all four logits are 0: p = 1/4 for each of three targets
+    loss, surprise = cross_entropy_sum(
+        torch.zeros(3, 2), torch.ones(4, 2), torch.tensor([0, 1, 3]), label_smoothing=0.1
+    )
+    assert_close(loss, torch.tensor(3 * log(4)))
+    assert_close(surprise, torch.tensor(3 * log(4)))
+
+
+def test_smoothing_by_hand():
+    # logits 0 and ln 3, so p = 1/4, 3/4; target 1 has share 0.9 + 0.1/2, the other 0.1/2
+    states, weight = torch.tensor([[1.0]]), torch.tensor([[0.0], [log(3)]])
+    loss, surprise = cross_entropy_sum(states, weight, torch.tensor([1]), label_smoothing=0.1)
+    assert_close(loss, torch.tensor(-0.95 * log(0.75) - 0.05 * log(0.25)))
+    assert_close(surprise, torch.tensor(-log(0.75)))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("biased", [False, True])
+def test_it_is_the_cross_entropy_of_whole_logits_with_the_same_gradients(smoothing, rows, biased):
+    states, weight, bias, targets = example(7, 11)
+    bias = bias if biased else None
+    inputs = [states, weight] + ([bias] if biased else [])
+    loss, surprise = cross_entropy_sum(
+        states, weight, targets, bias=bias, label_smoothing=smoothing, chunk=11 * rows
+    )
+    logits = F.linear(states, weight, bias)
+    whole = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+    assert_close(loss, whole)
+    assert_close(surprise, F.cross_entropy(logits, targets, reduction="sum"))
+    ours = torch.autograd.grad(loss / 3, inputs)
+    for mine, theirs in zip(ours, torch.autograd.grad(whole / 3, inputs), strict=True):
+        assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_its_gradients_are_those_that_small_steps_show(smoothing):
+    states, weight, bias, targets = example(5, 6, 3)
+
+    def loss(states, weight, bias):
+        return cross_entropy_sum(
+            states, weight, targets, bias=bias, label_smoothing=smoothing, chunk=12
+        )[0]
+
+    assert torch.autograd.gradcheck(loss, (states, weight, bias))
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 100), st.integers(0, 9))
+def test_the_size_of_the_chunks_changes_nothing(n_tokens, n_vocab, chunk, seed):
+    states, weight, _, targets = example(n_tokens, n_vocab, seed=seed)
+    once = cross_entropy_sum(states, weight, targets, label_smoothing=0.1)[0]
+    often = cross_entropy_sum(states, weight, targets, label_smoothing=0.1, chunk=chunk)[0]
+    assert_close(often, once)
+    for one, other in zip(
+        torch.autograd.grad(once, [states, weight]),
+        torch.autograd.grad(often, [states, weight]),
+        strict=True,
+    ):
+        assert_close(other, one)
+
+
+def test_no_tokens_have_no_loss_and_leave_every_gradient_at_zero():
+    states, weight, _, _ = example(1, 5)
+    loss, _ = cross_entropy_sum(states[:0], weight, torch.zeros(0, dtype=torch.long))
+    loss.backward()
+    assert loss == 0
+    assert_close(weight.grad, torch.zeros_like(weight))
+
+
+def test_a_frozen_projection_gets_no_gradient_and_the_states_theirs():
+    states, weight, _, targets = example(4, 5)
+    loss, _ = cross_entropy_sum(states, weight.detach(), targets)
+    loss.backward()
+    whole = F.cross_entropy(states @ weight.detach().T, targets, reduction="sum")
+    assert_close(states.grad, torch.autograd.grad(whole, states)[0])
+
+
+def test_huge_logits_give_a_finite_loss():
+    states = torch.full((2, 1), 1e4, requires_grad=True)
+    weight = torch.tensor([[1.0], [-1.0]])
+    loss, _ = cross_entropy_sum(states, weight, torch.tensor([0, 1]), label_smoothing=0.1)
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert torch.isfinite(states.grad).all()
+
+
+def test_states_in_half_precision_stand_beside_weights_in_float32():
+    states, weight, _, targets = example(64, 33, 16)
+    half, full = states.detach().bfloat16(), weight.detach().float()
+    half.requires_grad_()
+    full.requires_grad_()
+    loss, _ = cross_entropy_sum(half, full, targets, label_smoothing=0.1, chunk=330)
+    loss.backward()
+    whole = F.cross_entropy(states @ weight.T, targets, label_smoothing=0.1, reduction="sum")
+    whole.backward()
+    assert loss.dtype == torch.float32
+    assert full.grad.dtype == torch.float32
+    assert_close(loss.double(), whole, rtol=2e-2, atol=0)
+    assert_close(full.grad.double(), weight.grad, rtol=5e-2, atol=5e-2)
