@@ -175,7 +175,7 @@ class RecurrentLayer(nn.Module):
 
     def step(self, x: Float[Tensor, "batch d_input"], state: State, *, step: int) -> State:
         """The state after reading `x` as input number `step` (of a layer that reads forwards)."""
-        site = f"{self.path}@{step}" if step else self.path
+        site = f"{self.path}@{step}"
         input_weight, hidden_weight, input_bias, hidden_bias = self.weights()
         inputs = F.linear(_see(site, "input", x), input_weight, input_bias)
         memory = F.linear(state.hidden, hidden_weight, hidden_bias)

@@ -299,8 +299,9 @@ class Seq2Seq(nn.Module):
             states.append(state)
             x = state.hidden
         output = self.dropout(torch.tanh(self.to_output(torch.cat([x, context], dim=-1))))
-        place = f"decoder@{step}.output" if step else "decoder.output"
-        output = tap(place, output.unsqueeze(-2), "token d_embedding").squeeze(-2)
+        # from the first step on listeners must know that more may follow, hence @0
+        seen = tap(f"decoder@{step}.output", output.unsqueeze(-2), "token d_embedding")
+        output = seen.squeeze(-2)
         cache.states, cache.length = tuple(states), step + 1
         cache.fed = output if self.config.input_feeding else None
         return output

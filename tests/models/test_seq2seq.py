@@ -341,6 +341,15 @@ def test_states_handed_over_and_fed_back_are_seen_and_changed():
             assert not torch.allclose(model(SOURCE, TARGET, LENGTHS), plain)
 
 
+def test_values_given_for_all_steps_are_put_in_step_by_step():
+    model = seq2seq(input_feeding=True)
+    outputs = torch.randn(3, 3, 6)
+    with regard.watch(edits=[regard.set_value("decoder.output", outputs)]) as trace:
+        logits = model(SOURCE, TARGET, LENGTHS)
+    assert_close(logits, model.project(outputs))
+    assert_close(trace.value("decoder.layers.0.input")[:, 1:, -6:], outputs[:, :-1])
+
+
 def test_without_attention_every_step_reads_the_last_state_of_the_encoder():
     model = seq2seq(attention="none")
     with regard.watch() as trace:
