@@ -44,9 +44,11 @@ class Tile:
         return Tile(replace(self.grid, columns=columns), self.index)
 
     def scalar(self, value: Temperature) -> Temperature:
-        """This head's entry of a temperature, which may be one number for all."""
+        """This head's entry of a temperature, which may be one number for all, or one a query."""
         if not isinstance(value, Tensor) or value.dim() == 0:
             return value
+        if value.dim() > 1 and value.size(-2) > 1:
+            value = value[..., self.grid.rows, :]
         return self.of(value)[:, :1]
 
 
@@ -75,7 +77,11 @@ class Exact(Pattern):
 
     def scores(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
         """Scaled similarities, with what positions add to them."""
-        scores = self.compared(query, key, tile) * self.scale
+        return self.scaled(self.compared(query, key, tile), tile)
+
+    def scaled(self, compared: Tensor, tile: Tile) -> Tensor:
+        """The scores that follow from these similarities."""
+        scores = compared * self.scale
         if scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()
         bias = self.similarity.bias(tile.grid)
@@ -101,7 +107,8 @@ class Exact(Pattern):
         Together they are its log-sum-exp without a loss of digits. The keys are taken in strips
         that fit into the processor's cache. A row that sees nothing has 0 and 1.
         """
-        peak = query.new_full((len(tile.grid.rows), 1), -inf, dtype=torch.float32)
+        exact = torch.promote_types(query.dtype, torch.float32)
+        peak = query.new_full((len(tile.grid.rows), 1), -inf, dtype=exact)
         total = torch.zeros_like(peak)
         for columns in torch.arange(tile.grid.n_key, device=query.device).split(_STRIP):
             scores = self.masked(query, key, tile.with_columns(columns))
@@ -111,7 +118,7 @@ class Exact(Pattern):
             fresh = scores.sub_(ground).div_(self.temperature).exp_().sum(-1, keepdim=True)
             peak, total = higher, total * fading + fresh
         peak = peak.masked_fill(peak == -inf, 0.0)
-        return torch.cat([peak, total.masked_fill(total == 0, 1.0)], dim=-1)
+        return torch.cat([peak, total.masked_fill(total == 0, 1.0)], dim=-1).to(exact)
 
 
 def _at(vectors: Tensor, positions: Tensor) -> Tensor:

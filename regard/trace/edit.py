@@ -8,13 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.attention.mask import Mask
 from regard.attention.masks import Connection
+from regard.attention.similarity import Similarity
 from regard.errors import InputError, UnknownNameError, nearest
 from regard.tap import Tapped, split
 
@@ -31,6 +32,9 @@ class Place:
     first: int
     """Position of the first query, where queries come step by step."""
     n_heads: int
+    n_query: int = 0
+    """How many queries there are by now, with those of earlier steps."""
+    n_key: int = 0
     stepwise: bool = False
     """Whether there may be more queries than those at hand."""
 
@@ -91,11 +95,10 @@ class Forbid(Edit):
     target = "allowed"
 
     def apply(self, value: Mask, place: Place) -> Mask:
-        if self.query is None:
-            return value & ~Connection(None, self.key, self.head)
-        if self.query < place.first:  # a query of an earlier step
+        if not _at_hand(self, place):
             return value
-        return value & ~Connection(self.query - place.first, self.key, self.head)
+        row = None if self.query is None else self.query - place.first
+        return value & ~Connection(row, self.key, self.head)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -107,7 +110,7 @@ class Temperature(Edit):
     target = "temperature"
 
     def apply(self, value: float | Tensor, place: Place) -> float | Tensor:
-        if self.head is None:
+        if self.head is None or place.n_heads == 1:
             return self.value
         heads = torch.ones(place.n_heads, 1, 1) * value
         heads[..., self.head, :, :] = self.value
@@ -135,13 +138,9 @@ class SetTable(Edit):
     head: int | None
 
     def apply(self, value: Tensor, place: Place) -> Tensor:
+        if not _at_hand(self, place):
+            return value
         row = None if self.query is None else self.query - place.first
-        if row is not None and row < 0:  # a query of an earlier step
-            return value
-        if row is not None and row >= value.size(-2) and place.stepwise:  # of a later step
-            return value
-        self._check("query", row, value.size(-2))
-        self._check("key", self.key, value.size(-1))
         new = value.clone()
         every = slice(None)
         heads = () if value.dim() < _WITH_HEADS else (every if self.head is None else self.head,)
@@ -157,10 +156,6 @@ class SetTable(Edit):
                 f"shape {tuple(new[cell].shape)}."
             ) from None
         return new
-
-    def _check(self, what: str, position: int | None, count: int) -> None:
-        if position is not None and position >= count:
-            raise UnknownNameError(f"{self!r} names a {what} that is not there; there are {count}.")
 
 
 class SetScores(SetTable):
@@ -185,7 +180,7 @@ class SetValue(Edit):
         return self.site
 
     def apply(self, value: Any, place: Place) -> Any:
-        if callable(self.value):
+        if callable(self.value) and not isinstance(self.value, Similarity):
             return self.value(value)
         if not isinstance(value, Tensor):
             return self.value
@@ -260,10 +255,11 @@ def set_weights(
     return SetWeights(site, value, query, key, head)
 
 
-def set_value(path: str, value: float | Tensor | Change) -> Edit:
+def set_value(path: str, value: float | Tensor | Mask | Similarity | str | Change) -> Edit:
     """Put this in the place of any tapped value, named by its whole path.
 
-    A function gets the value and returns the new one.
+    A function gets the value and returns the new one. A mask or a similarity has its name:
+    "encoder.layers.0.self.allowed", "encoder.layers.0.self.similarity".
     """
     if "." not in path:
         raise InputError(
@@ -282,7 +278,7 @@ class Editor:
         self.edits = tuple(edits)
         self._seen: dict[str, None] = {}
         self._met: set[int] = set()
-        self._n_heads = 1
+        self._sizes = _Sizes()
 
     def wants(self, path: str) -> bool:
         site, _, name = split(path)
@@ -293,12 +289,13 @@ class Editor:
         path = f"{site}.{name}"
         self._seen.setdefault(path)
         value = tapped.value
-        if name == "query":  # tapped first at every site
-            self._n_heads = value.size(-3) if value.dim() >= _WITH_HEADS else 1
+        if name in ("query", "key"):  # tapped first at every site
+            self._sizes = self._sizes.after(name, value, first)
         for i, edit in enumerate(self.edits):
             if fnmatchcase(path, edit.path()):
                 self._check_head(edit, site)
-                place = Place(site, first, self._n_heads, "@" in tapped.path)
+                sizes = (self._sizes.n_heads, self._sizes.n_query, self._sizes.n_key)
+                place = Place(site, first, *sizes, stepwise="@" in tapped.path)
                 before, value = value, edit.apply(value, place)
                 # one query of a site that is computed query by query may be yet to come
                 if value is not before or not place.stepwise or not hasattr(edit, "query"):
@@ -311,18 +308,45 @@ class Editor:
             if i in self._met:
                 continue
             if any(fnmatchcase(path, edit.path()) for path in self._seen):
-                raise UnknownNameError(f"{edit!r} names a query that never came.")
+                what = "key" if getattr(edit, "query", None) is None else "query"
+                raise UnknownNameError(f"{edit!r} names a {what} that never came.")
             raise UnknownNameError(
                 f"{edit!r} met nothing: no value {edit.path()!r} was computed; "
                 f"{nearest(edit.path(), self._seen)}."
             )
 
     def _check_head(self, edit: Edit, site: str) -> None:
-        head, n_heads = getattr(edit, "head", None), self._n_heads
+        head, n_heads = getattr(edit, "head", None), self._sizes.n_heads
         if head is not None and head >= n_heads:
             raise UnknownNameError(
                 f"{site} has no head {head}; it has {n_heads}, 0 to {n_heads - 1}."
             )
+
+
+class _Sizes(NamedTuple):
+    """How large the site is at which values are seen now."""
+
+    n_heads: int = 1
+    n_query: int = 0
+    n_key: int = 0
+
+    def after(self, name: str, value: Tensor, first: int) -> "_Sizes":
+        """The sizes once the site's queries or keys are known."""
+        n_heads = value.size(-3) if value.dim() >= _WITH_HEADS else 1
+        if name == "query":
+            return _Sizes(n_heads, first + value.size(-2))
+        return self._replace(n_heads=max(self.n_heads, n_heads), n_key=value.size(-2))
+
+
+def _at_hand(edit: Forbid | SetTable, place: Place) -> bool:
+    """Whether the query and key that are meant are among those of this step."""
+    for what, position in (("query", edit.query), ("key", edit.key)):
+        count = place.n_query if what == "query" else place.n_key
+        if position is not None and position >= count:
+            if place.stepwise:  # it may come in a later step
+                return False
+            raise UnknownNameError(f"{edit!r} names a {what} that is not there; there are {count}.")
+    return edit.query is None or edit.query >= place.first
 
 
 def _check_counts(**positions: int | None) -> None:

@@ -13,10 +13,12 @@ from regard.attention.pattern import Exact, Pattern, Tile
 from regard.attention.softmax import softmax_over_keys
 from regard.errors import InputError, UnknownNameError
 
-Span = slice | range | tuple[int, int] | Iterable[int] | int | None
+Span = slice | range | tuple[int, int] | Iterable[int] | Tensor | int | None
 """Which rows or columns: a slice, (start, stop), indices, one index, or None for all."""
 
 _ROWS_AT_ONCE = 256
+_COLD, _HOT = 1e-3, 1e30
+"""Between these temperatures exp((score - largest) / temperature) loses no digits."""
 
 
 @dataclass(repr=False)
@@ -28,19 +30,20 @@ class Site:
     """
 
     path: str
-    query: Float[Tensor, "*lead query d_q"]
-    key: Float[Tensor, "*lead key d_k"]
-    value: Float[Tensor, "*lead key d_v"]
+    query: Float[Tensor, "*#lead query d_q"]
+    key: Float[Tensor, "*#lead key d_k"]
+    value: Float[Tensor, "*#lead key d_v"]
     pattern: Pattern
     changed: dict[str, Tensor] = field(default_factory=dict)
-    """Scores, masked scores, weights or context that an edit put in place of computed ones."""
+    """Tables from "compared" to "context" that an edit put in place of computed ones."""
 
     def __post_init__(self) -> None:
         lead = torch.broadcast_shapes(self.query.shape[:-2], self.key.shape[:-2])
         self.lead: tuple[int, ...] = tuple(lead)
         # Each query's largest score and sum of exp((score - largest) / temperature): its
         # log-sum-exp in two parts, which lose no digits. NaN until somebody asks for that query.
-        self.sums = self.query.new_full((*lead, self.n_query, 2), nan, dtype=torch.float32)
+        exact = torch.promote_types(self.query.dtype, torch.float32)
+        self.sums = self.query.new_full((*lead, self.n_query, 2), nan, dtype=exact)
 
     def __repr__(self) -> str:
         sizes = f"{self.n_heads} heads, {self.n_query} queries × {self.n_key} keys"
@@ -66,6 +69,8 @@ class Site:
         """Each query's log-sum-exp as far as it was needed; NaN for queries not yet looked at."""
         peak, total = self.sums.unbind(-1)
         heat = self.pattern.temperature if isinstance(self.pattern, Exact) else 1.0
+        if isinstance(heat, Tensor) and heat.dim():
+            heat = heat.squeeze(-1)  # sums have no axis of keys
         return peak / heat + total.log()
 
     @property
@@ -111,7 +116,7 @@ class Site:
             return table[_within(table, index)][wanted]
         value = self.value[_within(self.value, index)]
         parts = [
-            self._tile("weights", index, part, torch.arange(self.n_key)) @ value
+            self._tile("weights", index, part, torch.arange(self.n_key)).to(value.dtype) @ value
             for part in wanted.split(_ROWS_AT_ONCE)
         ]
         return torch.cat(parts)
@@ -136,6 +141,8 @@ class Site:
         """One head's weights, pooled to at most `size` rows and columns."""
         if pool not in ("mean", "max"):
             raise InputError(f"thumbnails are pooled by 'mean' or 'max', not {pool!r}.")
+        if size < 1:
+            raise InputError(f"a thumbnail has 1 row or more, not {size}.")
         index = self._index(head if self.lead else None, batch)
         bands = [torch.arange(n).tensor_split(min(size, n)) for n in (self.n_query, self.n_key)]
         edges = torch.tensor([0, *(len(band) for band in bands[1])]).cumsum(0)
@@ -143,16 +150,14 @@ class Site:
         return torch.stack(picture)
 
     def _pooled_row(self, index: tuple[int, ...], rows: Tensor, edges: Tensor, pool: str) -> Tensor:
-        strips = [
-            self._tile("weights", index, part, torch.arange(self.n_key))
+        reduce = torch.amax if pool == "max" else torch.sum
+        lines = [
+            reduce(self._tile("weights", index, part, torch.arange(self.n_key)), 0)
             for part in rows.split(_ROWS_AT_ONCE)
         ]
-        if pool == "max":
-            line = torch.stack([strip.amax(0) for strip in strips]).amax(0)
-        else:
-            line = torch.stack([strip.sum(0) for strip in strips]).sum(0) / len(rows)
-        reduce = "max" if pool == "max" else "mean"
-        return torch.segment_reduce(line, reduce, lengths=edges.diff())
+        line = reduce(torch.stack(lines), 0)
+        line = line if pool == "max" else line / len(rows)
+        return torch.segment_reduce(line, pool, lengths=edges.diff())
 
     def _tiles(self, name: str, head: int | None, batch: int, rows: Span, columns: Span) -> Tensor:
         if head is None and self.lead:
@@ -165,6 +170,10 @@ class Site:
 
     @torch.no_grad()
     def _tile(self, name: str, index: tuple[int, ...], rows: Tensor, columns: Tensor) -> Tensor:
+        if not (_ascends(rows) and _ascends(columns)):  # masks know positions in order, once each
+            rows, row_of = rows.unique(return_inverse=True)
+            columns, column_of = columns.unique(return_inverse=True)
+            return self._tile(name, index, rows, columns)[row_of][:, column_of]
         tile = Tile(Grid(self.lead, self.n_query, self.n_key, rows, columns), index)
         for step in _AFTER.get(name, ()):
             if step in self.changed:
@@ -184,7 +193,7 @@ class Site:
         pattern = self.pattern
         if not isinstance(pattern, Exact) or isinstance(pattern.temperature, Tensor):
             return pattern.weights(query, key, tile)
-        if pattern.temperature in (0, inf):
+        if not _COLD <= pattern.temperature <= _HOT:
             return pattern.weights(query, key, tile)
         sums = self.sums[tile.index]
         unknown = tile.grid.rows[sums[tile.grid.rows, 0].isnan()]
@@ -198,7 +207,9 @@ class Site:
         """What follows from scores or weights that an edit has put in."""
         full = tile.with_columns(torch.arange(self.n_key, device=tile.grid.rows.device))
         table = self.changed[step][_within(self.changed[step], tile.index)][tile.grid.rows]
-        if step == "scores" and name != "scores":
+        if step == "compared" and name != "compared" and isinstance(self.pattern, Exact):
+            step, table = "scores", self.pattern.scaled(table, full)
+        if step == "scores" and name not in ("compared", "scores"):
             table = table.masked_fill(~full.of(self.allowed.on(full.grid)), -inf)
         if step != "weights" and name == "weights" and isinstance(self.pattern, Exact):
             table = softmax_over_keys(table, full.scalar(self.pattern.temperature))
@@ -224,9 +235,10 @@ class Site:
 
 
 _AFTER = {
-    "scores": ("scores",),
-    "masked": ("masked", "scores"),
-    "weights": ("weights", "masked", "scores"),
+    "compared": ("compared",),
+    "scores": ("scores", "compared"),
+    "masked": ("masked", "scores", "compared"),
+    "weights": ("weights", "masked", "scores", "compared"),
 }
 """From which changed step each step follows, the latest first."""
 
@@ -243,11 +255,19 @@ def _indices(span: Span, n: int, what: str, device: torch.device) -> Tensor:
     if isinstance(span, tuple) and len(span) == 2:
         span = slice(*span)
     if span is None or isinstance(span, slice):
-        return torch.arange(n, device=device)[span or slice(None)]
-    indices = torch.as_tensor([span] if isinstance(span, int) else list(span), device=device)
+        span = range(n)[span or slice(None)]  # which also steps backwards, as tensors do not
+        ends = (span.start, span.stop, span.step) if span else (0, 0, 1)
+        return torch.arange(*ends, device=device)
+    given = span if isinstance(span, Tensor) else [span] if isinstance(span, int) else list(span)
+    indices = torch.as_tensor(given, device=device)
     if indices.numel() and not (indices >= 0).all() & (indices < n).all():
         raise InputError(
             f"{what}s {indices.min().item()} to {indices.max().item()} were asked for; there are "
             f"{n}, 0 to {n - 1}."
         )
     return indices.long()
+
+
+def _ascends(positions: Tensor) -> bool:
+    """Whether positions are in order and none comes twice."""
+    return bool((positions.diff() > 0).all())

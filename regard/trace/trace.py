@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from regard.trace.steps import Step, joined_pattern, joined_table
 
 _OF_SITES = frozenset({"query", "key", "value", "pattern"})
 _DESCRIBED = frozenset({"similarity", "scale", "temperature", "allowed"})  # by the pattern
-_TABLES = ("scores", "masked", "weights")
+_TABLES = ("compared", "scores", "masked", "weights")
 _CHANGEABLE = (*_TABLES, "context")  # in the order of computation
-_NOT_KEPT = _OF_SITES | _DESCRIBED | {*_TABLES, "compared"}
-_MAY_BE_INFINITE = frozenset({"masked", "temperature"})
+_NOT_KEPT = _OF_SITES | _DESCRIBED | {*_TABLES}
+_MAY_FORBID = frozenset({"compared", "scores", "masked"})  # by being -inf
 
 
 @dataclass(repr=False)
@@ -139,8 +140,10 @@ class Recorder:
             parts[name] = value
 
     def _check_finite(self, path: str, name: str, value: Tensor) -> None:
-        finite = torch.isfinite(value) if value.is_floating_point() else None
-        if finite is None or name in _MAY_BE_INFINITE or finite.all():
+        finite = torch.isfinite(value)
+        if name in _MAY_FORBID:
+            finite = finite | (value == -inf)
+        if name == "temperature" or finite.all():
             self._previous = path
             return
         place = (~finite).nonzero()[0].tolist()
