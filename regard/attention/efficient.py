@@ -17,14 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.attention.attend import check_inputs
-from regard.attention.linear import (
-    causal_product,
-    chunks,
-    in_single,
-    joined,
-    rows_by_chunk,
-    running_sums,
-)
+from regard.attention.linear import CHUNK, causal_product, in_single, rows_by_chunk, running_sums
 from regard.attention.mask import Everything, Grid, Mask, as_mask
 from regard.attention.masks import split_causal
 from regard.attention.pattern import Pattern, Tile
@@ -88,8 +81,8 @@ class Efficient(Pattern):
             weights = query[rows] / counts.clamp(min=1) @ key.transpose(-1, -2)
         elif causal:
             groups = rows_by_chunk(rows, key, seen)
-            weights = torch.cat([_causal_rows(query[some], right, some) for some, right in groups])
-            weights = weights[:, columns]
+            parts = [_causal_rows(query[some], right, some) for some, _, right in groups]
+            weights = torch.cat(parts)[:, columns]
         else:
             key_weights = _key_weights(key, seen)[columns]
             weights = torch.softmax(query[rows], dim=-1) @ key_weights.transpose(-1, -2)
@@ -140,10 +133,14 @@ def _softmax(query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> 
 
 def _causal_softmax(query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> Tensor:
     """The same in which position i knows the keys 0 to i: running sums, and running totals."""
-    run = running_sums(key, F.pad(value, (0, 1), value=1.0), seen)
-    total = run.right.cumsum(dim=-2) + run.before[..., -1].unsqueeze(-2)
-    left = chunks(torch.softmax(query, dim=-1)) / total.clamp(min=_NOTHING)
-    return joined(run.product(left), query.size(-2))[..., :-1]
+    key = key if seen is None else key.masked_fill(~seen, -inf)
+    values = F.pad(value, (0, 1), value=1.0).split(CHUNK, dim=-2)  # the ones sum up to totals
+    left = torch.softmax(query, dim=-1).split(CHUNK, dim=-2)
+    context = []
+    for part, run in zip(left, running_sums(key.split(CHUNK, dim=-2), values), strict=True):
+        total = run.right.cumsum(dim=-2) + run.before[..., -1].unsqueeze(-2)
+        context.append(run.product(part / total.clamp(min=_NOTHING))[..., :-1])
+    return torch.cat(context, dim=-2)
 
 
 def _scaling(query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> Tensor:

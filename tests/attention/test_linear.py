@@ -1,18 +1,13 @@
 """Products in which the n × n matrix is never made: against the matrix, and their laws."""
 
+from math import inf
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from regard.attention.linear import (
-    CHUNK,
-    causal_product,
-    chunks,
-    joined,
-    rows_by_chunk,
-    running_sums,
-)
+from regard.attention.linear import CHUNK, causal_product, rows_by_chunk, running_sums
 
 
 def drawn(*shape, dtype=torch.float64, seed=0):
@@ -26,9 +21,17 @@ def kernel(left, features, value, seen=None):
     return weights.tril() @ value
 
 
+def chunked(x):
+    return x.split(CHUNK, dim=-2)
+
+
 def running(left, features, value, seen=None):
-    run = running_sums(features, value, seen)
-    return joined(run.product(torch.exp(chunks(left) + run.peak)), left.size(-2))
+    features = features if seen is None else features.masked_fill(~seen, -inf)
+    runs = running_sums(chunked(features), chunked(value))
+    parts = [
+        run.product(torch.exp(x + run.peak)) for run, x in zip(runs, chunked(left), strict=True)
+    ]
+    return torch.cat(parts, dim=-2)
 
 
 def test_the_causal_product_by_hand():
@@ -79,41 +82,46 @@ def test_nothing_seen_sums_to_zero():
 @pytest.mark.parametrize("size", [10.0, 1e3, 1e30])
 def test_later_keys_never_change_earlier_sums_however_large_they_are(size):
     left, features, value = (drawn(200, 4, dtype=torch.float32, seed=s) for s in range(3))
-    before = running_sums(features, value, None)
+
+    def results():
+        for run, part in zip(
+            running_sums(chunked(features), chunked(value)), chunked(left), strict=True
+        ):
+            assert run.right.isfinite().all()
+            assert run.before.isfinite().all()
+            yield run.product(part)
+
+    before = torch.cat(list(results()))[:100]
     features[100:] = size * features[100:]
     value[100:] = 1e3
-    after = running_sums(features, value, None)
-    for run in (before, after):
-        assert run.right.isfinite().all()
-        assert run.before.isfinite().all()
-    first = [joined(run.product(chunks(left)), 200)[:100] for run in (before, after)]
-    assert torch.equal(*first)
+    assert torch.equal(torch.cat(list(results()))[:100], before)
 
 
 def test_keys_far_below_their_past_are_summed_as_they_are():
     # The past is e^100 larger: beside it the new ones are exactly as good as nothing.
     features = torch.zeros(2 * CHUNK, 1)
     features[CHUNK:] = -100.0
-    run = running_sums(features, torch.ones(2 * CHUNK, 1), None)
-    assert run.before[1].item() == CHUNK
-    assert (run.right[1] < 1e-40).all()
+    _, run = running_sums(chunked(features), chunked(torch.ones(2 * CHUNK, 1)))
+    assert run.before.item() == CHUNK
+    assert (run.right < 1e-40).all()
 
 
 def test_a_past_far_below_its_keys_falls_to_nothing_beside_them():
     features = torch.zeros(3 * CHUNK, 1)
     features[2 * CHUNK :] = 300.0
-    run = running_sums(features, torch.ones(3 * CHUNK, 1), None)
-    assert_close(run.before.flatten(), torch.tensor([0.0, CHUNK, 0.0]), atol=1e-14, rtol=0)
-    assert torch.equal(run.right[2], torch.ones(CHUNK, 1))
+    runs = list(running_sums(chunked(features), chunked(torch.ones(3 * CHUNK, 1))))
+    before = torch.cat([run.before.flatten() for run in runs])
+    assert_close(before, torch.tensor([0.0, CHUNK, 0.0]), atol=1e-14, rtol=0)
+    assert torch.equal(runs[2].right, torch.ones(CHUNK, 1))
 
 
 def test_a_jump_inside_a_chunk_still_rules_the_chunks_after_it():
     features = torch.zeros(2 * CHUNK, 1)
     features[CHUNK // 2] = 500.0
-    value = torch.arange(2.0 * CHUNK).view(-1, 1)
-    run = running_sums(features, F.pad(value, (0, 1), value=1.0), None)
-    total = run.before[1, 0]
-    assert_close(total[0] / total[1], torch.tensor(CHUNK / 2))
+    value = F.pad(torch.arange(2.0 * CHUNK).view(-1, 1), (0, 1), value=1.0)
+    _, run = running_sums(chunked(features), chunked(value))
+    mixed, total = run.before[0]
+    assert_close(mixed / total, torch.tensor(CHUNK / 2))
 
 
 def test_rows_by_chunk_measure_keys_as_running_sums_do():
@@ -122,11 +130,13 @@ def test_rows_by_chunk_measure_keys_as_running_sums_do():
     seen = torch.ones(n, 1, dtype=torch.bool)
     seen[:3] = False
     rows = torch.tensor([2, 5, 70, 71, n - 1])
-    run = running_sums(features, drawn(n, 1), seen)
+    hidden = features.masked_fill(~seen, -inf)
+    runs = running_sums(chunked(hidden), chunked(drawn(n, 1)))
     groups = list(rows_by_chunk(rows, features, seen))
-    assert [group.tolist() for group, _ in groups] == [[2, 5], [70, 71], [n - 1]]
-    for number, (_, right) in enumerate(groups):
-        assert_close(chunks(right)[number], run.right[number])
+    assert [group.tolist() for group, _, _ in groups] == [[2, 5], [70, 71], [n - 1]]
+    for number, ((_, peak, right), run) in enumerate(zip(groups, runs, strict=True)):
+        assert torch.equal(peak, run.peak)
+        assert_close(right.split(CHUNK)[number], run.right)
 
 
 def test_gradients_are_those_of_the_matrix():
