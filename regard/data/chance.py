@@ -10,8 +10,9 @@ def draws(seed: int, epoch: int, examples: np.ndarray, count: int) -> np.ndarray
 
     Splitmix64 (Steele, Lea & Flood 2014) on the place of each number.
     """
-    key = np.full(1, seed % 2**64, np.uint64)
-    key = _mixed(_mixed(key) + np.uint64(epoch % 2**64) * _STEP)
+    # arrays of one, because single numbers warn when they run over, which is meant here
+    start, turn = np.array([[seed % 2**64], [epoch % 2**64]], np.uint64)
+    key = _mixed(_mixed(start) + turn * _STEP)
     rows = _mixed(key + np.asarray(examples).astype(np.uint64) * _STEP)
     places = np.arange(1, count + 1, dtype=np.uint64) * _STEP
     bits = _mixed(rows[:, None] + places[None, :])

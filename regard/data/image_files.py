@@ -1,10 +1,11 @@
 """Pictures from files: a folder for each class, .npz, or idx as MNIST has it, packed or plain."""
 
 import struct
+import zipfile
 from collections.abc import Sequence
+from io import BufferedIOBase
 from math import prod
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -91,9 +92,9 @@ def read_picture(path: str | Path, *, size: tuple[int, int] | None = None) -> np
 
 def _read_npz(path: Path, classes: Sequence[str] | None) -> Images:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError, KeyError) as error:
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise FileError(f"{path} is no .npz of plain arrays: {error}.") from error
     pixels = _entry(path, arrays, _PIXEL_KEYS)
     labels = _entry(path, arrays, _LABEL_KEYS)
@@ -152,7 +153,7 @@ def read_idx(path: str | Path) -> np.ndarray:
     return np.frombuffer(values, np.uint8).reshape(sizes)
 
 
-def _exactly(stream: BinaryIO, size: int, path: str | Path) -> bytes:
+def _exactly(stream: BufferedIOBase, size: int, path: str | Path) -> bytes:
     try:
         values = stream.read(size)
     except (MemoryError, OverflowError):  # a head that is no head asks for more than there is

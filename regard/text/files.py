@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from regard.errors import FileError, InputError
 
@@ -24,7 +24,7 @@ _CHUNK = 2**18
 class _Borrowed(io.RawIOBase):
     """Another stream's bytes; closing it leaves the other open."""
 
-    def __init__(self, stream: BinaryIO):
+    def __init__(self, stream: Any):
         self._stream = stream
 
     def readable(self) -> bool:
@@ -39,7 +39,7 @@ class _Borrowed(io.RawIOBase):
 class _GzipStream(gzip.GzipFile):
     """The bytes of a .gz stream; unlike gzip's own reader it closes the packed one too."""
 
-    def __init__(self, packed: BinaryIO):
+    def __init__(self, packed: io.BufferedIOBase):
         super().__init__(fileobj=packed, mode="rb")
         self._packed = packed
 
@@ -51,7 +51,7 @@ class _GzipStream(gzip.GzipFile):
 class _ZstdStream(io.RawIOBase):
     """The bytes of a .zst stream; unlike zstandard's own reader it notices a missing end."""
 
-    def __init__(self, packed: BinaryIO):
+    def __init__(self, packed: io.BufferedIOBase):
         import zstandard
 
         self._packed = packed
@@ -91,23 +91,23 @@ class _ZstdStream(io.RawIOBase):
         super().close()
 
 
-def open_bytes(path: str | Path) -> BinaryIO:
+def open_bytes(path: str | Path) -> io.BufferedIOBase:
     """The unpacked bytes of a plain, .gz or .zst file, or of standard input for "-".
 
     What a file holds decides, not its name; but a file called .gz that is not one is refused.
     """
     name = str(path)
     if name == STANDARD_INPUT:
-        raw = cast(BinaryIO, io.BufferedReader(_Borrowed(sys.stdin.buffer), _CHUNK))
+        raw = io.BufferedReader(_Borrowed(sys.stdin.buffer), _CHUNK)
     else:
         try:
             raw = Path(path).open("rb")  # noqa: SIM115 - the caller closes it
         except OSError as error:
             raise FileError(f"{name} cannot be read: {error.strerror}.") from error
-    head = cast(io.BufferedReader, raw).peek(4)[:4]
+    head = raw.peek(4)[:4]
     for suffix, magic in _MAGIC.items():
         if head.startswith(magic):
-            return cast(BinaryIO, _unpacked(raw, suffix))
+            return _unpacked(raw, suffix)
         if name.endswith(suffix):
             raw.close()
             what = "is empty" if not head else "holds something else"
@@ -117,7 +117,7 @@ def open_bytes(path: str | Path) -> BinaryIO:
     return raw
 
 
-def _unpacked(raw: BinaryIO, suffix: str) -> io.BufferedIOBase:
+def _unpacked(raw: io.BufferedIOBase, suffix: str) -> io.BufferedIOBase:
     if suffix == ".zst":
         return io.BufferedReader(_ZstdStream(raw), _CHUNK)
     return _GzipStream(raw)

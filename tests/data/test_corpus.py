@@ -89,7 +89,7 @@ def test_names_of_special_tokens_in_the_text_stay_text(build, write, tokenizer):
 
 
 def test_what_was_dropped_is_reported_and_in_the_ledger(build, write, tokenizer):
-    text = "a\tb\n\tempty\na\tb\nlong " + "word " * 30 + "\tnot so short a text\n"
+    text = "a\tb\n\tempty\na\tb\nlong " + "word " * 20 + "\tnot so short a text\n"
     checks = Checks(duplicate="drop", max_tokens=20)
     corpus = build(parallel_text(write("a.tsv", text)), checks=checks)
     assert decoded(corpus, tokenizer) == [("a", "b")]

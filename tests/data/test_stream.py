@@ -1,0 +1,96 @@
+import gzip
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data import stream as stream_file
+from regard.data.checks import Checks
+from regard.data.rows import parallel_text, plain_text
+from regard.data.stream import TokenStream, build_stream, pieces_of_text
+from regard.errors import FileError, InputError
+from regard.text.train import KINDS, train_tokenizer
+
+TEXT = "To be, or not to be:\n\n  that is the question —\nWhether 'tis nobler  in the mind\n"
+TOKENIZERS = {kind: train_tokenizer([TEXT] * 3, kind=kind, vocab_size=320) for kind in KINDS}
+
+
+@given(st.text("ab \n.", max_size=200), st.integers(1, 20))
+def test_pieces_put_together_are_the_text(text, size):
+    pieces = pieces_of_text(text, size=size)
+    assert "".join(pieces) == text
+    assert all(piece[:1] == " " for piece in pieces[1:])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(text=st.text("to be,\n'nt ", max_size=120), size=st.integers(1, 20))
+def test_pieces_give_the_same_tokens_as_the_whole_text(kind, text, size):
+    tokenizer = TOKENIZERS[kind]
+    pieces = tokenizer.encode_batch(pieces_of_text(text, size=size), specials=False)
+    assert [id for piece in pieces for id in piece] == tokenizer.encode(text, specials=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_stream_of_a_file_is_what_the_tokenizer_makes_of_its_text(
+    write, tmp_path, kind, monkeypatch
+):
+    monkeypatch.setattr(stream_file, "_BUFFER", 500)
+    tokenizer = TOKENIZERS[kind]
+    path = write("a.txt.gz", gzip.compress(TEXT.encode() * 40))
+    seen = []
+    stream = build_stream(
+        plain_text(path), tokenizer, cache=tmp_path / "cache", progress=seen.append
+    )
+    assert stream.ids.tolist() == tokenizer.encode(TEXT * 40, specials=False)
+    assert tokenizer.decode(stream.ids) == TEXT * 40
+    assert seen == [160]
+    again = build_stream(
+        plain_text(path), tokenizer, cache=tmp_path / "cache", progress=seen.append
+    )
+    assert (again.folder, seen) == (stream.folder, [160])
+
+
+def test_files_are_parted_by_the_end_token(write, tmp_path):
+    tokenizer = TOKENIZERS["characters"]
+    rows = plain_text(write("a", "to be\n"), write("b", "not\n"))
+    stream = build_stream(rows, tokenizer, cache=tmp_path / "cache")
+    first, second = tokenizer.encode_batch(["to be\n", "not\n"], specials=False)
+    assert stream.ids.tolist() == [*first, tokenizer.end_id, *second]
+
+
+def test_problems_are_reported_in_running_text_too(write, tmp_path):
+    rows = plain_text(write("a", b"to be\n\nto be\nn\xfft\n"))
+    tokenizer = TOKENIZERS["characters"]
+    with pytest.raises(InputError, match=r"not valid UTF-8 \(.* line 4\)"):
+        build_stream(rows, tokenizer, cache=tmp_path / "cache")
+    checks = Checks(empty="keep", encoding="drop")
+    stream = build_stream(rows, tokenizer, cache=tmp_path / "cache", checks=checks)
+    assert tokenizer.decode(stream.ids) == "to be\n\nto be\n"
+    assert "line 4): 1 dropped" in " ".join(stream.report.lines())
+    assert len(stream.ledger.read_text().splitlines()) == 2
+
+
+def test_what_is_no_running_text_is_refused(write, tmp_path):
+    tokenizer = TOKENIZERS["characters"]
+    with pytest.raises(InputError, match="made of plain text, not of source and target"):
+        build_stream(parallel_text(write("a.tsv", "a\tb\n")), tokenizer, cache=tmp_path / "c")
+    with pytest.raises(InputError, match="There is no text to learn from"):
+        build_stream(plain_text(write("empty", "")), tokenizer, cache=tmp_path / "c")
+    with pytest.raises(FileError, match="holds no token stream"):
+        TokenStream(tmp_path)
+    (tmp_path / "stream.json").write_text("[")
+    with pytest.raises(FileError, match="is damaged: delete its folder"):
+        TokenStream(tmp_path)
+
+
+@pytest.mark.data("shakespeare")
+def test_shakespeare_in_characters_is_every_character_once(data, tmp_path):
+    path = data / "shakespeare" / "input.txt.gz"
+    text = gzip.decompress(path.read_bytes()).decode()
+    tokenizer = train_tokenizer([text], kind="characters")
+    stream = build_stream(plain_text(path), tokenizer, cache=tmp_path)
+    assert len(tokenizer) == 65 + 5
+    assert len(stream) == len(text)
+    assert stream.ids.dtype == np.uint16
+    assert tokenizer.decode(stream.ids[-500:]) == text[-500:]
