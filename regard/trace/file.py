@@ -25,7 +25,12 @@ def save_trace(trace: Trace, path: Path) -> None:
     """Write a trace; the file appears whole or not at all."""
     tensors = {f"values.{name}": value for name, value in trace.values.items()}
     sites = {name: _write_site(site, tensors) for name, site in trace.sites.items()}
-    about = {"sites": sites, "tokens": trace.tokens, "output": _plain(trace.output, tensors)}
+    about = {
+        "sites": sites,
+        "tokens": trace.tokens,
+        "words": trace.words,
+        "output": _plain(trace.output, tensors),
+    }
     header = {"regard_trace": FORMAT, "about": json.dumps(about, ensure_ascii=False)}
     # Tensors that are views of one another must not share memory in the file.
     apart = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
@@ -52,7 +57,8 @@ def load_trace(path: Path) -> Trace:
     values = {
         name.removeprefix("values."): t for name, t in tensors.items() if name.startswith("values.")
     }
-    return Trace(sites, values, about["tokens"], read(about["output"], tensors))
+    output, words = read(about["output"], tensors), about.get("words", {})
+    return Trace(sites, values, about["tokens"], output, words)
 
 
 def _write_site(site: Site, tensors: dict[str, Tensor]) -> dict[str, Any]:

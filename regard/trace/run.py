@@ -23,6 +23,7 @@ from regard.bundle.pixels import read_pixels
 from regard.errors import InputError
 from regard.models.vision import patch_grid
 from regard.tap import Tapped, listen
+from regard.text.pieces import Piece
 from regard.text.tokenizer import Tokenizer
 from regard.trace.edit import Edit, Editor
 from regard.trace.trace import Trace, watch
@@ -41,6 +42,12 @@ def trace_bundle(
         given: a text, or token ids; an image's path, an image or a tensor for vision models.
         target: a text or ids, for models that have a target; the model writes one if absent.
     """
+    trace = _traced(bundle, given, target, edits)
+    trace.origin = bundle
+    return trace
+
+
+def _traced(bundle: Bundle, given: Any, target: Any, edits: Sequence[Edit]) -> Trace:
     if bundle.family in ("transformer", "seq2seq"):
         return _trace_pair(bundle, given, target, edits)
     if target is not None:
@@ -57,6 +64,8 @@ class _Tokens:
 
     ids: list[int]
     pieces: list[str]
+    words: list[int | None]
+    """The number of each one's word; None for special tokens."""
 
     def batch(self) -> Tensor:
         return torch.tensor([self.ids])
@@ -66,14 +75,17 @@ def _read(tokenizer: Tokenizer | None, given: Any) -> _Tokens:
     """The tokens of a text, or of ids."""
     if not isinstance(given, str):
         ids = [int(id) for id in (given.tolist() if isinstance(given, Tensor) else given)]
-        pieces = [str(id) for id in ids]
-        if tokenizer is not None:
-            pieces = [piece.text for piece in tokenizer.pieces_of(ids)]
-        return _some(_Tokens(ids, pieces))
+        if tokenizer is None:
+            return _some(_Tokens(ids, [str(id) for id in ids], list(range(len(ids)))))
+        return _some(_of_pieces(tokenizer.pieces_of(ids)))
     if tokenizer is None:
         raise InputError("this model has no tokenizer, so it cannot read a text: give token ids.")
-    found = tokenizer.pieces(given)
-    return _some(_Tokens([piece.id for piece in found], [piece.text for piece in found]))
+    return _some(_of_pieces(tokenizer.pieces(given)))
+
+
+def _of_pieces(found: Sequence[Piece]) -> _Tokens:
+    ids, texts, words = ([getattr(x, name) for x in found] for name in ("id", "text", "word"))
+    return _Tokens(ids, texts, words)
 
 
 def _some(tokens: _Tokens) -> _Tokens:
@@ -92,6 +104,11 @@ def _trace_pair(bundle: Bundle, given: Any, target: Any, edits: Sequence[Edit]) 
         logits = bundle.model(source.batch(), written.batch())
     sides = {"target": written.pieces[:-1], "output": written.pieces[1:]}
     trace.tokens = {"source": source.pieces, **sides}
+    trace.words = {
+        "source": source.words,
+        "target": written.words[:-1],
+        "output": written.words[1:],
+    }
     tokenizer = bundle.target_tokenizer
     trace.output = {
         "text": "" if tokenizer is None else tokenizer.decode(written.ids),
@@ -108,7 +125,8 @@ def _with_ends(tokenizer: Tokenizer | None, tokens: _Tokens) -> _Tokens:
     front = [] if tokens.ids[0] == tokenizer.start_id else _names(tokenizer, tokenizer.start_id)
     back = [] if tokens.ids[-1] == tokenizer.end_id else _names(tokenizer, tokenizer.end_id)
     ids = [*(id for id, _ in front), *tokens.ids, *(id for id, _ in back)]
-    return _Tokens(ids, [*(name for _, name in front), *tokens.pieces, *(name for _, name in back)])
+    pieces = [*(name for _, name in front), *tokens.pieces, *(name for _, name in back)]
+    return _Tokens(ids, pieces, [*(None for _ in front), *tokens.words, *(None for _ in back)])
 
 
 def _names(tokenizer: Tokenizer, id: int | None) -> list[tuple[int, str]]:
@@ -180,7 +198,7 @@ def _trace_encoder(bundle: Bundle, given: Any, edits: Sequence[Edit]) -> Trace:
             classes = model.classify(states)
         else:
             model.pooled(states)
-    trace.tokens = {"source": tokens.pieces}
+    trace.tokens, trace.words = {"source": tokens.pieces}, {"source": tokens.words}
     trace.output = {}
     if filled is not None:
         mask_id = None if bundle.tokenizer is None else bundle.tokenizer.mask_id
@@ -197,10 +215,11 @@ def _trace_decoder(bundle: Bundle, given: Any, edits: Sequence[Edit]) -> Trace:
     tokens = _read(bundle.tokenizer, given)
     end_id = None if bundle.tokenizer is None else bundle.tokenizer.end_id
     if isinstance(given, str) and tokens.ids[-1] == end_id and len(tokens.ids) > 1:
-        tokens = _Tokens(tokens.ids[:-1], tokens.pieces[:-1])  # the text goes on: it has no end
+        # the text goes on: it has no end
+        tokens = _Tokens(tokens.ids[:-1], tokens.pieces[:-1], tokens.words[:-1])
     with watch(edits=edits) as trace:
         logits = bundle.model(tokens.batch())
-    trace.tokens = {"target": tokens.pieces}
+    trace.tokens, trace.words = {"target": tokens.pieces}, {"target": tokens.words}
     trace.output = {
         "next": _best(logits[0, -1], bundle.tokenizer),
         "log_probabilities": _chances(logits[0, :-1], tokens.ids[1:]),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ class Trace:
     tokens: dict[str, list[str]] = field(default_factory=dict)
     """The pieces of text (or patches) that positions stand for, by side: "source", "target"."""
     output: Any = None
+    words: dict[str, list[int | None]] = field(default_factory=dict)
+    """The number of the word that each token belongs to, by side; None for special tokens."""
+    origin: Any = None
+    """The bundle that ran, where it is known; it is not saved with the trace."""
 
     def __repr__(self) -> str:
         return f"Trace({len(self.sites)} attention sites, {len(self.values)} other values)"
@@ -65,6 +70,11 @@ class Trace:
         from regard.trace.file import save_trace
 
         save_trace(self, Path(path))
+
+    def html(self, path: str | Path, **options: Any) -> None:
+        """Write the explorer with this trace as one page that needs no network; see write_html."""
+        # By name, for what draws stands above what is drawn, and is loaded only when needed.
+        import_module("regard.serve.export").write_html(self, Path(path), **options)
 
     @classmethod
     def load(cls, path: str | Path) -> "Trace":
