@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from math import log, pi
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -105,7 +106,7 @@ class Learned(nn.Module):
                 f"the sequence reaches position {stop}, but this model has learned only "
                 f"{len(self.weight)} positions: give it shorter ones."
             )
-        return self.weight[where]
+        return F.embedding(where, self.weight)
 
     def extra_repr(self) -> str:
         return f"{self.weight.size(0)}, {self.weight.size(1)}"

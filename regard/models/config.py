@@ -106,6 +106,9 @@ class StackConfig(ModelConfig):
         check_choice(self, "initialisation", INITIALISATIONS)
         check_heads(self)
         check_positions(self)
+        for name in ("norm_eps", "rotary_theta"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be larger than 0.")
 
     def plan(self) -> LayerPlan:
         """The numbers from which the layers are made."""
@@ -164,12 +167,10 @@ def config_from_dict(given: Mapping[str, Any]) -> ModelConfig:
             raise UnknownNameError(
                 f"a {family} model has no setting {name!r}; {nearest(name, known)}."
             )
-    values = {k: tuple(v) if isinstance(v, list) else v for k, v in rest.items()}
-    try:
-        return kind(**values)
-    except TypeError:
-        missing = [name for name in required(kind) if name not in values]
-        raise InputError(f"a {family} model also needs {', '.join(missing)}.") from None
+    missing = [name for name in required(kind) if name not in rest]
+    if missing:
+        raise InputError(f"a {family} model also needs {', '.join(missing)}.")
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in rest.items()})
 
 
 def config_class(family: str) -> type[ModelConfig]:
@@ -201,6 +202,15 @@ def check_probabilities(config: ModelConfig, *names: str) -> None:
         value = getattr(config, name)
         if value is not None and not 0 <= value < 1:
             raise InputError(f"{name} is {value}; it is a probability from 0 up to, not with, 1.")
+
+
+def check_pad(config: ModelConfig, n_vocab: int) -> None:
+    """Refuse a padding token that is not in the vocabulary."""
+    pad_id = getattr(config, "pad_id", 0)
+    if not 0 <= pad_id < n_vocab:
+        raise InputError(
+            f"pad_id is {pad_id}, but the vocabulary has {n_vocab} tokens, 0 to {n_vocab - 1}."
+        )
 
 
 def check_choice(config: ModelConfig, name: str, choices: Sequence[str]) -> None:
@@ -242,6 +252,13 @@ def check_positions(config: StackConfig) -> None:
             raise InputError(
                 f"rotary positions cannot turn {d_rotary} of a head's {d_k} numbers; they turn "
                 f"pairs, so choose an even d_rotary up to {d_k}."
+            )
+    if config.rotary_scaling is not None:
+        factor, low, high, original = config.rotary_scaling
+        if not (factor >= 1 and 0 < low < high and original >= 1):
+            raise InputError(
+                f"rotary_scaling is {config.rotary_scaling}; it is (factor, low, high, original "
+                "length) with a factor of 1 or more and low smaller than high."
             )
 
 

@@ -17,7 +17,7 @@ from regard.layers.feed_forward import activation_function
 from regard.layers.initialise import initialise
 from regard.layers.position import places
 from regard.layers.stack import InputEmbedding, Lengths, Stack, without_padding
-from regard.models.config import StackConfig, check_choice, check_counts
+from regard.models.config import StackConfig, check_choice, check_counts, check_pad
 from regard.models.summary import summarise
 from regard.tap import tap
 
@@ -54,6 +54,7 @@ class EncoderConfig(StackConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_counts(self, "n_vocab", "n_layers", "n_classes")
+        check_pad(self, self.n_vocab)
         check_choice(self, "pool", POOLS)
         check_choice(self, "pooler", POOLERS)
         if self.n_token_types < 0:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regard.errors import UnknownNameError, nearest
+from regard.errors import InputError, UnknownNameError, nearest
 from regard.models.build import outline
-from regard.models.config import ModelConfig, StackConfig
+from regard.models.config import ModelConfig
 from regard.models.decoder import DecoderConfig, llama_config
 from regard.models.encoder import EncoderConfig
 from regard.models.transformer import TransformerConfig
@@ -106,5 +106,6 @@ def get_preset(name: str, *, n_vocab: int | None = None) -> Preset:
     if n_vocab is None:
         return preset
     config: Any = preset.config
-    assert isinstance(config, StackConfig)
+    if not hasattr(config, "n_vocab"):
+        raise InputError(f"the preset {name} reads no text, so it has no vocabulary to change.")
     return replace(preset, config=replace(config, n_vocab=n_vocab))

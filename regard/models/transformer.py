@@ -17,7 +17,7 @@ from regard.layers.embedding import TokenEmbedding
 from regard.layers.initialise import initialise
 from regard.layers.position import places
 from regard.layers.stack import InputEmbedding, Lengths, Stack, cached, without_padding
-from regard.models.config import StackConfig, check_choice, check_counts
+from regard.models.config import StackConfig, check_choice, check_counts, check_pad
 from regard.models.summary import summarise
 from regard.tap import tap
 
@@ -47,6 +47,7 @@ class TransformerConfig(StackConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_counts(self, "n_vocab", "n_source_vocab", "n_encoder_layers", "n_decoder_layers")
+        check_pad(self, self.n_vocab)
         check_choice(self, "tie", TIES)
         if self.tie == "all" and self.n_source_vocab not in (None, self.n_vocab):
             raise InputError(

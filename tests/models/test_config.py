@@ -100,6 +100,13 @@ def test_a_setting_that_is_missing_is_named():
             {"positions": "alibi", "attention": "efficient"},
             "positions are 'alibi', .* efficient attention never computes",
         ),
+        ({"pad_id": 10}, "pad_id is 10, but the vocabulary has 10 tokens, 0 to 9"),
+        ({"norm_eps": 0.0}, "norm_eps is 0.0; it must be larger than 0"),
+        ({"rotary_theta": -1.0}, "rotary_theta is -1.0"),
+        (
+            {"positions": "rotary", "rotary_scaling": (8.0, 4.0, 1.0, 64.0)},
+            "rotary_scaling is .* low smaller than high",
+        ),
         ({"positions": "rotary", "d_k": 5}, "cannot turn 5 of a head's 5 numbers"),
         ({"positions": "rotary", "d_rotary": 66}, "cannot turn 66 of a head's 64 numbers"),
     ],
