@@ -20,6 +20,7 @@ ROWS = [
     ["training", "decoding"],
     ["bundle"],
     ["interop", "trace"],
+    ["engine"],
     ["model"],
     ["explain"],
     ["figures"],

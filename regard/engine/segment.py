@@ -1,0 +1,77 @@
+"""Lines made fit for a model: too long ones are split at sentences, and rejoined afterwards."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+# Places to split at, the best first: between sentences, between clauses, between words.
+_SEAMS = (
+    re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*\s+"),
+    re.compile(r"(?<=[;:,、，])\s+"),
+    re.compile(r"\s+"),
+)
+# What no model has seen and no terminal shows: control characters except the tab.
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a line, and what stood between it and the next part."""
+
+    text: str
+    seam: str
+
+
+def clean(line: str) -> str:
+    """The line without control characters and without space at its ends."""
+    return _CONTROL.sub(" ", line).strip()
+
+
+def segments(line: str, fits: Callable[[str], bool]) -> list[Segment]:
+    """The line in as few parts as fit, in order; together with their seams they are the line."""
+    if fits(line):
+        return [Segment(line, "")]
+    return list(_packed(_pieces(line, fits, 0), fits))
+
+
+def _pieces(text: str, fits: Callable[[str], bool], level: int) -> list[Segment]:
+    """Parts that fit, split no finer than is needed."""
+    if level == len(_SEAMS):
+        half = len(text) // 2
+        if fits(text) or half == 0:
+            return [Segment(text, "")]
+        return _pieces(text[:half], fits, level) + _pieces(text[half:], fits, level)
+    parts: list[Segment] = []
+    for part in _at_seams(text, _SEAMS[level]):
+        if fits(part.text):
+            parts.append(part)
+        else:
+            finer = _pieces(part.text, fits, level + 1)
+            parts += [*finer[:-1], Segment(finer[-1].text, part.seam)]
+    return parts
+
+
+def _at_seams(text: str, seam: re.Pattern[str]) -> Iterator[Segment]:
+    start = 0
+    for match in seam.finditer(text):
+        # Closing quotes belong to the sentence before the space.
+        space = len(match.group().rstrip())
+        end = match.start() + space
+        if end > start:
+            yield Segment(text[start:end], text[end : match.end()])
+            start = match.end()
+    if start < len(text):
+        yield Segment(text[start:], "")
+
+
+def _packed(parts: list[Segment], fits: Callable[[str], bool]) -> Iterator[Segment]:
+    """Neighbours put together again as long as they fit, so that context is kept."""
+    whole = parts[0]
+    for part in parts[1:]:
+        joined = whole.text + whole.seam + part.text
+        if fits(joined):
+            whole = Segment(joined, part.seam)
+        else:
+            yield whole
+            whole = part
+    yield whole

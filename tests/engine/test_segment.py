@@ -1,0 +1,53 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.engine.segment import Segment, clean, segments
+
+
+def short(limit):
+    return lambda text: len(text) <= limit
+
+
+def rejoined(parts):
+    return "".join(part.text + part.seam for part in parts)
+
+
+def test_a_line_that_fits_stays_whole():
+    assert segments("One. Two.", short(20)) == [Segment("One. Two.", "")]
+
+
+def test_a_long_line_is_split_between_sentences_first():
+    parts = segments('He said "no." Then he left.  Nobody knew why!', short(30))
+    assert [part.text for part in parts] == ['He said "no." Then he left.', "Nobody knew why!"]
+    assert parts[0].seam == "  "
+
+
+def test_then_between_clauses_then_between_words_then_anywhere():
+    assert [p.text for p in segments("first part, second part", short(12))] == [
+        *("first part,", "second part")
+    ]
+    assert [p.text for p in segments("aaa bbb ccc", short(7))] == ["aaa bbb", "ccc"]
+    assert [p.text for p in segments("abcdefgh", short(2))] == ["ab", "cd", "ef", "gh"]
+
+
+@given(st.text(alphabet="ab .,!?가나\"'", min_size=1, max_size=200), st.integers(1, 30))
+def test_nothing_is_lost_and_every_part_fits(line, limit):
+    line = line.strip() or "a"
+    parts = segments(line, short(limit))
+    assert rejoined(parts) == line
+    assert all(len(part.text) <= limit and part.text for part in parts)
+
+
+def test_a_word_of_a_hundred_kilobytes_is_split_in_time():
+    parts = segments("x" * 100_000, short(200))
+    assert rejoined(parts) == "x" * 100_000
+    assert max(len(part.text) for part in parts) <= 200
+
+
+@pytest.mark.parametrize(
+    ("line", "cleaned"),
+    [("  a\x00b\n", "a b"), ("\ufefftext", "text"), ("🍜 ok", "🍜 ok"), ("\x1b[31m", "[31m")],
+)
+def test_control_characters_become_spaces(line, cleaned):
+    assert clean(line) == cleaned

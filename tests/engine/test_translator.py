@@ -1,0 +1,131 @@
+import pytest
+import torch
+
+from regard.decoding.stepper import TranslationStepper
+from regard.engine.plain import PlainEngine
+from regard.engine.search import Found, SearchOptions
+from regard.engine.translator import WINDOW, LineTranslator
+from regard.errors import InputError
+from regard.models.transformer import Transformer, TransformerConfig
+from regard.text.train import train_tokenizer
+
+TEXTS = ["the dog is sleeping .", "a cat , and a dog ! who ?", "das ist ein hund ."]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, kind="bpe", vocab_size=120)
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer):
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1, "n_decoder_layers": 1}
+    made = Transformer(TransformerConfig(n_vocab=len(tokenizer), **sizes))
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return made.double().eval()
+
+
+class Upper:
+    """An engine that gives back what it was given, and remembers how it was asked."""
+
+    name = "upper"
+
+    def __init__(self):
+        self.asked = []
+
+    def submit(self, sources, options):
+        self.asked.append(len(sources))
+        found = [[Found(ids[1:-1], -1.0)] for ids in sources]
+        return type("Done", (), {"wait": lambda self: found})()
+
+
+def test_lines_come_back_in_order_whatever_they_hold(tokenizer):
+    lines = ["the dog .", "", "a cat", "   ", "\x00", "the dog", "🍜🍜"]
+    done = list(LineTranslator(Upper(), tokenizer).translate(lines, SearchOptions()))
+    assert [one.text for one in done] == ["the dog .", "", "a cat", "", "", "the dog", "🍜🍜"]
+
+
+def test_long_lines_are_split_and_rejoined_and_never_cut(tokenizer):
+    line = "the dog is sleeping . " * 50 + "a cat"
+    engine = Upper()
+    (done,) = LineTranslator(engine, tokenizer, longest=20).translate([line], SearchOptions())
+    assert done.text == line
+    assert engine.asked[0] > 5
+
+
+def test_a_word_of_a_hundred_kilobytes_comes_through(tokenizer):
+    word = "dog" * 33_000
+    (done,) = LineTranslator(Upper(), tokenizer, longest=64).translate([word], SearchOptions())
+    assert done.text == word
+
+
+def test_memory_holds_two_windows_and_no_more(tokenizer):
+    taken = 0
+
+    def lines():
+        nonlocal taken
+        for _ in range(5 * WINDOW):
+            taken += 1
+            yield "the dog"
+
+    stream = LineTranslator(Upper(), tokenizer).translate(lines(), SearchOptions())
+    next(stream)
+    assert taken == 2 * WINDOW
+    assert sum(1 for _ in stream) == 5 * WINDOW - 1
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_torch_engine_translates_alike_alone_and_in_batches(model, tokenizer, beam):
+    engine, options = PlainEngine([model], tokenizer), SearchOptions(beam=beam, n_best=beam)
+    sources = [tokenizer.encode(text) for text in TEXTS * 3 + ["a", "dog dog dog dog dog dog"]]
+    together = engine.submit(sources, options).wait()
+    for source, found in zip(sources, together, strict=True):
+        (alone,) = engine.submit([source], options).wait()
+        assert [one.ids for one in alone] == [one.ids for one in found]
+        assert [one.score for one in alone] == pytest.approx([one.score for one in found])
+        assert len(found) == beam
+
+
+@torch.no_grad()
+def test_a_score_is_the_mean_log_probability_of_what_was_written(model, tokenizer):
+    options = SearchOptions(beam=2, alpha=1.0)
+    source = tokenizer.encode(TEXTS[0])
+    ((best,),) = PlainEngine([model], tokenizer).submit([source], options).wait()
+    stepper = TranslationStepper(model, torch.tensor([source]), torch.tensor([len(source)]))
+    total, before = 0.0, tokenizer.start_id
+    ended = len(best.ids) < options.limit(len(source))
+    written = [*best.ids, tokenizer.end_id] if ended else best.ids
+    for token in written:
+        total += float(stepper.step(torch.tensor([[before]]))[0, token])
+        before = token
+    assert best.score == pytest.approx(total / len(written))
+
+
+def test_two_equal_models_vote_like_one(model, tokenizer):
+    source = tokenizer.encode(TEXTS[1])
+    one, two = (
+        PlainEngine([model] * count, tokenizer).submit([source], SearchOptions()).wait()
+        for count in (1, 2)
+    )
+    assert one[0][0].ids == two[0][0].ids
+
+
+def test_threads_are_given_back(model, tokenizer):
+    before = torch.get_num_threads()
+    PlainEngine([model], tokenizer).submit([tokenizer.encode("a dog")], SearchOptions())
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"beam": 0}, "beam is 0; it must be 1"),
+        ({"beam": 2, "n_best": 3}, "3 best translations were asked for with a beam of 2"),
+        ({"alpha": -0.5}, "alpha is -0.5"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        SearchOptions(**options)
