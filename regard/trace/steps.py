@@ -72,11 +72,12 @@ def joined_table(site: Site, name: str, changed: dict[int, Tensor]) -> Tensor:
         site: with the changes of all tables that come before this one.
         name: "scores", "masked", "weights" or "context".
     """
-    if sum(rows.size(-2) for rows in changed.values()) == site.n_query:
+    widths = {rows.size(-1) for rows in changed.values()}
+    if sum(rows.size(-2) for rows in changed.values()) == site.n_query and len(widths) == 1:
         return torch.cat([changed[first] for first in sorted(changed)], dim=-2)
     batches = range(site.lead[0] if len(site.lead) > 1 else 1)
     computed = [getattr(site, name)(batch=batch) for batch in batches]
     table = torch.stack(computed) if len(site.lead) > 1 else computed[0]
-    for first, rows in changed.items():
-        table[..., first : first + rows.size(-2), :] = rows
+    for first, rows in changed.items():  # a step knows only the keys that were there by then
+        table[..., first : first + rows.size(-2), : rows.size(-1)] = rows
     return table
