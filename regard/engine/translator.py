@@ -55,8 +55,7 @@ class LineTranslator:
     ) -> None:
         self.engine, self.longest = engine, longest
         self.tokenizer, self.target = tokenizer, target_tokenizer or tokenizer
-        # A text of nothing but these has nothing to translate.
-        self._silent = tokenizer.special_ids | {tokenizer.unknown_id}
+        self._empty = tokenizer.special_ids | {tokenizer.unknown_id}
 
     def translate(self, lines: Iterable[str], options: SearchOptions) -> Iterator[Translation]:
         """The translation of each line, in order."""
@@ -87,7 +86,10 @@ class LineTranslator:
         return len(self.tokenizer.encode(text)) <= self.longest
 
     def _is_silent(self, ids: list[int]) -> bool:
-        return all(id in self._silent for id in ids)
+        """Whether there is nothing to translate: no token at all, or none that is known."""
+        if len(ids) > 2 and self.tokenizer.unknown_id not in ids:
+            return False
+        return not self.tokenizer.decode([id for id in ids if id not in self._empty]).strip()
 
     def _finish(self, lines: list[_Line], pending: Pending) -> Iterator[Translation]:
         found = pending.wait()
