@@ -76,7 +76,9 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *gradients: Tensor
+    ) -> tuple[Tensor | None, ...]:
         scale = gradients[0]
         scaled = [one if one is None else one * scale.to(one.dtype) for one in ctx.saved_tensors]
         return (*scaled, None, None, None)

@@ -1,0 +1,113 @@
+"""From example numbers to tensors, for every kind of data."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.data.chance import draws
+from regard.data.collate import collate, pad
+from regard.data.corpus import Corpus
+from regard.data.images import Augmentation, Images, Normalisation, centred
+from regard.data.language import Masking
+from regard.training.batch import ImageBatch, LabelledTextBatch, MaskedBatch, PairBatch, TextBatch
+
+Examples = Sequence[int]
+
+
+class Pairs:
+    """Sources and their targets."""
+
+    def __init__(self, corpus: Corpus, *, source_pad: int, target_pad: int) -> None:
+        self._corpus, self._pads = corpus, (source_pad, target_pad)
+        self.lengths = corpus.lengths
+
+    def __call__(self, examples: Examples, epoch: int) -> PairBatch:
+        del epoch
+        fields = collate(self._corpus, examples, pad_ids=self._pads)
+        (source, source_lengths), (target, target_lengths) = fields
+        return PairBatch(*map(_tensor, (source, target, source_lengths, target_lengths)))
+
+
+class Windows:
+    """Stretches of running text, one token longer than what the model reads.
+
+    Every epoch cuts the text at other places, so that no token always comes first.
+    """
+
+    def __init__(self, stream: np.ndarray, *, length: int, seed: int, shift: bool = True) -> None:
+        self._stream, self._length, self._seed = stream, length, seed
+        self._room = length if shift and len(stream) > 2 * length else 1
+        n_windows = max(1, -(-(len(stream) - self._room) // length))
+        self.lengths = (np.broadcast_to(np.int64(length), n_windows),)
+
+    def __call__(self, examples: Examples, epoch: int) -> TextBatch:
+        offset = int(draws(self._seed, epoch, np.zeros(1), 1)[0, 0] * self._room)
+        starts = [offset + int(number) * self._length for number in examples]
+        windows = [self._stream[first : first + self._length + 1] for first in starts]
+        ids, lengths = pad(windows, 0)
+        return TextBatch(_tensor(ids), _tensor(lengths))
+
+
+class HiddenTokens:
+    """Texts in which some tokens are hidden, other ones in every epoch."""
+
+    def __init__(self, corpus: Corpus, masking: Masking, *, pad_id: int, seed: int) -> None:
+        self._corpus, self._masking = corpus, masking
+        self._pad_id, self._seed = pad_id, seed
+        self.lengths = corpus.lengths
+
+    def __call__(self, examples: Examples, epoch: int) -> MaskedBatch:
+        ((ids, lengths),) = collate(self._corpus, examples, pad_ids=[self._pad_id])
+        hidden, told = self._masking.hide(ids, seed=self._seed, epoch=epoch, examples=examples)
+        return MaskedBatch(*map(_tensor, (hidden, lengths, ids, told)))
+
+
+class LabelledTexts:
+    """Texts with their classes."""
+
+    def __init__(self, corpus: Corpus, *, pad_id: int) -> None:
+        self._corpus = corpus
+        self._text = corpus.fields[corpus.names.index("text")]
+        self._pad_id = pad_id
+        self.lengths = corpus.lengths
+
+    def __call__(self, examples: Examples, epoch: int) -> LabelledTextBatch:
+        del epoch
+        ids, lengths = pad([self._text[number] for number in examples], self._pad_id)
+        labels = self._corpus.labels[np.asarray(examples)].astype(np.int64)
+        return LabelledTextBatch(_tensor(ids), _tensor(lengths), _tensor(labels))
+
+
+class Pictures:
+    """Images with their classes, changed by chance in every epoch if there is an augmentation."""
+
+    def __init__(
+        self,
+        images: Images,
+        normalisation: Normalisation,
+        *,
+        n_tokens: int,
+        augmentation: Augmentation | None = None,
+        side: int = 0,
+        seed: int = 0,
+    ) -> None:
+        self._images, self._normalisation = images, normalisation
+        self._augmentation, self._side, self._seed = augmentation, side, seed
+        self.lengths = (np.broadcast_to(np.int64(n_tokens), len(images)),)
+
+    def __call__(self, examples: Examples, epoch: int) -> ImageBatch:
+        pixels = self._images.pixels[np.asarray(examples)]
+        if self._augmentation is not None:
+            pixels = self._augmentation.apply(
+                pixels, seed=self._seed, epoch=epoch, examples=examples
+            )
+        elif self._side:
+            pixels = centred(pixels, self._side)
+        labels = self._images.labels[np.asarray(examples)].astype(np.int64)
+        return ImageBatch(_tensor(self._normalisation.apply(pixels)), _tensor(labels))
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))
