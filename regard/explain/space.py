@@ -1,0 +1,79 @@
+"""Tokens as points in the plane or in space, and the arrows by which attention moves them."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.explain.steps import attention_module, norm_comes_first, vectors
+from regard.trace.trace import Trace
+
+
+@dataclass(frozen=True)
+class Space:
+    """Vectors of the residual stream before and after one attention site, seen from one side."""
+
+    before: Tensor
+    """Token × axis."""
+    after: Tensor
+    """Before plus what all heads add."""
+    arrows: Tensor
+    """Head × token × axis: what each head adds. Empty without the model's weights."""
+    rest: Tensor
+    """Token × axis: what no head adds, the bias of the last linear layer."""
+    share: list[float]
+    """How much of the points' spread each axis shows."""
+
+
+def space(trace: Trace, path: str, *, n_axes: int = 2, batch: int = 0) -> Space:
+    """The tokens of a site in the plane in which they differ most, before and after attention.
+
+    The projection is linear and the same for points and arrows, so arrows add up as vectors do:
+    before + the heads' arrows + rest = after.
+    """
+    if n_axes not in (2, 3):
+        raise InputError(f"a space has 2 or 3 axes to look at, not {n_axes}.")
+    output, residual = (_value(trace, f"{path}.{name}", batch) for name in ("output", "residual"))
+    if norm_comes_first(trace, path) is False:
+        before = _value(trace, f"{path}.input", batch)
+    else:
+        before = residual - output
+    after = before + output
+    middle = torch.cat([before, after]).mean(0)
+    axes, share = _axes(torch.cat([before, after]) - middle, n_axes)
+    arrows, rest = _arrows(trace, path, output, batch)
+    return Space(
+        (before - middle) @ axes, (after - middle) @ axes, arrows @ axes, rest @ axes, share
+    )
+
+
+def _arrows(trace: Trace, path: str, output: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+    module, site = attention_module(trace, path), trace[path]
+    if module is None:
+        return output.new_zeros(0, *output.shape), output
+    weight = module.to_output.weight.detach().double()
+    parts = []
+    for head in range(site.n_heads):
+        context = site.context(head, batch=batch).double()
+        width = vectors(site, "value", head, batch).size(-1)
+        parts.append(context @ weight[:, head * width : (head + 1) * width].T)
+    arrows = torch.stack(parts)
+    return arrows, output - arrows.sum(0)
+
+
+def _axes(points: Tensor, n_axes: int) -> tuple[Tensor, list[float]]:
+    """The directions in which the points differ most, as columns, and their shares of it."""
+    _, sizes, directions = torch.linalg.svd(points, full_matrices=False)
+    n_axes = min(n_axes, len(sizes))
+    total = float(sizes.square().sum()) or 1.0
+    axes = directions[:n_axes].T
+    # Which way an axis points is a matter of chance: the largest entry shall be positive.
+    flips = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
+    share = [float(size) ** 2 / total for size in sizes[:n_axes]]
+    return axes * torch.where(flips == 0, torch.ones_like(flips), flips), share
+
+
+def _value(trace: Trace, path: str, batch: int) -> Tensor:
+    value = trace.value(path).double()
+    return value[batch] if value.dim() > 2 else value
