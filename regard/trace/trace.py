@@ -106,7 +106,7 @@ class Recorder:
     def __init__(self) -> None:
         self.trace = Trace()
         self._parts: dict[str, dict[str, Any]] = {}
-        self._previous = "the inputs"
+        self._previous = ""
 
     def wants(self, path: str) -> bool:
         del path
@@ -157,9 +157,12 @@ class Recorder:
             self._previous = path
             return
         place = (~finite).nonzero()[0].tolist()
+        before = (
+            f"what feeds it ({self._previous} was still finite)" if self._previous else "the inputs"
+        )
         raise NotFiniteError(
             f"{path} is {value[tuple(place)].item()} at {place}, the first value that is not "
-            f"finite: look at what feeds it ({self._previous} was still finite)."
+            f"finite: look at {before}."
         )
 
 
