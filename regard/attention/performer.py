@@ -59,7 +59,7 @@ def performer_attention(
     key = tap(f"{site}.key", key, "key d_k")
     value = tap(f"{site}.value", value, "key d_v")
     mask = tap(f"{site}.allowed", as_mask(allowed), "query key")
-    tap(f"{site}.pattern", RandomFeatures(features, mask), "")
+    tap(f"{site}.pattern", RandomFeatures(features.detach(), mask), "")
     grid = Grid.whole(query.shape[:-2], query.size(-2), key.size(-2), query.device)
     causal, seen = key_mask("the Performer", mask, grid)
     values = in_single(value if seen is None else value.masked_fill(~seen, 0.0))
