@@ -221,6 +221,13 @@ def test_the_architecture_is_printed_as_a_table():
     assert "2 × attention" in text
 
 
+def test_class_and_distillation_token_have_an_equal_say():
+    model, given = vision(distillation="classifier"), images(2, 1, 8, 8)
+    first, second = model.states(given)[:, :2].unbind(1)
+    expected = (model.classifier(first) + model.distillation_classifier(second)) / 2
+    assert_close(model(given), expected)
+
+
 def test_mean_pooling_is_the_mean_over_patches():
     model, given = vision(pool="mean"), images(2, 1, 8, 8)
     assert_close(model(given), model.classifier(model.states(given).mean(1)))

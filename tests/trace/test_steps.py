@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.attention.mask import Grid
+from regard.attention.mask import Everything, Grid
 from regard.attention.masks import causal, padding
 from regard.errors import InputError, UnknownNameError
 from regard.trace.steps import Steps
@@ -94,18 +94,18 @@ def test_keys_that_come_with_their_queries_are_seen_by_later_ones_only():
 
 
 def test_the_mask_of_steps_by_hand():
-    mask = Steps((causal(), padding([1, 2])), firsts=(0, 2), n_keys=(2, 3))
+    mask = Steps((causal(), padding([1, 2]), Everything()), firsts=(0, 2, 3), n_keys=(2, 3, 3))
     # rows 0 and 1 are causal over two keys; row 2 sees one key in the first sequence, two in the
-    # second, and a fourth key came later than all of them
-    seen = mask.tensor(3, 4, lead=(2,))
+    # second; row 3 sees all three there were; a fourth key came later than all of them
+    seen = mask.tensor(4, 4, lead=(2,))
     assert seen.int().tolist() == [
-        [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 0, 0]],
-        [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0]],
+        [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 0]],
+        [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0]],
     ]
     rows, columns = torch.tensor([2, 0]), torch.tensor([3, 1])
-    part = mask.on(Grid((2,), 3, 4, rows, columns))
+    part = mask.on(Grid((2,), 4, 4, rows, columns))
     assert torch.equal(part, seen[:, rows][..., columns])
-    assert repr(mask) == "steps(0: causal(), 2: padding([1, 2]))"
+    assert repr(mask) == "steps(0: causal(), 2: padding([1, 2]), 3: everything())"
 
 
 def test_a_site_of_steps_survives_its_file(tmp_path):
