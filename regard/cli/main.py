@@ -6,7 +6,7 @@ import sys
 import typer
 
 import regard
-from regard.cli import work
+from regard.cli import tokenizer, work
 from regard.errors import RegardError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("work")(work.work_command)
+app.add_typer(tokenizer.app, name="tokenizer")
 
 
 def _print_version(wanted: bool) -> None:
