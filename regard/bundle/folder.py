@@ -11,7 +11,7 @@ Nothing here needs torch, so that commands which run models on another engine st
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -172,17 +172,20 @@ def weights_file(folder: Path) -> Path:
 
 
 @contextmanager
-def replaced_folder(folder: str | Path) -> Iterator[Path]:
+def replaced_folder(folder: str | Path, *, names: Collection[str] = _OURS) -> Iterator[Path]:
     """An empty folder that takes the place of `folder` when the block ends without an error.
 
     At every moment, whatever crashes, one of the two is there whole: under its name, or, between
-    two renamings, beside it, where `existing` finds it. Files in it that are not of a model stay.
+    two renamings, beside it, where `existing` finds it.
+
+    Args:
+        names: the files and folders that belong to what is written; all others stay.
     """
     final = Path(folder).expanduser().resolve()
     fresh, old = (final.with_name(f".{final.name}.{end}") for end in ("new", "old"))
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        _tidy(final, old)
+        _tidy(final, old, names)
         shutil.rmtree(fresh, ignore_errors=True)  # left by a save that was killed
         fresh.mkdir()
     except OSError as error:
@@ -193,7 +196,7 @@ def replaced_folder(folder: str | Path) -> Iterator[Path]:
         if final.exists():
             final.rename(old)
         fresh.rename(final)
-        _tidy(final, old)
+        _tidy(final, old, names)
     except OSError as error:
         if isinstance(error, FileError):
             raise
@@ -202,7 +205,7 @@ def replaced_folder(folder: str | Path) -> Iterator[Path]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _tidy(final: Path, old: Path) -> None:
+def _tidy(final: Path, old: Path, names: Collection[str]) -> None:
     """End what a save has begun: the old folder's own files go, all others move along."""
     if not old.exists():
         return
@@ -210,14 +213,14 @@ def _tidy(final: Path, old: Path) -> None:
         old.rename(final)
         return
     for path in list(old.iterdir()):
-        if path.name not in _OURS and not (final / path.name).exists():
+        if path.name not in names and not (final / path.name).exists():
             path.rename(final / path.name)
     shutil.rmtree(old)
 
 
 def _flush(folder: Path) -> None:
     """Wait until the files are on the disk, so that a renamed folder is never an empty one."""
-    for path in [*folder.iterdir(), folder]:
+    for path in [*folder.rglob("*"), folder]:
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)

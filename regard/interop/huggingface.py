@@ -1,0 +1,145 @@
+"""A bundle as a folder that `transformers` loads, with the same results."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from regard.bundle.bundle import Bundle
+from regard.bundle.folder import replaced_folder
+from regard.errors import InputError
+from regard.interop.bert import BERT
+from regard.interop.checkpoint import CONFIG, WEIGHTS
+from regard.interop.distilbert import DISTILBERT
+from regard.interop.gpt2 import GPT2
+from regard.interop.kind import Kind
+from regard.interop.llama import LLAMA
+from regard.interop.marian import MARIAN, PEGASUS
+from regard.interop.vit import DEIT, VIT
+from regard.text.files import write_whole
+from regard.text.tokenizer import Tokenizer
+
+_GENERATION, _PIXELS = "generation_config.json", "preprocessor_config.json"
+_TOKENIZER, _TOKENIZER_CONFIG, _TARGET = "tokenizer.json", "tokenizer_config.json", "target"
+_NAMES = (WEIGHTS, CONFIG, _GENERATION, _PIXELS, _TOKENIZER, _TOKENIZER_CONFIG, _TARGET)
+_ROLES = {
+    "pad": ("pad_token",),
+    "start": ("bos_token", "cls_token"),
+    "end": ("eos_token", "sep_token"),
+    "unknown": ("unk_token",),
+    "mask": ("mask_token",),
+}
+
+
+def export_huggingface(bundle: Bundle, folder: str | Path) -> str:
+    """Write a Hugging Face folder; what comes back is the name of the model's class there."""
+    kind = _kind_for(bundle)
+    config = bundle.config
+    assert kind.write_config is not None
+    settings = {"model_type": kind.model_types[0], **_common(bundle), **kind.write_config(config)}
+    architecture = settings["architectures"][0]
+    tensors = kind.to_theirs(bundle.model.state_dict(), config, architecture)
+    with replaced_folder(folder, names=_NAMES) as fresh:
+        save_file(tensors, fresh / WEIGHTS, metadata={"format": "pt"})
+        _write_json(fresh / CONFIG, settings)
+        if bundle.task in ("language", "translation"):
+            _write_json(fresh / _GENERATION, _generation(bundle))
+        if bundle.family == "vision":
+            _write_json(fresh / _PIXELS, _pixels(bundle))
+        if bundle.tokenizer is not None:
+            _write_tokenizer(fresh, bundle.tokenizer)
+        if bundle.target_tokenizer is not None and bundle.target_tokenizer is not bundle.tokenizer:
+            (fresh / _TARGET).mkdir()
+            _write_tokenizer(fresh / _TARGET, bundle.target_tokenizer)
+    return architecture
+
+
+def _kind_for(bundle: Bundle) -> Kind:
+    """The kind of model that is most like this one."""
+    config, family = bundle.config, bundle.family
+    if family == "encoder":
+        return BERT if config.n_token_types else DISTILBERT
+    if family == "decoder":
+        return GPT2 if config.positions == "learned" else LLAMA
+    if family == "vision":
+        return VIT if config.distillation == "none" else DEIT
+    if family == "transformer":
+        return MARIAN if config.norm == "post" else PEGASUS
+    raise InputError(
+        f"this model cannot be exported: transformers has no family like {family}; encoder, "
+        "decoder, vision and transformer models can be exported."
+    )
+
+
+def _common(bundle: Bundle) -> dict[str, Any]:
+    """Settings that all kinds have."""
+    common: dict[str, Any] = {"dtype": "float32"}
+    if bundle.family == "vision":
+        common |= {} if bundle.config.n_classes is None else _named_classes(bundle)
+        return common
+    common |= {"vocab_size": bundle.config.n_vocab, **_ids(bundle)}
+    if getattr(bundle.config, "n_classes", None) is not None:
+        common |= _named_classes(bundle)
+    return common
+
+
+def _named_classes(bundle: Bundle) -> dict[str, Any]:
+    labels = bundle.labels or tuple(f"LABEL_{i}" for i in range(bundle.config.n_classes))
+    return {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }
+
+
+def _ids(bundle: Bundle) -> dict[str, int | None]:
+    """The ids of the tokens that stand at the ends of texts."""
+    tokenizer, pad_id = bundle.target_tokenizer, bundle.config.pad_id
+    start_id = None if tokenizer is None else tokenizer.start_id
+    end_id = None if tokenizer is None else tokenizer.end_id
+    ids = {"pad_token_id": pad_id, "bos_token_id": start_id, "eos_token_id": end_id}
+    if bundle.family == "transformer":
+        ids["decoder_start_token_id"] = pad_id if start_id is None else start_id
+        ids["forced_eos_token_id"] = end_id
+    return ids
+
+
+def _generation(bundle: Bundle) -> dict[str, Any]:
+    """How text is written: the start token and padding are never written again."""
+    ids = _ids(bundle)
+    never = sorted(
+        {ids["pad_token_id"], ids.get("decoder_start_token_id")} - {ids["eos_token_id"], None}
+    )
+    if bundle.family == "transformer":
+        return {**ids, "suppress_tokens": never}
+    return ids
+
+
+def _pixels(bundle: Bundle) -> dict[str, Any]:
+    """How images are read: brought to the model's size and normalised."""
+    config, scale = bundle.config, bundle.pixels
+    half = [0.5] * config.n_channels
+    return {
+        "image_processor_type": "ViTImageProcessor",
+        "do_resize": True,
+        "size": {"height": config.image_size, "width": config.image_size},
+        "resample": 3,  # bicubic
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": half if scale is None else list(scale.mean),
+        "image_std": half if scale is None else list(scale.deviation),
+    }
+
+
+def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+    write_whole(folder / _TOKENIZER, tokenizer.backend.to_str(pretty=True))
+    tokens = {key: token for role, token in tokenizer.roles.items() for key in _ROLES[role]}
+    _write_json(
+        folder / _TOKENIZER_CONFIG,
+        {"tokenizer_class": "PreTrainedTokenizerFast", **tokens},
+    )
+
+
+def _write_json(file: Path, contents: dict[str, Any]) -> None:
+    write_whole(file, json.dumps(contents, indent=1, ensure_ascii=False) + "\n")
