@@ -68,6 +68,9 @@ def test_train_reads_packed_files_tables_json_and_input_together(tmp_path):
     (tmp_path / "c.jsonl").write_text('{"en": "q", "de": "z"}\n')
     run("train", tmp_path / "c.jsonl", *options, "--fields", "en, de")
     assert len(Tokenizer.load(output)) == 5 + 2
+    (tmp_path / "d.tsv").write_text("q\tz\tunread\n")
+    run("train", tmp_path / "d.tsv", *options)
+    assert len(Tokenizer.load(output)) == 5 + 2
 
 
 def test_train_obeys_its_options(corpus, tmp_path):
