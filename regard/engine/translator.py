@@ -72,9 +72,9 @@ class LineTranslator:
 
     def _prepare(self, lines: list[str]) -> list[_Line]:
         ready, first = [], 0
-        for line, ids in zip(lines, self.tokenizer.encode_batch(lines), strict=True):
+        for line, ids in zip(lines, self.tokenizer.encode_batch(lines, literal=True), strict=True):
             parts = [Segment(line, "")] if len(ids) <= self.longest else segments(line, self._fits)
-            tokens = [ids] if len(parts) == 1 else [self.tokenizer.encode(p.text) for p in parts]
+            tokens = [ids] if len(parts) == 1 else [self._encode(p.text) for p in parts]
             ready.append(_Line(parts, tokens, first))
             first += sum(not self._is_silent(ids) for ids in tokens)
         return ready
@@ -83,7 +83,10 @@ class LineTranslator:
         # A token covers at least a quarter of a character (a byte), so long texts need no look.
         if len(text) > 64 * self.longest:
             return False
-        return len(self.tokenizer.encode(text)) <= self.longest
+        return len(self._encode(text)) <= self.longest
+
+    def _encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, literal=True)  # "[SEP]" in a text is text
 
     def _is_silent(self, ids: list[int]) -> bool:
         """Whether there is nothing to translate: no token at all, or none that is known."""
