@@ -128,6 +128,12 @@ def _is_cold(temperature: Temperature) -> bool:
 
 def check_inputs(query: Tensor, key: Tensor, value: Tensor, measure: Similarity) -> None:
     """Refuse what cannot be attended to, in a sentence that says why."""
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
+        kinds = [type(x).__name__ for x in (query, key, value)]
+        raise InputError(
+            f"query, key and value are {kinds[0]}, {kinds[1]} and {kinds[2]}; give torch tensors, "
+            "for example torch.as_tensor(query)."
+        )
     shapes = [tuple(x.shape) for x in (query, key, value)]
     if min(len(shape) for shape in shapes) < 2:
         raise ShapeError(

@@ -148,6 +148,8 @@ class Connection(Mask):
 
 def causal(offset: int = 0) -> Mask:
     """The mask in which query i sees keys 0 to i (+ `offset`, where earlier keys are cached)."""
+    if isinstance(offset, float | str):
+        raise MaskError(f"causal needs a whole offset, not {offset!r}.")
     return Causal(offset)
 
 
@@ -165,7 +167,12 @@ def padding(lengths: Sequence[int] | Tensor, *, side: str = "right") -> Mask:
     """
     if side not in ("right", "left"):
         raise MaskError(f"padding has side='right' or side='left', not {side!r}.")
-    given = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths)
+    try:
+        given = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError):
+        raise MaskError(
+            f"padding needs one whole number for each sequence of the batch, not {lengths!r}."
+        ) from None
     if given.dim() != 1 or given.is_floating_point() or given.dtype == torch.bool:
         raise MaskError(
             f"padding needs one whole number for each sequence of the batch, but was given a "
@@ -181,7 +188,12 @@ def padding(lengths: Sequence[int] | Tensor, *, side: str = "right") -> Mask:
 
 def edges(pairs: Iterable[Sequence[int]] | Tensor) -> Mask:
     """The mask in which exactly these (query, key) pairs are connected."""
-    given = pairs if isinstance(pairs, Tensor) else torch.tensor([list(pair) for pair in pairs])
+    try:
+        given = pairs if isinstance(pairs, Tensor) else torch.tensor([list(pair) for pair in pairs])
+    except (TypeError, ValueError, RuntimeError):
+        raise MaskError(
+            f"edges needs (query, key) pairs of whole numbers, not {pairs!r}."
+        ) from None
     given = given.view(0, 2).long() if given.numel() == 0 else given
     if given.dim() != 2 or given.size(1) != 2 or given.is_floating_point():
         raise MaskError(

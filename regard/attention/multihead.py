@@ -65,6 +65,8 @@ class MultiHeadAttention(nn.Module):
         path: str = "attention",
     ) -> None:
         super().__init__()
+        sizes = {"d_model": d_model, "n_heads": n_heads, "n_kv_heads": n_kv_heads}
+        _check_sizes(**sizes, d_k=d_k, d_v=d_v, d_input=d_input)
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
         self.d_k = d_k or _share(d_model, n_heads)
         self.d_v = d_v or self.d_k
@@ -140,8 +142,14 @@ def _check_width(which: str, x: Tensor, width: int) -> None:
         )
 
 
+def _check_sizes(**sizes: int | None) -> None:
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise InputError(f"{name} is {size}; it must be 1 or larger.")
+
+
 def _share(d_model: int, n_heads: int) -> int:
-    if n_heads < 1 or d_model % n_heads:
+    if d_model % n_heads:
         raise InputError(
             f"a width of {d_model} cannot be shared by {n_heads} heads evenly; choose n_heads that "
             f"divides {d_model}, or give d_k."

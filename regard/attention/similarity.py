@@ -63,7 +63,7 @@ class Dot(Similarity):
     def compare(
         self, query: Float[Tensor, "*#batch query d_k"], key: Float[Tensor, "*#batch key d_k"]
     ) -> Float[Tensor, "*#batch query key"]:
-        return query @ key.transpose(-1, -2)
+        return _products(query, key)
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
         return query, key
@@ -86,7 +86,7 @@ class Cosine(Similarity):
     def compare(
         self, query: Float[Tensor, "*#batch query d_k"], key: Float[Tensor, "*#batch key d_k"]
     ) -> Float[Tensor, "*#batch query key"]:
-        return _one_long(query) @ _one_long(key).transpose(-1, -2)
+        return _products(_one_long(query), _one_long(key))
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
         return _one_long(query), _one_long(key)
@@ -105,7 +105,7 @@ class General(nn.Module, Similarity):
     def compare(
         self, query: Float[Tensor, "*#batch query d_q"], key: Float[Tensor, "*#batch key d_k"]
     ) -> Float[Tensor, "*#batch query key"]:
-        return (query @ self.weight) @ key.transpose(-1, -2)
+        return _products(query @ self.weight, key)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return self.compare(query, key)
@@ -239,6 +239,12 @@ def alibi_slopes(n_heads: int) -> list[float]:
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     extra = [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)]
     return slopes + extra[: n_heads - power]
+
+
+def _products(query: Tensor, key: Tensor) -> Tensor:
+    """Dot products, summed in single precision at least, as fused kernels do: halves overflow."""
+    exact = torch.promote_types(query.dtype, torch.float32)
+    return query.to(exact) @ key.to(exact).transpose(-1, -2)
 
 
 def _one_long(vectors: Tensor) -> Tensor:

@@ -38,8 +38,10 @@ class Site:
     """Tables from "compared" to "context" that an edit put in place of computed ones."""
 
     def __post_init__(self) -> None:
-        lead = torch.broadcast_shapes(self.query.shape[:-2], self.key.shape[:-2])
+        pairs = torch.broadcast_shapes(self.query.shape[:-2], self.key.shape[:-2])
+        lead = torch.broadcast_shapes(pairs, self.value.shape[:-2])
         self.lead: tuple[int, ...] = tuple(lead)
+        self._lead_of_scores: tuple[int, ...] = tuple(pairs)  # values may have axes of their own
         # Each query's largest score and sum of exp((score - largest) / temperature): its
         # log-sum-exp in two parts, which lose no digits. NaN until somebody asks for that query.
         exact = torch.promote_types(self.query.dtype, torch.float32)
@@ -174,7 +176,7 @@ class Site:
             rows, row_of = rows.unique(return_inverse=True)
             columns, column_of = columns.unique(return_inverse=True)
             return self._tile(name, index, rows, columns)[row_of][:, column_of]
-        tile = Tile(Grid(self.lead, self.n_query, self.n_key, rows, columns), index)
+        tile = Tile(Grid(self._lead_of_scores, self.n_query, self.n_key, rows, columns), index)
         for step in _AFTER.get(name, ()):
             if step in self.changed:
                 return self._from_change(step, name, tile)

@@ -28,6 +28,12 @@ class Looker:
 
 BAD = [
     (
+        lambda: attend([[1.0]], Q, Q.numpy()),  # type: ignore[arg-type]
+        InputError,
+        "query, key and value are list, Tensor and ndarray; give torch tensors, for example "
+        "torch.as_tensor(query).",
+    ),
+    (
         lambda: attend(torch.ones(4), torch.ones(3, 4), torch.ones(3, 4)),
         ShapeError,
         "query, key and value have shapes (4,), (3, 4), (3, 4); each needs at least the two axes "

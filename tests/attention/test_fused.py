@@ -177,6 +177,14 @@ def test_every_type_of_numbers_comes_back_as_it_came(dtype, mask):
     assert_close(explicit.double(), exact, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("similarity", ["dot", "scaled_dot"])
+def test_dot_products_that_overflow_a_half_are_no_fault(dtype, similarity):
+    query, value = torch.full((1, 1, 2, 64), 100.0).to(dtype), torch.ones(1, 1, 2, 64).to(dtype)
+    for form in (attend, attend_explicitly):
+        assert torch.equal(form(query, query, value, similarity=similarity), value)
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 @pytest.mark.parametrize("similarity", ["scaled_dot", Alibi(3)])
 @pytest.mark.parametrize(

@@ -208,6 +208,27 @@ def test_lengths_that_are_not_one_whole_number_a_sequence_are_refused(
         padding(lengths)
 
 
+@pytest.mark.parametrize("lengths", ["abc", None, [1, None], [[1], [1, 2]]])
+def test_lengths_of_another_kind_are_refused(lengths, no_shape_checks):
+    sentence = f"padding needs one whole number for each sequence of the batch, not {lengths!r}."
+    with pytest.raises(MaskError) as caught:
+        padding(lengths)
+    assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize("pairs", [[1, 2], "ab", None, [(1, 2), (1,)]])
+def test_edges_of_another_kind_are_refused(pairs, no_shape_checks):
+    with pytest.raises(MaskError) as caught:
+        edges(pairs)
+    assert str(caught.value) == f"edges needs (query, key) pairs of whole numbers, not {pairs!r}."
+
+
+@pytest.mark.parametrize("offset", [1.5, "1"])
+def test_an_offset_that_is_no_whole_number_is_refused(offset, no_shape_checks):
+    with pytest.raises(MaskError, match=rf"^causal needs a whole offset, not {offset!r}\.$"):
+        causal(offset)
+
+
 def test_a_negative_length_is_refused():
     with pytest.raises(MaskError, match=r"^padding was given the length -2; lengths are 0 or more"):
         padding([3, -2])

@@ -350,7 +350,15 @@ def test_one_token_attends_to_itself():
     assert_close(layer(x, allowed=causal()), layer.to_output(layer.to_value(x)))
 
 
-@pytest.mark.parametrize("n_heads", [3, 0, -1])
+@pytest.mark.parametrize("name", ["n_heads", "n_kv_heads", "d_model", "d_k", "d_v", "d_input"])
+@pytest.mark.parametrize("size", [0, -2])
+def test_sizes_below_one_are_refused(name, size):
+    sizes = {"d_model": 8, "n_heads": 2, name: size}
+    with pytest.raises(InputError, match=rf"^{name} is {size}; it must be 1 or larger\.$"):
+        MultiHeadAttention(**sizes)
+
+
+@pytest.mark.parametrize("n_heads", [3, 16])
 def test_heads_that_do_not_share_the_width_evenly_are_refused(n_heads):
     sentence = (
         rf"^a width of 8 cannot be shared by {n_heads} heads evenly; choose n_heads that divides "

@@ -291,6 +291,18 @@ def test_keys_that_all_queries_share_are_found_for_every_head():
     check_whole_site(site, steps)
 
 
+def test_values_may_have_axes_that_the_scores_do_not_have():
+    query, key, _ = inputs(3)
+    value = inputs(2, 3)[2]
+    mask = padding([4, 9, 0])
+    site, steps = (form((query, key, value), allowed=mask) for form in (site_of, steps_of))
+    assert site.lead == (2, 3)
+    for batch in range(2):
+        for name in ("scores", "masked", "weights"):
+            assert_close(getattr(site, name)(batch=batch), steps[name], atol=1e-5, rtol=1e-5)
+        assert_close(site.context(batch=batch), steps["context"][batch], atol=1e-5, rtol=1e-5)
+
+
 def test_log_totals_are_torchs_and_appear_as_they_are_needed():
     given, heat = inputs(2, 3), 0.7
     site = site_of(given, temperature=heat, allowed=causal())
