@@ -109,7 +109,7 @@ def key_mask(
             f"{form} cannot use the mask {mask!r}, which speaks of single pairs. Padding, "
             "causal() and both together are possible; exact attention takes any mask."
         )
-    return causal, seen.transpose(-1, -2)
+    return causal, seen.transpose(-1, -2).expand(*seen.shape[:-2], grid.n_key, 1)
 
 
 def keys_seen(form: str, mask: Mask, tile: Tile) -> tuple[bool, Bool[Tensor, "key one"]]:

@@ -1,0 +1,280 @@
+"""Longformer: exact attention as its limit, global tokens and their projections, and its laws."""
+
+from math import inf, nan
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import regard
+from regard.attention.longformer import GlobalHeads, Longformer, longformer_attention
+from regard.attention.mask import as_mask
+from regard.attention.multihead import MultiHeadAttention
+from regard.attention.window import reach
+from regard.errors import InputError, ShapeError
+
+LENGTHS = [300, 110, 0]
+MASKS = {
+    "none": None,
+    "padding": regard.padding(LENGTHS),
+    "left padding": regard.padding(LENGTHS, side="left"),
+    "causal": regard.causal(),
+    "causal and padding": regard.causal() & regard.padding(LENGTHS),
+    "window": regard.window(3),
+    "pairs": torch.rand(3, 2, 300, 300, generator=torch.Generator().manual_seed(0)) > 0.5,
+}
+
+
+def drawn(*shape, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(*shape, dtype=dtype, generator=generator) for _ in range(3)]
+
+
+def written_out(query, key, value, some, allowed, own=None):
+    """Row by row: a window and the global tokens, each key once; global rows see everything."""
+    n = query.size(-2)
+    scores = query @ key.transpose(-1, -2) / query.size(-1) ** 0.5
+    table = some.tensor(n) if allowed is None else (some & allowed).tensor(n, lead=query.shape[:-2])
+    values = value.unsqueeze(-3).expand(*value.shape[:-2], n, -1, -1).clone()
+    if own is not None:
+        for number, token in enumerate(some.global_tokens):
+            asked = own.query[..., number, None, :]
+            scores[..., token, :] = (asked * own.key).sum(-1) / query.size(-1) ** 0.5
+            values[..., token, :, :] = own.value
+    parts = scores.exp() * table
+    weights = parts / parts.sum(-1, keepdim=True).clamp(min=1e-300)
+    return weights, (weights.unsqueeze(-1) * values).sum(-2)
+
+
+def own_heads(some, n=300, d_k=4, d_v=4):
+    query, key, _ = drawn(3, 2, n, d_k, seed=5)
+    return GlobalHeads(query[..., list(some.global_tokens), :], key, drawn(3, 2, n, d_v, seed=6)[0])
+
+
+def test_a_window_of_one_and_a_global_token_by_hand():
+    # all scores are 0, so weights are equal shares: row 2 sees 1, 2, 3 and the global 0
+    zero = torch.zeros(5, 1)
+    value = torch.tensor([[1.0], [2.0], [4.0], [8.0], [16.0]])
+    found = longformer_attention(zero, zero, value, reach=reach(1, global_tokens=[0]))
+    wanted = [31 / 5, 7 / 3, 15 / 4, 29 / 4, 25 / 3]  # row 1 sees 0 only once
+    assert_close(found, torch.tensor(wanted).unsqueeze(-1))
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_window_over_everything_is_exact_attention(mask):
+    inputs = drawn(3, 2, 300, 4)
+    found = Longformer(299)(*inputs, allowed=MASKS[mask])
+    assert_close(found, regard.attend(*inputs, allowed=MASKS[mask]))
+
+
+@pytest.mark.parametrize("radius", [0, 1, 20, 80])
+def test_without_global_tokens_it_is_exact_attention_under_a_window_mask(radius):
+    inputs = drawn(3, 2, 300, 4)
+    assert_close(Longformer(radius)(*inputs), regard.attend(*inputs, allowed=regard.window(radius)))
+    mask = regard.padding(LENGTHS)
+    wanted = regard.attend(*inputs, allowed=regard.window(radius) & mask)
+    assert_close(Longformer(radius)(*inputs, allowed=mask), wanted)
+
+
+@pytest.mark.parametrize("dilation", [1, 3])
+@pytest.mark.parametrize("mask", MASKS)
+def test_it_is_what_its_matrix_says(mask, dilation):
+    inputs, some = drawn(3, 2, 300, 4), reach(7, dilation=dilation, global_tokens=[0, 9, 10, 299])
+    own = own_heads(some)
+    allowed = MASKS[mask] if mask != "pairs" else as_mask(MASKS[mask])
+    for heads in (None, own):
+        found = longformer_attention(*inputs, reach=some, global_heads=heads, allowed=allowed)
+        assert_close(found, written_out(*inputs, some, allowed, heads)[1])
+
+
+@pytest.mark.parametrize("mask", ["none", "causal and padding", "window"])
+def test_its_tiles_are_the_matrix_and_give_the_context(mask):
+    inputs, some = drawn(3, 2, 300, 4), reach(7, dilation=2, global_tokens=[0, 9])
+    own = own_heads(some)
+    for heads in (None, own):
+        with regard.watch() as trace:
+            context = longformer_attention(
+                *inputs, reach=some, global_heads=heads, allowed=MASKS[mask], site="here"
+            )
+        site = trace["here"]
+        weights = written_out(*inputs, some, MASKS[mask], heads)[0]
+        for batch in range(3):
+            assert_close(site.weights(batch=batch), weights[batch])
+            seen = weights[batch].sum(-1) > 0
+            assert_close(site.weights(batch=batch).sum(-1), seen.double())
+            assert_close(site.context(batch=batch)[:, 10:], context[batch, :, 10:])
+        tile = site.weights(1, batch=1, rows=(5, 30), columns=(3, 90))
+        assert_close(tile, weights[1, 1, 5:30, 3:90])
+    # what global tokens read is a value of its own
+    rows = site.weights(0, batch=0, rows=[0, 9])
+    assert_close(rows @ trace.value("here.global_value")[0, 0], context[0, 0, [0, 9]])
+
+
+@pytest.mark.parametrize("garbage", [1e4, inf, nan])
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_changes_nothing_whatever_it_holds(causal, garbage):
+    torch.manual_seed(0)
+    inputs = drawn(1, 2, 150, 4)
+    form = Longformer(5, dilation=2, global_tokens=[0, 3], n_heads=2, d_k=4).double()
+    mask = regard.causal() if causal else None
+    alone = form(*inputs, allowed=mask)
+    padded = [torch.full((1, 2, 400, 4), garbage, dtype=torch.float64) for _ in range(3)]
+    for old, new in zip(inputs, padded, strict=True):
+        new[..., :150, :] = old
+    padded[0][..., 150:, :] = 1.0  # a query that is not a number has no answer
+    mask = regard.padding([150]) if mask is None else mask & regard.padding([150])
+    found = form(*padded, allowed=mask)
+    assert_close(found[..., :150, :], alone)
+    assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4])
+def test_later_positions_never_change_earlier_ones(size):
+    query, key, value = drawn(2, 2, 400, 8, dtype=torch.float32)
+    form = Longformer(20, global_tokens=[0, 350], n_heads=2, d_k=8)
+    before = form(query, key, value, allowed=regard.causal())[..., :190, :]
+    for x in (query, key, value):
+        x[..., 190:, :] *= -size
+    after = form(query, key, value, allowed=regard.causal())
+    assert_close(after[..., :190, :], before, atol=0, rtol=0)
+    assert after.isfinite().all()
+
+
+def test_tokens_out_of_reach_change_nothing():
+    query, key, value = drawn(1, 1, 300, 4)
+    before = Longformer(10)(query, key, value)
+    for x in (key, value):
+        x[..., 200:, :] = 1e3
+    after = Longformer(10)(query, key, value)
+    assert torch.equal(after[..., :190, :], before[..., :190, :])
+    assert (after[..., 190:200, :] != before[..., 190:200, :]).all()
+
+
+def test_queries_that_see_nothing_give_zeros_and_zero_gradients():
+    inputs = [x.requires_grad_() for x in drawn(3, 2, 300, 4)]
+    found = Longformer(5, global_tokens=[0])(*inputs, allowed=MASKS["padding"])
+    assert torch.equal(found[2], torch.zeros_like(found[2]))
+    found.sum().backward()
+    assert all(torch.equal(x.grad[2], torch.zeros_like(x.grad[2])) for x in inputs)
+    # without the global token the window of a query deep in the padding is empty
+    alone = Longformer(5)(*inputs, allowed=MASKS["padding"])
+    assert torch.equal(alone[1, :, 115:], torch.zeros(2, 185, 4, dtype=torch.float64))
+    assert (alone[1, :, :115] != 0).all()
+
+
+def test_gradients_are_right_also_those_of_the_projections():
+    form = Longformer(2, dilation=2, global_tokens=[1], n_heads=2, d_k=2, d_v=3).double()
+    query, key, _ = drawn(1, 2, 9, 2)
+    inputs = [x.requires_grad_() for x in (query, key, drawn(1, 2, 9, 3)[0])]
+    assert torch.autograd.gradcheck(form, inputs)
+    form(*inputs).pow(2).sum().backward()
+    assert all((parameter.grad != 0).any() for parameter in form.parameters())
+
+
+def test_own_projections_start_as_identities():
+    inputs = drawn(1, 2, 50, 4)
+    form = Longformer(3, global_tokens=[0], n_heads=2, d_k=4).double()
+    assert_close(form(*inputs), Longformer(3, global_tokens=[0])(*inputs))
+    torch.nn.init.normal_(form.to_global_value.weight)
+    changed = form(*inputs) != Longformer(3, global_tokens=[0])(*inputs)
+    assert changed[..., 0, :].all()
+    assert not changed[..., 1:, :].any()
+
+
+def test_one_token_alone_gets_its_value():
+    inputs = drawn(2, 1, 4)
+    assert_close(Longformer(3, dilation=4)(*inputs), inputs[2])
+
+
+def test_dropout_drops_and_keeps_the_mean():
+    torch.manual_seed(0)
+    query, key, _ = drawn(1, 1, 3000, 4)
+    ones = torch.ones(1, 1, 3000, 1, dtype=torch.float64)
+    dropped = Longformer(20, global_tokens=[0])(query, key, ones, dropout=0.5)
+    assert (dropped != 1).all()
+    assert abs(dropped.mean() - 1) < 0.02
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_lose_no_more_than_their_digits(dtype):
+    inputs = [x.to(dtype) for x in drawn(2, 2, 300, 8)]
+    form = Longformer(20, global_tokens=[0])
+    found = form(*inputs, allowed=regard.causal())
+    exact = form(*(x.double() for x in inputs), allowed=regard.causal())
+    assert found.dtype == dtype
+    assert_close(found.double(), exact, atol=0.02, rtol=0.02)
+
+
+@pytest.mark.parametrize("mask", ["none", "causal and padding", "window"])
+def test_long_inputs_never_make_an_n_by_n_matrix(mask, largest):
+    n, radius = 8192, 32
+    inputs = [x.requires_grad_() for x in drawn(1, 1, n, 16, dtype=torch.float32)]
+    allowed = {
+        "none": None,
+        "causal and padding": regard.causal() & regard.padding([n - 5]),
+        "window": regard.window(5),
+    }[mask]
+    with largest:
+        form = Longformer(radius, global_tokens=[0, 1])
+        form(*inputs, allowed=allowed).sum().backward()
+    assert n * 16 <= largest.numbers <= n * 8 * radius
+
+
+@pytest.mark.parametrize("mask", ["none", "padding", "causal"])
+def test_it_compiles_to_one_graph(mask, no_shape_checks):
+    inputs = drawn(3, 2, 300, 4)
+    form = Longformer(5, dilation=2, global_tokens=[0], n_heads=2, d_k=4).double()
+    compiled = torch.compile(
+        lambda *x: form(*x, allowed=MASKS[mask]), fullgraph=True, backend="aot_eager"
+    )
+    assert_close(compiled(*inputs), form(*inputs, allowed=MASKS[mask]))
+
+
+def test_it_serves_as_the_form_of_multi_head_attention_and_can_be_edited():
+    form = Longformer(1, global_tokens=[0], n_heads=2, d_k=4)
+    module = MultiHeadAttention(8, 2, form=form, path="encoder.layers.0.self")
+    x = torch.randn(2, 6, 8)
+    with regard.watch() as trace:
+        output = module(x, allowed=regard.padding([6, 3]))
+    assert_close(output, module(x, allowed=regard.padding([6, 3])))
+    weights = trace["encoder.layers.0.self"].weights(batch=0)
+    assert torch.equal(weights[0] > 0, form.reach.tensor(6))
+    forbidden = regard.forbid("encoder.layers.0.self", query=3, key=4, head=1)
+    with regard.watch(edits=[forbidden]) as trace:
+        module(x)
+    weights = trace["encoder.layers.0.self"].weights(batch=0)
+    assert weights[1, 3, 4] == 0
+    assert weights[0, 3, 4] > 0
+
+
+def test_it_says_what_it_is():
+    assert repr(Longformer(3, global_tokens=[0])) == "Longformer(reach(3, global_tokens=[0]))"
+
+
+def test_cross_attention_is_refused():
+    query, key, value = drawn(2, 10, 4)
+    with pytest.raises(ShapeError, match="as many queries as keys, not 5 and 10"):
+        Longformer(3)(query[:, :5], key, value)
+
+
+def test_global_tokens_beyond_the_end_are_refused():
+    with pytest.raises(InputError, match="token 10 is to be global, but there are only 10 tokens"):
+        Longformer(3, global_tokens=[10])(*drawn(2, 10, 4))
+    with pytest.raises(InputError, match="token 10 is to be global"):
+        Longformer(3, global_tokens=[10], n_heads=2, d_k=4).double()(*drawn(2, 10, 4))
+
+
+def test_projections_for_other_heads_are_refused():
+    with pytest.raises(ShapeError, match="projections for 3 heads, but the queries have shape"):
+        Longformer(3, global_tokens=[0], n_heads=3, d_k=4).double()(*drawn(2, 10, 4))
+
+
+@pytest.mark.parametrize("options", [{"n_heads": 2}, {"n_heads": 2, "d_k": 4, "global_tokens": ()}])
+def test_projections_without_global_tokens_or_widths_are_refused(options):
+    with pytest.raises(InputError, match="need global_tokens, n_heads and d_k"):
+        Longformer(3, **{"global_tokens": [0], **options})
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(InputError, match="radius is a whole number from 0, not -2"):
+        Longformer(-2)
