@@ -6,7 +6,14 @@ from typing import Any
 
 from regard.bundle.bundle import Bundle
 from regard.bundle.card import Card
+from regard.bundle.pixels import Picture
 from regard.bundle.zoo import find_model
+from regard.engine.answers import Candidate, Generation, classify, fill, generate
+from regard.engine.opening import open_translator
+from regard.engine.plain import PlainEngine
+from regard.engine.search import SearchOptions
+from regard.engine.translator import LineTranslator, Translation
+from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
 from regard.trace.edit import Edit
 from regard.trace.run import trace_bundle
@@ -16,8 +23,10 @@ from regard.trace.trace import Trace
 class Model:
     """A model with its tokenizer and card, of any family."""
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, folder: Path | None = None) -> None:
         self.bundle = bundle
+        self.folder = folder
+        self._translators: dict[tuple[str, bool], LineTranslator] = {}
 
     @property
     def model(self) -> Any:
@@ -51,9 +60,50 @@ class Model:
         """
         return trace_bundle(self.bundle, given, target, edits=edits)
 
+    def translate(
+        self, texts: Sequence[str], *, engine: str = "auto", int8: bool = False, **options: Any
+    ) -> list[Translation]:
+        """The translation of each text; `options` are those of SearchOptions (beam, n_best, …).
+
+        The engine "auto" is the fastest that can run the model: CTranslate2 for Transformers,
+        PyTorch for all others.
+        """
+        if isinstance(texts, str):
+            raise InputError("translate takes a list of texts: put the one text into [ ].")
+        translator = self._translator(engine, int8)
+        return list(translator.translate(texts, SearchOptions(**options)))
+
+    def generate(self, prompt: str, **options: Any) -> Generation:
+        """The text that a decoder-only model writes after a prompt; see SampleOptions."""
+        return generate(self.bundle, prompt, **options)
+
+    def fill(self, text: str, *, count: int = 5) -> list[list[Candidate]]:
+        """For each [MASK] of a text what an encoder-only model would put there."""
+        return fill(self.bundle, text, count=count)
+
+    def classify(self, images: Sequence[Picture], *, count: int = 5) -> list[list[Candidate]]:
+        """For each image (or text) its most probable classes."""
+        return classify(self.bundle, images, count=count)
+
     def save(self, folder: str | Path, *, dtype: str | None = None) -> None:
         """Write the model folder; with dtype "float16" its weights take half the room."""
         self.bundle.save(folder, dtype=dtype)
+
+    def _translator(self, engine: str, int8: bool) -> LineTranslator:
+        """The engine asked for, opened once; a model without a folder has only PyTorch's."""
+        chosen = engine, int8
+        if chosen not in self._translators:
+            if self.folder is None or engine == "torch":
+                self._translators[chosen] = self._plain_translator()
+            else:
+                self._translators[chosen] = open_translator(self.folder, engine=engine, int8=int8)
+        return self._translators[chosen]
+
+    def _plain_translator(self) -> LineTranslator:
+        tokenizer, target = self.tokenizer, self.target_tokenizer
+        if self.bundle.task != "translation" or tokenizer is None or target is None:
+            raise InputError(f"this is a model for {self.bundle.task}; it cannot translate.")
+        return LineTranslator(PlainEngine([self.model.eval()], target), tokenizer, target)
 
     def __repr__(self) -> str:
         return repr(self.model)
@@ -61,4 +111,5 @@ class Model:
 
 def load(name_or_folder: str | Path) -> Model:
     """The bundled model of this name, or the one in this folder."""
-    return Model(Bundle.load(find_model(name_or_folder)))
+    folder = find_model(name_or_folder)
+    return Model(Bundle.load(folder), folder)

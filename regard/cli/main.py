@@ -6,7 +6,7 @@ import sys
 import typer
 
 import regard
-from regard.cli import tokenizer, work
+from regard.cli import classify, fill, generate, tokenizer, work
 from regard.errors import RegardError
 
 app = typer.Typer(
@@ -17,6 +17,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("generate")(generate.generate_command)
+app.command("fill")(fill.fill_command)
+app.command("classify")(classify.classify_command)
 app.command("work")(work.work_command)
 app.add_typer(tokenizer.app, name="tokenizer")
 

@@ -1,0 +1,29 @@
+"""`regard classify`: what is in an image."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+
+def classify_command(
+    model: Annotated[str, typer.Argument(help="A bundled model's name, or a model folder.")],
+    images: Annotated[list[str], typer.Argument(help="Image files (texts for a text model).")],
+    count: Annotated[int, typer.Option("-n", "--count", help="Classes for each.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a line for each.")] = False,
+) -> None:
+    """Name what is in images.
+
+    Example: regard classify fashion shoe.png shirt.png
+    """
+    from regard.model import load
+
+    found = load(model).classify(images, count=count)
+    for image, candidates in zip(images, found, strict=True):
+        if as_json:
+            plain = {"input": image, "classes": [asdict(candidate) for candidate in candidates]}
+            typer.echo(json.dumps(plain, ensure_ascii=False))
+        else:
+            named = ", ".join(f"{one.text} {one.probability:.4f}" for one in candidates)
+            typer.echo(f"{image}\t{named}")

@@ -1,0 +1,165 @@
+"""What models other than translators answer: text that goes on, gaps filled, images named."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.bundle.bundle import Bundle
+from regard.bundle.pixels import Picture, read_pixels
+from regard.decoding.sample import SampleOptions, sample
+from regard.decoding.stepper import WritingStepper
+from regard.errors import InputError
+from regard.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A text that a model has written after a prompt."""
+
+    text: str
+    """The prompt and what follows it."""
+    written: str
+    """What follows it alone."""
+    log_prob: float
+    finished: bool
+    """Whether the model itself ended the text."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One possible answer and how probable the model finds it."""
+
+    text: str
+    probability: float
+
+
+@torch.inference_mode()
+def generate(
+    bundle: Bundle,
+    prompt: str,
+    *,
+    on_text: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Generation:
+    """Go on with a text; `options` are those of SampleOptions.
+
+    `on_text` is called with each further part of the text as soon as it is complete.
+    """
+    tokenizer = _tokenizer_of(bundle, "decoder", "goes on with a text")
+    ids = _begun(tokenizer, prompt)
+    room = _room(bundle, len(ids))
+    given = {"max_tokens": 200, **options}
+    if given["max_tokens"] > room:
+        raise InputError(
+            f"{given['max_tokens']} tokens were asked for after a prompt of {len(ids)}; this model "
+            f"has room for {room} more: ask for fewer, or shorten the prompt."
+        )
+    chosen = SampleOptions(tokenizer.end_id, **given)
+    told = _Telling(tokenizer, ids, on_text)
+    stepper = WritingStepper(bundle.model, torch.tensor([len(ids)]))
+    on_token = told.token if on_text is not None else None
+    (found,) = sample(stepper, torch.tensor([ids]), chosen, seen=[ids], on_token=on_token)
+    text, before = tokenizer.decode([*ids, *found.ids]), tokenizer.decode(ids)
+    return Generation(text, text[len(before) :], found.log_prob, found.finished)
+
+
+@torch.inference_mode()
+def fill(bundle: Bundle, text: str, *, count: int = 5) -> list[list[Candidate]]:
+    """For each [MASK] in the text the most probable tokens."""
+    tokenizer = _tokenizer_of(bundle, "encoder", "fills gaps")
+    if bundle.model.fill is None:
+        raise InputError("this model has no head that fills gaps: it was not trained to.")
+    ids = tokenizer.encode(text)
+    gaps = [i for i, id in enumerate(ids) if id == tokenizer.mask_id]
+    if not gaps:
+        name = None if tokenizer.mask_id is None else tokenizer.token_of(tokenizer.mask_id)
+        raise InputError(f"the text has no gap: write {name} where a word is missing.")
+    logits = bundle.model.fill_logits(bundle.model(torch.tensor([ids])))[0, gaps]
+    return [_most_probable(line, count, lambda id: tokenizer.decode([id])) for line in logits]
+
+
+@torch.inference_mode()
+def classify(bundle: Bundle, images: Sequence[Picture], *, count: int = 5) -> list[list[Candidate]]:
+    """For each image (or text, for a text classifier) the most probable classes."""
+    labels = bundle.labels or tuple(
+        str(i) for i in range(getattr(bundle.config, "n_classes", None) or 0)
+    )
+    if not labels:
+        raise InputError("this model names no classes: it was not trained to.")
+    return [
+        _most_probable(_class_logits(bundle, image), count, lambda i: labels[i]) for image in images
+    ]
+
+
+def _class_logits(bundle: Bundle, image: Picture) -> Tensor:
+    if bundle.family == "vision":
+        config = bundle.config
+        pixels = read_pixels(
+            image,
+            normalisation=bundle.pixels,
+            n_channels=config.n_channels,
+            size=config.image_size,
+        )
+        return bundle.model(pixels)[0]
+    tokenizer = _tokenizer_of(bundle, "encoder", "names classes")
+    ids = tokenizer.encode(str(image), literal=True)
+    return bundle.model.classify(bundle.model(torch.tensor([ids])))[0]
+
+
+def _most_probable(logits: Tensor, count: int, name: Callable[[int], str]) -> list[Candidate]:
+    if count < 1:
+        raise InputError(f"{count} candidates were asked for; ask for at least 1.")
+    chances, places = torch.softmax(logits, dim=-1).topk(min(count, len(logits)))
+    pairs = zip(places.tolist(), chances.tolist(), strict=True)
+    return [Candidate(name(place), chance) for place, chance in pairs]
+
+
+def _tokenizer_of(bundle: Bundle, family: str, does: str) -> Tokenizer:
+    if bundle.family != family or bundle.tokenizer is None:
+        raise InputError(
+            f"this model is of the family {bundle.family}; only one of the family {family} with a "
+            f"tokenizer {does}."
+        )
+    return bundle.tokenizer
+
+
+def _begun(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """The prompt's ids without an end; a start token (or the end, as GPT-2 has it) if empty."""
+    ids = tokenizer.encode(prompt, literal=True)
+    if len(ids) > 1 and ids[-1] == tokenizer.end_id:
+        ids = ids[:-1]
+    if ids:
+        return ids
+    first = tokenizer.start_id if tokenizer.start_id is not None else tokenizer.end_id
+    if first is None:
+        raise InputError("the prompt is empty, and this model knows no start token: write a word.")
+    return [first]
+
+
+def _room(bundle: Bundle, n_prompt: int) -> int:
+    """How many tokens the model can still read after the prompt."""
+    limited = bundle.config.positions == "learned"
+    return max(0, bundle.config.max_positions - n_prompt) if limited else 10**9
+
+
+class _Telling:
+    """Tells a growing text in parts that are whole characters."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, begun: list[int], on_text: Callable[[str], None] | None
+    ) -> None:
+        self.tokenizer, self.on_text = tokenizer, on_text
+        self.ids = list(begun)
+        self.told = len(tokenizer.decode(begun))
+
+    def token(self, row: int, token: int) -> None:
+        """One more token was written."""
+        del row
+        self.ids.append(token)
+        text = self.tokenizer.decode(self.ids)
+        if self.on_text is not None and not text.endswith("\ufffd"):  # half a character
+            self.on_text(text[self.told :])
+            self.told = len(text)
