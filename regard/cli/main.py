@@ -6,7 +6,7 @@ import sys
 import typer
 
 import regard
-from regard.cli import classify, fill, generate, tokenizer, work
+from regard.cli import classify, fill, generate, show, tokenizer, trace, work
 from regard.errors import RegardError
 
 app = typer.Typer(
@@ -20,6 +20,8 @@ app = typer.Typer(
 app.command("generate")(generate.generate_command)
 app.command("fill")(fill.fill_command)
 app.command("classify")(classify.classify_command)
+app.command("trace")(trace.trace_command)
+app.command("show")(show.show_command)
 app.command("work")(work.work_command)
 app.add_typer(tokenizer.app, name="tokenizer")
 
