@@ -88,12 +88,6 @@ def test_the_worked_example_comes_out_whether_or_not_somebody_looks(form):
     assert_close(form(Q, K, V, allowed=causal())[0], V[0])
 
 
-def test_an_embedding_of_width_three_needs_matrices_with_three_rows():
-    # slip 9: the sources multiply a width of 3 with 4 × 4 matrices
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):
-        X @ torch.ones(4, 4)
-
-
 def test_alignment_scores_eight_and_nine_weigh_the_values():
     scores = torch.tensor([[8.0, 9.0]])
     context = attend(

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from regard.attention import attend as attend_module
 from regard.attention.attend import attend, explicit_attention
 from regard.attention.fused import fused_attention
 from regard.attention.mask import Everything, as_mask
@@ -256,11 +255,6 @@ def test_dropout_in_the_kernel_keeps_the_mean():
     query, key, value = torch.randn(3, 4, 64, 8).unbind()
     mean = torch.stack([attend(query, key, value, dropout=0.5) for _ in range(200)]).mean(0)
     assert (mean - attend(query, key, value)).abs().mean() < 0.03
-
-
-def test_the_definition_is_not_reached_by_another_name():
-    # attend must call this very function: the tests above compare against it
-    assert attend_module.explicit_attention is explicit_attention
 
 
 @pytest.mark.parametrize("scale", [-1.0, 0.0, 1e-300, 2.0])
