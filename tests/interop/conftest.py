@@ -22,14 +22,14 @@ def transformers():
 def shaken():
     """Makes all weights random, norms and biases too, so that nothing can hide behind a 0 or 1."""
 
-    def shake(model, *, seed=0):
+    def shake(model, *, seed=0, strength=0.1):
         random = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for name, weight in model.named_parameters():
                 if "embed_positions" in name:  # sinusoids, which are computed
                     continue
                 noise = torch.randn(weight.shape, generator=random)
-                weight.copy_(weight + (0.3 if weight.dim() == 1 else 0.1) * noise)
+                weight.copy_(weight + (0.3 if weight.dim() == 1 else strength) * noise)
             for name, numbers in model.named_buffers():
                 if name == "final_logits_bias":
                     numbers.copy_(torch.randn(numbers.shape, generator=random))
@@ -46,13 +46,13 @@ def saved(transformers, shaken, tmp_path):
     """
     from regard.interop.imports import import_checkpoint
 
-    def save(kind, *, settings, folder=tmp_path / "checkpoint", **options):
+    def save(kind, *, settings, folder=tmp_path / "checkpoint", strength=0.1):
         torch.manual_seed(0)
         configuration = getattr(transformers, kind).config_class(
             **settings, attn_implementation="eager"
         )
-        theirs = shaken(getattr(transformers, kind)(configuration))
-        theirs.save_pretrained(folder, **options)
+        theirs = shaken(getattr(transformers, kind)(configuration), strength=strength)
+        theirs.save_pretrained(folder)
         return SimpleNamespace(theirs=theirs, ours=import_checkpoint(folder), folder=folder)
 
     return save
@@ -69,3 +69,50 @@ def same_patterns():
             torch.testing.assert_close(ours, theirs[0], rtol=0, atol=1e-5)
 
     return check
+
+
+LETTERS = "abcdefgh"
+
+
+@pytest.fixture(scope="session")
+def reverser():
+    """Makes a small translator that has learnt to write letters in reverse order, in a second.
+
+    What a trained model writes depends on what it reads; with random weights it hardly does.
+    """
+    made = {}
+
+    def make(**settings):
+        key = tuple(sorted(settings.items()))
+        if key not in made:
+            made[key] = train_reverser(settings)
+        return made[key]
+
+    return make
+
+
+def train_reverser(settings):
+    from regard.bundle.bundle import Bundle
+    from regard.models.transformer import Transformer, TransformerConfig
+    from regard.text.train import train_tokenizer
+
+    tokenizer = train_tokenizer([" ".join(LETTERS)] * 2, kind="characters", vocab_size=20)
+    sizes = {"n_vocab": len(tokenizer), "d_model": 32, "n_heads": 4, "d_ff": 48, "dropout": 0.0}
+    stacks = {"n_encoder_layers": 1, "n_decoder_layers": 1}
+    torch.manual_seed(0)
+    model = Transformer(TransformerConfig(**(sizes | stacks | settings)))
+    random = torch.Generator().manual_seed(0)
+    letters = torch.tensor([tokenizer.id_of(letter) for letter in LETTERS])
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for step in range(160):
+        words = letters[torch.randint(len(letters), (32, 2 + step % 5), generator=random)]
+        ends = [torch.full((32, 1), id) for id in (tokenizer.start_id, tokenizer.end_id)]
+        source = torch.cat([ends[0], words, ends[1]], dim=1)
+        target = torch.cat([ends[0], words.flip(1), ends[1]], dim=1)
+        logits = model(source, target)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert loss.item() < 1.5, loss.item()
+    return Bundle(model=model.eval(), task="translation", tokenizer=tokenizer)

@@ -189,7 +189,9 @@ def test_the_real_minilm_has_the_same_states_and_patterns(transformers, same_pat
     assert_close(trace.value("encoder.output"), expected.last_hidden_state, rtol=0, atol=1e-4)
     same_patterns(trace, "encoder.layers.N.self", expected.attentions)
     assert (ours.task, ours.config.pool, ours.card.licence) == ("embedding", "mean", "apache-2.0")
-    assert_close(trace.value("output.pooled"), expected.last_hidden_state.mean(1), rtol=0, atol=1e-4)
+    assert_close(
+        trace.value("output.pooled"), expected.last_hidden_state.mean(1), rtol=0, atol=1e-4
+    )
 
 
 def test_minilm_finds_alike_what_means_the_same(minilm):
