@@ -21,7 +21,7 @@ class Pairs:
 
     def __init__(self, corpus: Corpus, *, source_pad: int, target_pad: int) -> None:
         self._corpus, self._pads = corpus, (source_pad, target_pad)
-        self.lengths = corpus.lengths
+        self.lengths: Sequence[np.ndarray] = corpus.lengths
 
     def __call__(self, examples: Examples, epoch: int) -> PairBatch:
         del epoch
@@ -40,7 +40,7 @@ class Windows:
         self._stream, self._length, self._seed = stream, length, seed
         self._room = length if shift and len(stream) > 2 * length else 1
         n_windows = max(1, -(-(len(stream) - self._room) // length))
-        self.lengths = (np.broadcast_to(np.int64(length), n_windows),)
+        self.lengths: Sequence[np.ndarray] = (np.broadcast_to(np.int64(length), n_windows),)
 
     def __call__(self, examples: Examples, epoch: int) -> TextBatch:
         offset = int(draws(self._seed, epoch, np.zeros(1), 1)[0, 0] * self._room)
@@ -56,7 +56,7 @@ class HiddenTokens:
     def __init__(self, corpus: Corpus, masking: Masking, *, pad_id: int, seed: int) -> None:
         self._corpus, self._masking = corpus, masking
         self._pad_id, self._seed = pad_id, seed
-        self.lengths = corpus.lengths
+        self.lengths: Sequence[np.ndarray] = corpus.lengths
 
     def __call__(self, examples: Examples, epoch: int) -> MaskedBatch:
         ((ids, lengths),) = collate(self._corpus, examples, pad_ids=[self._pad_id])
@@ -71,7 +71,7 @@ class LabelledTexts:
         self._corpus = corpus
         self._text = corpus.fields[corpus.names.index("text")]
         self._pad_id = pad_id
-        self.lengths = corpus.lengths
+        self.lengths: Sequence[np.ndarray] = corpus.lengths
 
     def __call__(self, examples: Examples, epoch: int) -> LabelledTextBatch:
         del epoch
@@ -95,7 +95,7 @@ class Pictures:
     ) -> None:
         self._images, self._normalisation = images, normalisation
         self._augmentation, self._side, self._seed = augmentation, side, seed
-        self.lengths = (np.broadcast_to(np.int64(n_tokens), len(images)),)
+        self.lengths: Sequence[np.ndarray] = (np.broadcast_to(np.int64(n_tokens), len(images)),)
 
     def __call__(self, examples: Examples, epoch: int) -> ImageBatch:
         pixels = self._images.pixels[np.asarray(examples)]

@@ -4,14 +4,23 @@ A step learns from `accumulate` batches, however many processes there are: they 
 So the learning of one process and that of several differ in nothing but the order of additions.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from regard.data.batches import Batches, shared_out
 from regard.training.batch import Batch
 
-Make = Callable[[Sequence[int], int], Any]
-"""From example numbers and an epoch to a batch."""
+
+@runtime_checkable
+class Make(Protocol):
+    """From example numbers and an epoch to a batch; see `regard.training.examples`."""
+
+    lengths: Sequence[np.ndarray]
+    """How many tokens each example has, on every side."""
+
+    def __call__(self, examples: Sequence[int], epoch: int) -> Any: ...
 
 
 class Feed:

@@ -1,0 +1,94 @@
+"""The model of a recipe: a preset or fields of a configuration, completed by what the data say."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import InputError, UnknownNameError, nearest
+from regard.models.build import build
+from regard.models.config import FAMILIES, ModelConfig, config_class, config_from_dict
+from regard.models.presets import get_preset
+from regard.models.vision import VisionConfig, patch_grid
+from regard.training.material import Material
+from regard.training.recipe import Recipe
+
+_FAMILY = {"translation": "transformer", "language": "decoder", "masked": "encoder"}
+_FITTING = {
+    "translation": ("transformer", "seq2seq"),
+    "language": ("decoder",),
+    "masked": ("encoder",),
+    "classification": ("encoder", "vision"),
+}
+
+
+def given_fields(
+    recipe: Recipe, *, images: bool, base: ModelConfig | None = None
+) -> dict[str, Any]:
+    """The family and all fields that the recipe, its preset or the model it starts from decide."""
+    fields = {k: v for k, v in recipe.model.items() if k not in ("preset", "start_from")}
+    preset = recipe.model.get("preset")
+    if base is not None:
+        fields = base.to_dict() | fields
+    elif preset is not None:
+        fields = get_preset(preset).config.to_dict() | fields
+    usual = "vision" if images else _FAMILY.get(recipe.task, "encoder")
+    fields = {"family": usual, **fields}
+    family, fitting = fields["family"], _FITTING[recipe.task]
+    if family not in FAMILIES:
+        raise UnknownNameError(
+            f"there is no family of models {family!r}; {nearest(str(family), FAMILIES)}."
+        )
+    if family not in fitting:
+        raise InputError(
+            f"a {family} model cannot learn the task {recipe.task}; {' or '.join(fitting)} can."
+        )
+    return fields
+
+
+def complete_config(fields: Mapping[str, Any], recipe: Recipe, material: Material) -> ModelConfig:
+    """The configuration with vocabulary, classes and image size as the data have them."""
+    known = config_class(fields["family"]).__dataclass_fields__
+    found: dict[str, Any] = {}
+    if material.tokenizer is not None:
+        target = material.target_tokenizer or material.tokenizer
+        found = {"n_vocab": len(target), "pad_id": target.pad_id or 0}
+        if material.target_tokenizer is not None:
+            found["n_source_vocab"] = len(material.tokenizer)
+            found["tie"] = "target" if fields.get("tie", "all") == "all" else fields["tie"]
+    if recipe.task == "classification":
+        found |= {"n_classes": len(material.classes or ()), "fill_head": False}
+    if material.image_shape is not None:
+        found |= {"image_size": material.image_shape[0], "n_channels": material.image_shape[1]}
+    found = {name: value for name, value in found.items() if name in known}
+    return config_from_dict({**fields, **found})
+
+
+def image_tokens(fields: Mapping[str, Any], side: int) -> int:
+    """How many tokens a vision model makes of an image with this side."""
+    given = {k: v for k, v in fields.items() if k not in ("family", "image_size")}
+    return len(patch_grid(VisionConfig(image_size=side, **given)))
+
+
+def build_seeded(config: ModelConfig, seed: int) -> nn.Module:
+    """A fresh model whose first weights are a function of the seed."""
+    torch.manual_seed(seed)
+    return build(config)
+
+
+@torch.no_grad()
+def take_over(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """Copy the weights that fit by name and shape; the names of those that stay fresh."""
+    fresh = []
+    for name, value in model.state_dict().items():
+        if name in weights and weights[name].shape == value.shape:
+            value.copy_(weights[name])
+        else:
+            fresh.append(name)
+    if len(fresh) == len(model.state_dict()):
+        raise InputError(
+            "the model to start from has no weights that fit this one: take its own configuration "
+            "by leaving fields of [model] out."
+        )
+    return fresh

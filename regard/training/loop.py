@@ -1,0 +1,268 @@
+"""The training loop: learn, validate, save, until it is time to stop."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from math import exp
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.errors import InputError
+from regard.training.average import MovingAverage, mean_of
+from regard.training.batch import Batch
+from regard.training.callbacks import Callbacks, Evaluation, Moment
+from regard.training.checkpoint import Checkpoints, State, gather, put_weights, restore
+from regard.training.distributed import whole
+from regard.training.divergence import DivergenceError, LossWatch, explain
+from regard.training.feed import Feed
+from regard.training.limits import Limits, Place
+from regard.training.recipe import Training
+from regard.training.schedule import Schedule
+from regard.training.signals import Request, stop_requests
+from regard.training.step import Learner, Learnt
+
+LOWER_IS_BETTER = ("loss",)
+_ENDING = 2.0
+"""How many times the duration of a validation the end of a run needs for itself."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    why: str
+    """"steps", "epochs", "minutes", "patience" or "stopped"."""
+    place: Place
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """The scores of the final model."""
+    signal: int = 0
+    """The signal that stopped it, if one did."""
+
+
+class Trainer:
+    """A model on its way from its first weights to its last."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        feed: Feed,
+        validation: Callable[[], Iterable[Batch]],
+        settings: Training,
+        *,
+        schedule: Schedule,
+        folder: Path,
+        callbacks: Callbacks,
+        metric: str = "loss",
+    ) -> None:
+        self.learner, self.feed, self.validation = learner, feed, validation
+        self.settings, self.schedule = settings, schedule
+        self.callbacks, self.metric = callbacks, metric
+        self.team, self.model = learner.team, learner.objective.model
+        self.limits = Limits(settings.steps, settings.epochs, settings.minutes)
+        self.checkpoints = Checkpoints(folder, keep=max(settings.keep, settings.average))
+        self.state = State(seed=settings.seed)
+        self.average = MovingAverage(self.model, settings.ema) if settings.ema else None
+        self.every = settings.validate_every or feed.steps_per_epoch
+        self._watch = LossWatch()
+        self._began = time.monotonic()
+        self._reserve = 0.0
+
+    def run(self) -> Outcome:
+        """Train to the end, or until somebody stops it."""
+        self._begin()
+        with stop_requests() as request:
+            while (why := self._over()) is None:
+                self._learn()
+                if self.state.step % self.every == 0:
+                    self._validate()
+                    self._save(regular=True)
+                elif self.settings.save_every and self.state.step % self.settings.save_every == 0:
+                    self._save(regular=False)
+                if self._stopped(request):
+                    return self._leave(request)
+        return self._finish(why)
+
+    @property
+    def place(self) -> Place:
+        """How far it has come."""
+        return Place(self.state.step, self.feed.epochs, self.state.seconds)
+
+    def _over(self) -> str | None:
+        """Why training is over, if it is."""
+        patience = self.settings.patience
+        if patience and self.state.waited >= patience:
+            return "patience"
+        return self.limits.reached(self.place, reserve=self._reserve)
+
+    def _begin(self) -> None:
+        """Go on from the last checkpoint, or make the first one."""
+        steps = self.checkpoints.steps()
+        self.team.wait()  # all have looked before one of them writes
+        if not steps:
+            self._save(regular=False)
+            return
+        self.state, tensors = self.checkpoints.load(steps[-1])
+        if self.state.seed != self.settings.seed:
+            raise InputError(
+                f"the run was begun with training.seed = {self.state.seed} and cannot go on with "
+                f"{self.settings.seed}: set it back, or begin another run."
+            )
+        restore(tensors, self.model, self.learner.optimiser, self._averages())
+        self.feed.resume(dict(self.state.data))
+        self.learner.scaler.load_state_dict(dict(self.state.scaler))
+        self._watch = LossWatch(self.state.average_loss)
+        self._began = time.monotonic() - self.state.seconds
+        self.callbacks.reporter.note(f"going on from step {self.state.step:,}")
+
+    def _learn(self) -> None:
+        """Take one step."""
+        step = self.state.step + 1
+        parts = self.feed.take(rank=self.team.rank, ranks=self.team.ranks)
+        lr = self.schedule.at(step, self.limits.progress(self.place, reserve=self._reserve))
+        learnt = self.learner.learn(parts, step=step, lr=lr)
+        if self.learner.failed(learnt) or self._watch.exploded(learnt.loss):
+            self._diverged(parts, learnt, step)
+        if self.average is not None:
+            self.average.follow(step)
+        n_targets = self.state.n_targets + learnt.n_targets
+        self.state = replace(self.state, step=step, n_targets=n_targets, seconds=self._clock())
+        progress = self.limits.progress(self.place, reserve=self._reserve)
+        self.callbacks.reporter.stepped(Moment(self.place, progress, lr, learnt))
+
+    def _clock(self) -> float:
+        """Seconds of training; the leading process's clock is everybody's."""
+        (seconds,) = self.team.total(time.monotonic() - self._began if self.team.leads else 0.0)
+        return seconds
+
+    def _validate(self) -> None:
+        """Evaluate the model as it is; keep it if it is the best so far."""
+        begin = self._clock()
+        with self.average.in_place() if self.average else nullcontext():
+            evaluation, score = self._evaluate()
+            best = self.state.best_score is None or score > self.state.best_score
+            with self._whole_model() as model:
+                if model is not None:
+                    self.callbacks.snapshot(model, self.state.step)
+                    if best:
+                        self.callbacks.save_model(model, evaluation.numbers)
+        self.state = replace(self.state, waited=self.state.waited + 1)
+        if best:
+            step = self.state.step
+            self.state = replace(self.state, best_score=score, best_step=step, waited=0)
+        self._reserve = _ENDING * (self._clock() - begin)
+        self.callbacks.reporter.validated(self.state.step, evaluation, best=best)
+
+    def _evaluate(self) -> tuple[Evaluation, float]:
+        """What the model is worth, and its score, in which more is better."""
+        numbers = self._losses()
+        evaluation, score = Evaluation(numbers), 0.0
+        with self._whole_model() as model:
+            if model is not None:
+                found = self.callbacks.evaluate(model)
+                evaluation = Evaluation(numbers | dict(found.numbers), found.samples)
+                value = self._measured(evaluation.numbers)
+                score = -value if self.metric in LOWER_IS_BETTER else value
+        (score,) = self.team.total(score)
+        return evaluation, score
+
+    def _measured(self, numbers: Mapping[str, float]) -> float:
+        if self.metric not in numbers:
+            raise InputError(
+                f"evaluate.metric is {self.metric!r}, but this task measures "
+                f"{', '.join(numbers)}: choose one of those."
+            )
+        return numbers[self.metric]
+
+    def _losses(self) -> dict[str, float]:
+        """Loss, perplexity and, where there are classes, accuracy on the validation data."""
+        objective = self.learner.objective
+        objective.eval()
+        sums, n_targets = torch.zeros(3, dtype=torch.float64), 0
+        with torch.no_grad(), self.learner.narrow():
+            for batch in self.validation():
+                found = objective(batch.to(self.team.device))
+                sums += torch.stack([one.double().cpu() for one in found])
+                n_targets += batch.n_targets()
+        objective.train()
+        _, surprise, right, count = self.team.total(*sums.tolist(), n_targets)
+        loss = surprise / max(1.0, count)
+        numbers = {"loss": loss, "perplexity": exp(min(loss, 700.0))}
+        return numbers | ({"accuracy": right / max(1.0, count)} if right else {})
+
+    @contextmanager
+    def _whole_model(self) -> Iterator[Any]:
+        """The model with all its weights for the leading process, None for the others."""
+        model = self.model
+        if self.settings.shard:
+            weights = {name: whole(value).cpu() for name, value in model.state_dict().items()}
+            assert self.callbacks.build is not None
+            if self.team.leads:
+                model = self.callbacks.build()
+                model.load_state_dict(weights)
+        model.eval()
+        with torch.no_grad():
+            yield model if self.team.leads else None
+        model.train()
+        self.team.wait()
+
+    def _averages(self) -> Mapping[str, torch.Tensor]:
+        return self.average.weights if self.average else {}
+
+    def _save(self, *, regular: bool) -> None:
+        """Write a checkpoint."""
+        tensors = gather(self.model, self.learner.optimiser, self._averages())
+        self.state = replace(
+            self.state,
+            data=self.feed.state(),
+            scaler=self.learner.scaler.state_dict(),
+            average_loss=self._watch.average,
+            regular=regular,
+        )
+        if self.team.leads:
+            self.checkpoints.save(self.state, tensors)
+        self.team.wait()
+
+    def _finish(self, why: str) -> Outcome:
+        """Average or choose weights, then evaluate and save the model that is left."""
+        if self.state.step not in self.checkpoints.steps() or not self.state.regular:
+            self._validate()
+            self._save(regular=True)
+        steps = [self.state.best_step]
+        if self.settings.average:
+            steps = self.checkpoints.last_regular(self.settings.average)
+        put_weights(mean_of([self.checkpoints.load_weights(step) for step in steps]), self.model)
+        what = "the weights of step" if len(steps) == 1 else "the mean of the weights of steps"
+        listed = ", ".join(f"{step:,}" for step in steps)
+        self.callbacks.reporter.note(f"the final model has {what} {listed}")
+        evaluation, _ = self._evaluate()
+        with self._whole_model() as model:
+            if model is not None:
+                self.callbacks.save_model(model, evaluation.numbers)
+        self.callbacks.reporter.validated(self.state.step, evaluation, best=False)
+        self.state = replace(self.state, seconds=self._clock())
+        return Outcome(why, self.place, evaluation.numbers)
+
+    def _stopped(self, request: Request) -> bool:
+        """Whether a signal has reached any process."""
+        (signalled,) = self.team.total(float(request.signal))
+        return signalled > 0
+
+    def _leave(self, request: Request) -> Outcome:
+        """Save, because somebody wants it to stop."""
+        if self.state.step not in self.checkpoints.steps():
+            self._save(regular=False)
+        self.callbacks.reporter.note(
+            f"stopped at step {self.state.step:,}, which is saved: go on with --resume"
+        )
+        return Outcome("stopped", self.place, signal=request.signal)
+
+    def _diverged(self, parts: Sequence[Batch], learnt: Learnt, step: int) -> None:
+        raise DivergenceError(
+            f"the loss became {learnt.loss:.4g} at step {step:,}: "
+            f"{explain(self.learner, parts, learnt, step=step)}. The checkpoint of step "
+            f"{self.checkpoints.steps()[-1]:,} is good: lower training.lr or raise "
+            "training.warmup, and go on from it with --resume."
+        )

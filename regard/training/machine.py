@@ -1,0 +1,53 @@
+"""The machine under the training: its memory allocator, its threads and its speed."""
+
+import ctypes
+import os
+import platform
+import resource
+import sys
+import time
+
+import torch
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def keep_freed_memory() -> bool:
+    """Tell glibc to keep large buffers that are freed, instead of giving them back each time.
+
+    Otherwise every large tensor comes back as page faults. True where it was done.
+    """
+    if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
+        return False
+    libc = ctypes.CDLL(None)
+    settings = ((_M_MMAP_THRESHOLD, 2**30), (_M_TRIM_THRESHOLD, 2**31 - 1))
+    return min(libc.mallopt(which, size) for which, size in settings) == 1
+
+
+def set_threads(wanted: int = 0) -> int:
+    """Use this many threads, or an even share of the cores for each process of this machine."""
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    count = wanted or max(1, len(os.sched_getaffinity(0)) // local)
+    torch.set_num_threads(count)
+    return count
+
+
+def product_peak(device: torch.device, *, seconds: float = 0.2, size: int = 1024) -> float:
+    """The best rate of a large float32 matrix product, in floating-point operations a second."""
+    left = torch.randn(size, size, device=device)
+    best, end = 0.0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        begin = time.perf_counter()
+        torch.mm(left, left)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = max(best, 2 * size**3 / (time.perf_counter() - begin))
+    return best
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most bytes that this process has held at once so far."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

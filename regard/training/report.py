@@ -1,0 +1,162 @@
+"""Progress for people: a bar on a terminal, plain lines in a pipe."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import exp
+from typing import Any
+
+from regard.training.callbacks import Evaluation, Moment, Reporter
+from regard.training.estimate import spoken_time
+
+_RECENT = 30
+"""Steps over which speed and loss are averaged."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the share of the machine's peak is told from."""
+
+    peak: float = 0.0
+    """Floating-point operations a second of a large matrix product."""
+    flops: float = 0.0
+    """Operations for one target."""
+
+
+class Pace:
+    """Loss and speed of the last few steps."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._recent: deque[Moment] = deque(maxlen=_RECENT)
+
+    def add(self, moment: Moment) -> None:
+        """Take in a step."""
+        self._recent.append(moment)
+
+    def speed(self) -> float:
+        """Targets a second."""
+        if len(self._recent) < 2:
+            return 0.0
+        first, *rest = self._recent
+        elapsed = rest[-1].place.seconds - first.place.seconds
+        return sum(one.learnt.n_targets for one in rest) / elapsed if elapsed > 0 else 0.0
+
+    def loss(self) -> tuple[float, float]:
+        """The loss of one target, and its -log p."""
+        count = max(1, sum(one.learnt.n_targets for one in self._recent))
+        loss = sum(one.learnt.loss * one.learnt.n_targets for one in self._recent) / count
+        surprise = sum(one.learnt.surprise * one.learnt.n_targets for one in self._recent) / count
+        return loss, surprise
+
+    def facts(self) -> dict[str, str]:
+        """What there is to tell, by name."""
+        loss, surprise = self.loss()
+        speed, machine = self.speed(), self._machine
+        facts = {"loss": f"{loss:.3f}", "perplexity": f"{exp(min(surprise, 50)):,.2f}"}
+        if speed:
+            facts["speed"] = f"{speed:,.0f} targets/s"
+            if machine.peak and machine.flops:
+                facts["peak"] = f"{100 * speed * machine.flops / machine.peak:.0f} % of peak"
+        return facts
+
+    def left(self) -> str:
+        """How long it still takes."""
+        moment = self._recent[-1]
+        if not moment.progress:
+            return ""
+        return spoken_time(moment.place.seconds * (1 - moment.progress) / moment.progress) + " left"
+
+
+def told(evaluation: Evaluation) -> str:
+    """The numbers of an evaluation in one line."""
+    forms = {"accuracy": "{:.2%}", "exact": "{:.2%}", "bleu": "{:.2f}", "chrf": "{:.2f}"}
+    return "  ".join(
+        f"{name} {forms.get(name, '{:.4f}').format(value)}"
+        for name, value in evaluation.numbers.items()
+    )
+
+
+def sample_lines(evaluation: Evaluation) -> list[str]:
+    """What the model says, each on a few lines."""
+    return [f"    {name}: {value}" for one in evaluation.samples for name, value in one.items()]
+
+
+class Lines(Reporter):
+    """Plain lines, every few seconds."""
+
+    def __init__(
+        self, write: Callable[[str], None], machine: Machine | None = None, *, pause: float = 10.0
+    ) -> None:
+        self._write, self._pause = write, pause
+        self._pace = Pace(machine or Machine())
+        self._last = time.monotonic()
+
+    def stepped(self, moment: Moment) -> None:
+        self._pace.add(moment)
+        if time.monotonic() - self._last < self._pause:
+            return
+        self._last = time.monotonic()
+        place, facts = (
+            moment.place,
+            "  ".join(
+                f"{name} {fact}" if name in ("loss", "perplexity") else fact
+                for name, fact in self._pace.facts().items()
+            ),
+        )
+        self._write(f"step {place.step:,}  epoch {place.epochs:.2f}  {facts}  {self._pace.left()}")
+
+    def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
+        mark = "  (best)" if best else ""
+        self._write(f"step {step:,}  validation: {told(evaluation)}{mark}")
+        for line in sample_lines(evaluation):
+            self._write(line)
+
+    def note(self, text: str) -> None:
+        self._write(text)
+
+
+class Bar(Reporter):
+    """A progress bar with what matters beside it; validations stay above it."""
+
+    def __init__(self, console: Any, machine: Machine | None = None) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._pace = Pace(machine or Machine())
+        self._progress = Progress(
+            TextColumn("step {task.fields[step]:,}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.percentage:.0f} %"),
+            TextColumn("{task.fields[facts]}", markup=False),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task("train", total=1.0, step=0, facts="")
+
+    def __enter__(self) -> "Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def stepped(self, moment: Moment) -> None:
+        self._pace.add(moment)
+        facts = [f"{name} {fact}" for name, fact in self._pace.facts().items() if name == "loss"]
+        facts += [fact for name, fact in self._pace.facts().items() if name in ("speed", "peak")]
+        self._progress.update(
+            self._task,
+            completed=moment.progress,
+            step=moment.place.step,
+            facts="  ".join([*facts, self._pace.left()]),
+        )
+
+    def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
+        mark = "  ★" if best else ""
+        self.note(f"step {step:,}  {told(evaluation)}{mark}")
+        for line in sample_lines(evaluation):
+            self.note(line)
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(text, markup=False, highlight=False)

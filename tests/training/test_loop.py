@@ -1,0 +1,237 @@
+"""The loop: it learns, stops when it should, and goes on as if it had never stopped."""
+
+import os
+import signal
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from regard.errors import FileError, InputError, NotFiniteError
+from regard.training.callbacks import Callbacks, Evaluation, Reporter
+
+
+def weights_of(trainer):
+    return {name: one.detach().clone() for name, one in trainer.model.state_dict().items()}
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+class StopsAt(Reporter):
+    """Sends this process a signal at a step."""
+
+    def __init__(self, step, number):
+        self.step, self.number = step, number
+
+    def stepped(self, moment):
+        if moment.place.step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+def test_the_loss_falls(make):
+    trainer = make(steps=60, validate_every=20)
+    outcome = trainer.run()
+    moments = trainer.callbacks.reporter.moments
+    assert outcome.why == "steps"
+    assert [one.place.step for one in moments] == list(range(1, 61))
+    assert moments[-1].learnt.surprise < 0.8 * moments[0].learnt.surprise
+    assert outcome.numbers["loss"] < moments[0].learnt.surprise
+
+
+def test_the_same_recipe_gives_the_same_weights_bit_by_bit(make):
+    first, second = make(folder="a"), make(folder="b")
+    first.run(), second.run()
+    assert same(weights_of(first), weights_of(second))
+
+
+def test_another_seed_gives_other_weights(make):
+    first, second = make(folder="a"), make(folder="b", seed=2)
+    first.run(), second.run()
+    assert not same(weights_of(first), weights_of(second))
+
+
+@pytest.mark.parametrize("stop", [3, 4, 9])
+@pytest.mark.parametrize("options", [{}, {"ema": 0.9, "accumulate": 3}, {"average": 2}])
+def test_a_run_that_is_stopped_goes_on_to_the_same_weights_bit_by_bit(make, stop, options):
+    whole = make(folder="whole", **options)
+    whole.run()
+    callbacks = Callbacks(lambda model, numbers: None, reporter=StopsAt(stop, signal.SIGTERM))
+    stopped = make(folder="parts", callbacks=callbacks, **options)
+    outcome = stopped.run()
+    assert (outcome.why, outcome.signal, outcome.place.step) == ("stopped", signal.SIGTERM, stop)
+    resumed = make(folder="parts", **options)
+    resumed.run()
+    assert resumed.callbacks.reporter.notes[0] == f"going on from step {stop}"
+    assert same(weights_of(whole), weights_of(resumed))
+    assert resumed.saved[-1] == whole.saved[-1]
+
+
+def test_what_is_done_between_steps_does_not_change_training(make):
+    def meddle(model):
+        torch.manual_seed(0)
+        torch.randn(100)
+        return Evaluation({"luck": 1.0})
+
+    plain = make(folder="a")
+    meddled = make(folder="b", callbacks=Callbacks(lambda model, numbers: None, evaluate=meddle))
+    plain.run(), meddled.run()
+    assert same(weights_of(plain), weights_of(meddled))
+
+
+def test_accumulated_batches_are_one_large_batch(make):
+    # the same 8 batches in one step: 8 at a time, or 2 large ones that hold them all
+    small = make(folder="a", accumulate=8, steps=1, model={"dropout": 0.0}, clip=0.0)
+    parts = small.feed.take()
+    assert len({part.n_targets() for part in parts}) > 1
+    (total,) = [sum(part.n_targets() for part in parts)]
+    small.learner.gradients(parts, step=1, n_targets=total)
+    accumulated = [one.grad.clone() for one in small.model.parameters()]
+    small.learner.optimiser.zero_grad()
+    rows = [row for part in parts for row in rows_of(part)]
+    loss = sum(small.learner.objective(row).loss for row in rows) / total
+    loss.backward()
+    for ours, whole in zip(accumulated, small.model.parameters(), strict=True):
+        assert_close(ours, whole.grad, rtol=1e-4, atol=1e-6)
+
+
+def rows_of(batch):
+    for row in range(len(batch.source_ids)):
+        yield type(batch)(
+            batch.source_ids[row : row + 1, : batch.source_lengths[row]],
+            batch.target_ids[row : row + 1, : batch.target_lengths[row]],
+            batch.source_lengths[row : row + 1],
+            batch.target_lengths[row : row + 1],
+        )
+
+
+def test_training_ends_after_epochs_and_at_a_whole_one(make):
+    trainer = make(steps=None, epochs=2, validate_every=0)
+    outcome = trainer.run()
+    assert outcome.why == "epochs"
+    assert outcome.place.epochs == 2
+    assert len(trainer.callbacks.reporter.validations) == 3  # two epochs and the final model
+
+
+def test_the_clock_ends_training_with_a_saved_averaged_and_evaluated_model(make):
+    trainer = make(steps=None, minutes=0.02, average=2, validate_every=3, schedule="linear")
+    outcome = trainer.run()
+    assert outcome.why == "minutes"
+    assert "mean of the weights of steps" in trainer.callbacks.reporter.notes[-1]
+    assert trainer.saved[-1] == outcome.numbers
+    assert outcome.place.seconds < 10
+
+
+def test_training_ends_early_when_nothing_gets_better(make):
+    scores = iter([3.0, 5.0, 4.0, 4.5, 9.0])
+    callbacks = Callbacks(
+        lambda model, numbers: None,
+        evaluate=lambda model: Evaluation({"bleu": next(scores)}),
+    )
+    trainer = make(
+        callbacks=callbacks, evaluate={"metric": "bleu"}, steps=100, validate_every=2, patience=2
+    )
+    outcome = trainer.run()
+    assert (outcome.why, outcome.place.step) == ("patience", 8)
+    assert trainer.state.best_step == 4
+
+
+def test_the_final_model_has_the_best_weights_or_the_mean_of_the_last(make):
+    best = make(folder="a")
+    best.run()
+    stored = best.checkpoints.load_weights(best.state.best_step)
+    assert same(weights_of(best), stored)
+    averaged = make(folder="b", average=3)
+    averaged.run()
+    steps = averaged.checkpoints.last_regular(3)
+    assert steps == [4, 8, 12]
+    for name, value in weights_of(averaged).items():
+        parts = [averaged.checkpoints.load_weights(step)[name].double() for step in steps]
+        assert_close(value, (sum(parts) / 3).float())
+
+
+def test_the_moving_average_is_what_is_validated_and_kept(make):
+    trainer = make(ema=0.9)
+    trainer.run()
+    steps = trainer.checkpoints.steps()
+    _, tensors = trainer.checkpoints.load(steps[-1])
+    chosen = trainer.checkpoints.load(trainer.state.best_step)[1].average
+    assert not same(tensors.average, {name: tensors.weights[name] for name in tensors.average})
+    assert all(torch.equal(dict(trainer.model.named_parameters())[n], v) for n, v in chosen.items())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_save_first(make, number):
+    callbacks = Callbacks(lambda model, numbers: None, reporter=StopsAt(6, number))
+    trainer = make(callbacks=callbacks)
+    assert trainer.run().signal == number
+    assert trainer.checkpoints.steps()[-1] == 6
+    assert not trainer.checkpoints.load_state(6).regular
+
+
+def test_the_last_checkpoints_and_the_best_are_kept(make):
+    scores = iter([9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    callbacks = Callbacks(
+        lambda model, numbers: None,
+        evaluate=lambda model: Evaluation({"bleu": next(scores)}),
+    )
+    trainer = make(callbacks=callbacks, evaluate={"metric": "bleu"}, validate_every=2, keep=2)
+    trainer.run()
+    assert trainer.checkpoints.steps() == [2, 10, 12]
+
+
+def test_a_loss_that_is_no_number_stops_with_the_tap_where_it_began(make):
+    trainer = make(validate_every=2, steps=4)
+    trainer.run()
+    again = make(validate_every=2, steps=8)
+    layer = again.model.decoder.layers[0].feed_forward.inner
+    layer.register_forward_pre_hook(lambda module, given: (given[0] * float("inf"),))
+    with pytest.raises(NotFiniteError) as caught:
+        again.run()
+    sentence = str(caught.value)
+    assert "the loss became nan at step 5" in sentence
+    assert "decoder.layers.0.feed_forward.activation is the first inner value" in sentence
+    assert "The checkpoint of step 4 is good" in sentence
+    assert again.checkpoints.steps()[-1] == 4
+
+
+def test_an_exploding_loss_stops_too(make):
+    trainer = make(lr=30.0, warmup=1, schedule="constant", clip=0.0, steps=200)
+    with pytest.raises(NotFiniteError, match=r"the loss became .*the largest inner value is "):
+        trainer.run()
+
+
+def test_a_metric_that_nobody_measures_and_another_seed_are_refused(make):
+    with pytest.raises(InputError, match="metric is 'bleu', but this task measures loss, perpl"):
+        make(evaluate={"metric": "bleu"}).run()
+    with pytest.raises(InputError, match=r"begun with training\.seed = 1"):
+        make(seed=3).run()
+
+
+def test_a_damaged_checkpoint_says_so(make):
+    trainer = make()
+    trainer.run()
+    step = trainer.checkpoints.steps()[-1]
+    (trainer.checkpoints.path(step) / "model.safetensors").write_bytes(b"\x00" * 9)
+    with pytest.raises(FileError, match=r"is damaged .*goes on from the one before"):
+        make().run()
+
+
+def test_frozen_parts_stay_as_they_are(make):
+    trainer = make(freeze=["encoder.*"])
+    before = weights_of(trainer)
+    trainer.run()
+    after = weights_of(trainer)
+    assert all(torch.equal(before[n], after[n]) for n in before if n.startswith("encoder."))
+    assert not torch.equal(before["tokens.weight"], after["tokens.weight"])
+
+
+@pytest.mark.parametrize("precision", ["bf16"])
+def test_half_precision_learns(make, precision):
+    trainer = make(precision=precision, steps=40, validate_every=20)
+    trainer.run()
+    moments = trainer.callbacks.reporter.moments
+    assert moments[-1].learnt.surprise < moments[0].learnt.surprise
+    assert next(trainer.model.parameters()).dtype == torch.float32

@@ -1,0 +1,99 @@
+"""Recipes: read with helpful errors, and every key can be set from outside."""
+
+import pytest
+
+from regard.errors import FileError, InputError, UnknownNameError
+from regard.training.recipe import make_recipe, read_recipe
+
+LEAST = """
+task = "translation"
+[data]
+generate = "dates"
+[training]
+epochs = 1
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(LEAST)
+    return path
+
+
+def test_a_recipe_needs_a_task_data_and_an_end_and_the_rest_has_defaults(recipe):
+    found = read_recipe(recipe)
+    assert (found.task, found.data.generate, found.training.epochs) == ("translation", "dates", 1)
+    assert found.training.betas == (0.9, 0.98)
+    assert found.tokenizer.kind == "bpe"
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "value"),
+    [
+        ("training.lr=0.25", "lr", 0.25),
+        ("training.lr = 3e-4", "lr", 3e-4),
+        ("training.schedule=cosine", "schedule", "cosine"),
+        ('training.schedule="linear"', "schedule", "linear"),
+        ("training.compile=true", "compile", True),
+        ('training.freeze=["encoder.*"]', "freeze", ["encoder.*"]),
+        ("training.betas=[0.8, 0.9]", "betas", (0.8, 0.9)),
+    ],
+)
+def test_every_key_can_be_set(recipe, change, key, value):
+    assert getattr(read_recipe(recipe, changes=[change]).training, key) == value
+
+
+def test_tables_that_the_file_lacks_can_be_set_and_the_last_change_counts(recipe):
+    changes = ["model.preset=tiny", "evaluate.metric=exact", "evaluate.metric=bleu"]
+    found = read_recipe(recipe, changes=changes)
+    assert found.model == {"preset": "tiny"}
+    assert found.evaluate.metric == "bleu"
+
+
+def test_files_stand_alone_in_pairs_and_in_lists():
+    two = {"source": "a.en", "target": "a.de"}
+    base = {"task": "translation", "training": {"steps": 1}}
+    found = make_recipe({**base, "data": {"train": ["x.tsv", two], "validation": two}})
+    assert found.data.train[0] == "x.tsv"
+    assert found.data.train[1].source == found.data.validation.source == "a.en"
+    held_out = make_recipe({**base, "data": {"train": "x.tsv", "validation": 0.1}})
+    assert held_out.data.validation == 0.1
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("training.warmpu=1", r"mine\.toml: there is no key 'training\.warmpu'; the near.*warmup"),
+        ("trainin.lr=1", r"there is no key 'trainin'; the nearest.*training"),
+        ("data.augment={flp=true}", r"there is no key 'data\.augment\.flp'; the near.*flip"),
+        ("training.lr=-1", r"mine\.toml: training\.lr is -1; it should be greater than 0"),
+        ("training.schedule=cosin", r"training\.schedule is 'cosin'; it should be 'paper', "),
+        ("training.epochs=many", r"training\.epochs is 'many'; it should be a valid number"),
+        ("task=translate", r"task is 'translate'; it should be 'translation', 'language'"),
+        ("data.train=x.tsv", r"\[data\] is not complete: give either train"),
+        ("training.lr", r"--set training\.lr says nothing: write it as"),
+        ("task.x=1", r"names task\.x, but task is no table"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence_with_file_and_key(recipe, change, sentence):
+    with pytest.raises(InputError, match=sentence) as caught:
+        read_recipe(recipe, changes=[change])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_recipe_without_an_end_a_task_or_valid_toml_is_refused(tmp_path):
+    path = tmp_path / "r.toml"
+    path.write_text('task = "language"\n[data]\ntrain = "x"\n[training]\nlr = 1.0')
+    with pytest.raises(InputError, match="say when to stop"):
+        read_recipe(path)
+    path.write_text('[data]\ntrain = "x"\n[training]\nsteps = 1')
+    with pytest.raises(InputError, match="'task' is missing"):
+        read_recipe(path)
+    path.write_text("task = ")
+    with pytest.raises(InputError, match=r"r\.toml is not valid TOML"):
+        read_recipe(path)
+    with pytest.raises(FileError, match="cannot be read"):
+        read_recipe(tmp_path / "none.toml")
+    with pytest.raises(UnknownNameError):
+        make_recipe({"task": "masked", "tsk": 1})
