@@ -1,0 +1,347 @@
+"""Reformer: tokens are hashed, and each is compared only with those in the same bucket.
+
+    positions   0 1 2 3 4 5 6 7
+    buckets     B A B B A A B A          one hash: the nearest of some random directions
+    sorted      1 4 5 7 0 2 3 6          by bucket, then position; cut into chunks
+                                         a chunk sees itself and the one before, bucket by bucket
+
+Kitaev et al. 2020; the cost is O(n log n). Queries are their own keys, made one long, so that what
+is alike meets. Several rounds with other directions find what one round misses: a query's result is
+the softmax over everybody it met in some round, each counted once. It meets itself only if it met
+nobody else.
+"""
+
+from dataclasses import dataclass
+from itertools import repeat
+from math import inf
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.attention.attend import check_inputs
+from regard.attention.efficient import key_mask, keys_seen
+from regard.attention.linear import in_single
+from regard.attention.mask import Grid, Mask, as_mask
+from regard.attention.pattern import Pattern, Tile
+from regard.attention.similarity import as_similarity
+from regard.attention.softmax import softmax_over_keys
+from regard.errors import InputError, ShapeError
+from regard.tap import tap
+
+_BLOCK = 2**19
+"""Scores that are computed at once: as many as fit the cache, for memory is what costs time."""
+_SHORT = 2**13
+"""Codes up to this fit short integers, which are faster."""
+_FAR = 1e30
+"""Subtracted from forbidden scores where the largest is sought."""
+
+
+def reformer_attention(
+    query: Float[Tensor, "*batch query d_k"],
+    key: Float[Tensor, "*batch key d_k"],
+    value: Float[Tensor, "*batch key d_v"],
+    *,
+    rotations: Float[Tensor, "..."],
+    chunk: int = 64,
+    allowed: Mask | Tensor | None = None,
+    dropout: float = 0.0,
+    site: str = "attention",
+) -> Float[Tensor, "*batch query d_v"]:
+    """Attention of each query to the tokens that share a bucket with it, in O(n log n).
+
+    Args:
+        key: not looked at but for its shape: the queries are the keys.
+        rotations: random directions (round, d_k, half the number of buckets); without a single
+            direction there is one bucket for all.
+        chunk: tokens of a chunk: a query sees its own chunk of the bucket and the one before. If
+            causal, it sees as many tokens back as a chunk has, for where chunks are cut depends on
+            later tokens too.
+        allowed: padding, causal or both. Padded tokens meet nobody: their rows are 0.
+    """
+    check_inputs(query, key, value, as_similarity("scaled_dot"))
+    _check_settings(rotations, chunk, query, key)
+    query = tap(f"{site}.query", query, "query d_k")
+    key = tap(f"{site}.key", F.normalize(query, dim=-1), "key d_k")
+    value = tap(f"{site}.value", value, "key d_v")
+    mask = tap(f"{site}.allowed", as_mask(allowed), "query key")
+    grid = Grid.whole(query.shape[:-2], query.size(-2), query.size(-2), query.device)
+    causal, seen = key_mask("a Reformer", mask, grid)
+    parts = query, key, value
+    if seen is not None:
+        parts = tuple(x.masked_fill(~seen, 0.0) for x in parts)
+    buckets = hash_vectors(parts[0], rotations.to(query))
+    if seen is not None:  # hidden tokens come last, in a bucket of their own
+        buckets = buckets.masked_fill(~seen.transpose(-1, -2), 2 * rotations.size(-1) + 1)
+    tap(f"{site}.pattern", Hashed(buckets, chunk, mask), "")
+    hidden = None if seen is None else ~seen.squeeze(-1).expand(value.shape[:-1])
+    settings = _Settings(2 * rotations.size(-1) + 2, chunk, causal, dropout)
+    context = _in_groups(parts, buckets, hidden, settings)
+    return tap(f"{site}.context", context, "query d_v")
+
+
+class Reformer(nn.Module):
+    """Reformer attention with its own random directions: a form for multi-head attention.
+
+    Queries are their own keys, so a module that also projects keys projects them in vain: let it
+    use one projection for both. Directions are drawn once and saved with the model; `redraw` draws
+    others. A model that was trained with hashing does not work with full attention.
+
+    Args:
+        d_k: width of each head's queries.
+        n_buckets: how many, an even number (or 1); about the length divided by `chunk` is usual.
+        n_rounds: how many times tokens are hashed.
+        chunk: tokens of a chunk.
+        generator: where random numbers come from, if not from torch's own.
+    """
+
+    rotations: Tensor
+    shares_query_and_key = True
+
+    def __init__(
+        self,
+        d_k: int,
+        *,
+        n_buckets: int = 32,
+        n_rounds: int = 4,
+        chunk: int = 64,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if n_buckets < 1 or (n_buckets > 1 and n_buckets % 2):
+            raise InputError(f"a Reformer has 1 bucket or an even number of them, not {n_buckets}.")
+        if n_rounds < 1 or chunk < 1:
+            raise InputError(
+                f"a Reformer needs at least 1 round and 1 token in a chunk, not {n_rounds} and "
+                f"{chunk}."
+            )
+        self.chunk = chunk
+        drawn = torch.randn(n_rounds, d_k, n_buckets // 2, generator=generator)
+        self.register_buffer("rotations", drawn)
+
+    def redraw(self, generator: torch.Generator | None = None) -> None:
+        """Put new random directions in the place of these."""
+        self.rotations.copy_(torch.randn(self.rotations.shape, generator=generator))
+
+    def forward(
+        self,
+        query: Float[Tensor, "*batch query d_k"],
+        key: Float[Tensor, "*batch key d_k"],
+        value: Float[Tensor, "*batch key d_v"],
+        *,
+        allowed: Mask | Tensor | None = None,
+        dropout: float = 0.0,
+        site: str = "attention",
+    ) -> Float[Tensor, "*batch query d_v"]:
+        return reformer_attention(
+            query,
+            key,
+            value,
+            rotations=self.rotations,
+            chunk=self.chunk,
+            allowed=allowed,
+            dropout=dropout,
+            site=site,
+        )
+
+    def extra_repr(self) -> str:
+        n_rounds, d_k, half = self.rotations.shape
+        return f"d_k={d_k}, n_buckets={2 * half or 1}, n_rounds={n_rounds}, chunk={self.chunk}"
+
+
+@dataclass(frozen=True)
+class Hashed(Pattern):
+    """The weights of a Reformer: exact ones of those that met."""
+
+    buckets: Tensor
+    """(…, round, token): kept, for a hash that is computed anew might fall to the other side."""
+    chunk: int
+    allowed: Mask
+
+    def weights(
+        self, query: Float[Tensor, "query d_q"], key: Float[Tensor, "key d_k"], tile: Tile
+    ) -> Float[Tensor, "rows columns"]:
+        rows = tile.grid.rows
+        columns = torch.arange(tile.grid.n_key, device=rows.device)
+        causal, seen = keys_seen("a Reformer", self.allowed, tile)
+        codes = _sort(self.buckets[tile.index], self.chunk, causal)[1]
+        apart = codes[:, rows, None] - codes[:, None, :]
+        met = (apart >= causal) & (apart <= (self.chunk if causal else 1))
+        itself = columns == rows[:, None]
+        met = met.any(dim=0) & ~itself & seen[rows] & seen.transpose(-1, -2)
+        alone = itself & seen[rows] & ~met.any(dim=-1, keepdim=True)
+        scores = in_single(query[rows]) @ in_single(key).transpose(-1, -2) * key.size(-1) ** -0.5
+        weights = softmax_over_keys(scores.masked_fill(~(met | alone), -inf))
+        return weights[:, tile.grid.columns]
+
+
+def hash_vectors(
+    x: Float[Tensor, "*batch token d_k"], rotations: Float[Tensor, "round d_k half"]
+) -> Int[Tensor, "*batch round token"]:
+    """Each vector's bucket in each round: argmax of [x R; -x R]."""
+    n_rounds, _, half = rotations.shape
+    if not half:
+        return torch.zeros(*x.shape[:-2], n_rounds, x.size(-2), dtype=torch.long, device=x.device)
+    turned = x.detach() @ rotations.permute(1, 0, 2).flatten(1)
+    turned = turned.unflatten(-1, (n_rounds, half))
+    nearest = turned.abs().argmax(dim=-1, keepdim=True)
+    opposite = turned.gather(-1, nearest) < 0
+    return (nearest + half * opposite).squeeze(-1).transpose(-1, -2)
+
+
+def _sort(
+    buckets: Int[Tensor, "*batch round token"], chunk: int, causal: bool
+) -> tuple[Int[Tensor, "*batch round token"], Int[Tensor, "*batch round token"]]:
+    """The tokens in the order of (bucket, position), and codes whose difference tells who meets.
+
+    A query meets the keys whose code is less by 0 or 1: the code is the chunk plus twice the
+    bucket, so that this is the same bucket, and the same chunk or the one before. Where chunks are
+    cut depends on all tokens, so if causal, codes count places, and a query meets the keys whose
+    code is less by 1 to `chunk`.
+    """
+    order = buckets.sort(dim=-1, stable=True).indices
+    places = _inverse(order)
+    return order, places + 2 * chunk * buckets if causal else places // chunk + 2 * buckets
+
+
+@dataclass(frozen=True)
+class _Settings:
+    n_buckets: int
+    """With one for hidden tokens."""
+    chunk: int
+    causal: bool
+    dropout: float
+
+    def largest_code(self, n_token: int) -> int:
+        """What codes stay below (see `_sort`)."""
+        step = 1 if self.causal else self.chunk
+        return n_token // step + 1 + 2 * (self.chunk if self.causal else 1) * self.n_buckets
+
+
+def _in_groups(
+    parts: tuple[Tensor, ...], buckets: Tensor, hidden: Tensor | None, settings: _Settings
+) -> Tensor:
+    """The context, some heads at a time so that their scores fit the cache."""
+    widths = [x.size(-1) for x in parts]
+    rows = torch.cat([in_single(x) for x in parts], dim=-1)
+    n_token = rows.size(-2)
+    order, codes = _sort(buckets, settings.chunk, settings.causal)
+    short = settings.largest_code(n_token) + 4 * settings.chunk < _SHORT
+    codes = codes.to(torch.int16 if short else torch.int32)
+    size = max(1, _BLOCK // (2 * settings.chunk * n_token))
+    rows, order, codes = (x.reshape(-1, *x.shape[-2:]).split(size) for x in (rows, order, codes))
+    veils = repeat(None) if hidden is None else hidden.reshape(-1, n_token).split(size)
+    groups = zip(rows, order, codes, veils, strict=False)
+    contexts = [_Heads(*group, widths, settings).context() for group in groups]
+    return torch.cat(contexts).reshape(parts[2].shape).to(parts[2].dtype)
+
+
+class _Heads:
+    """Some heads, laid end to end: each an empty chunk followed by its tokens in sorted order."""
+
+    def __init__(
+        self,
+        rows: Float[Tensor, "head token d"],
+        order: Int[Tensor, "head round token"],
+        codes: Int[Tensor, "head round token"],
+        hidden: Bool[Tensor, "head token"] | None,
+        widths: list[int],
+        settings: _Settings,
+    ) -> None:
+        self.n_head, self.n_token = rows.shape[:2]
+        self.rows, self.order, self.codes, self.hidden = rows, order, codes, hidden
+        self.widths, self.chunk, self.settings = widths, settings.chunk, settings
+
+    def context(self) -> Float[Tensor, "head token d_v"]:
+        """All rounds together, weighted by the log-sum-exp of each."""
+        value = self.rows[..., -self.widths[2] :]
+        rounds = [self._round(number) for number in range(self.order.size(1))]
+        peak = torch.stack([own for own, _ in rounds]).amax(dim=0)
+        sums = torch.stack([torch.exp(own - peak) * part for own, part in rounds]).sum(dim=0)
+        mixed, total = sums[..., :-1], sums[..., -1:]
+        alone = total == 0  # hidden values are 0, so that hidden tokens get nothing here
+        return torch.where(alone, value, mixed / total.masked_fill(alone, 1.0))
+
+    def _round(self, number: int) -> tuple[Tensor, Tensor]:
+        """One round's peaks, and its weighted sums of the values and of 1, by token.
+
+        Forbidden scores become 0 rather than -inf: exponentials of -inf are slow.
+        """
+        laid, back = self._lay_out(number)
+        rows = self.rows.flatten(0, 1).index_select(0, laid)
+        query, key, value = rows.split(self.widths, dim=-1)
+        keep = self._keep(number, laid).to(rows.dtype)
+        scores = self._chunks(query) @ self._windows(key) * self.widths[0] ** -0.5
+        peak = (scores.detach() + (keep - 1).mul_(_FAR)).amax(dim=-1, keepdim=True)
+        parts = scores.sub_(peak).mul_(keep).exp_().mul(keep)
+        total = parts.sum(dim=-1, keepdim=True)
+        parts = F.dropout(parts, self.settings.dropout) if self.settings.dropout else parts
+        sums = torch.cat([parts @ self._windows(value).transpose(-1, -2), total], dim=-1)
+        peak, sums = (x.flatten(0, 1).index_select(0, back) for x in (peak, sums))
+        shape = self.n_head, self.n_token
+        return peak.unflatten(0, shape), sums.unflatten(0, shape)
+
+    def _lay_out(self, number: int) -> tuple[Tensor, Tensor]:
+        """Which row stands in each place, and where each token stands among the queries."""
+        order = self.order[:, number]
+        head = torch.arange(self.n_head, device=order.device)[:, None]
+        laid = F.pad(order, (self.chunk, -self.n_token % self.chunk)) + head * self.n_token
+        # Queries begin with the second chunk, the first that has one before it.
+        return laid.flatten(), (_inverse(order) + head * laid.size(-1)).flatten()
+
+    def _keep(self, number: int, laid: Tensor) -> Int[Tensor, "chunk query key"]:
+        """1 where a query meets a key of its window for the first time, 0 elsewhere.
+
+        Sums of whole numbers are several times as fast as comparisons: with twice the codes, and
+        those of queries moved, the two meet where the difference is at most `limit`.
+        """
+        chunk, causal = self.chunk, self.settings.causal
+        shift, limit = (chunk + 1, chunk - 1) if causal else (1, 1)
+        codes = 2 * self.codes.transpose(0, 1).flatten(1)[: number + 1, laid]
+        places = torch.arange(len(laid), device=laid.device) % (len(laid) // self.n_head)
+        real = (places >= chunk) & (places < chunk + self.n_token)
+        if self.hidden is not None:
+            real = real & ~self.hidden.flatten()[laid]
+        nobody = codes.new_tensor(-4 * chunk - 4)
+        queries = torch.where(real, codes - shift, 2 * nobody)[:, chunk:].unflatten(1, (-1, chunk))
+        keys = torch.where(real, codes, nobody).unfold(-1, 2 * chunk, chunk)
+        *earlier, now = (
+            (query.unsqueeze(-1) - key.unsqueeze(-2)).abs_()
+            for query, key in zip(queries, keys, strict=True)
+        )
+        keep = now.neg_().add_(limit + 1)
+        for met in earlier:
+            keep = torch.minimum(keep, met.sub_(limit))
+        # In a bucket tokens stand in their order, so that the past is what stands before.
+        slots = torch.arange(2 * chunk, device=laid.device) - chunk
+        own = torch.arange(chunk, device=laid.device)[:, None]
+        return keep.clamp_(0, 1).mul_(slots < own if causal else slots != own)
+
+    def _chunks(self, x: Tensor) -> Tensor:
+        return x[self.chunk :].unflatten(0, (-1, self.chunk))
+
+    def _windows(self, x: Tensor) -> Tensor:
+        """Each chunk and the one before it, as overlapping views: (chunk, d, key)."""
+        return x.unfold(0, 2 * self.chunk, self.chunk)
+
+
+def _inverse(order: Tensor) -> Tensor:
+    """Where each token stands in an order."""
+    places = torch.arange(order.size(-1), device=order.device).expand_as(order)
+    return torch.empty_like(order).scatter_(-1, order, places)
+
+
+def _check_settings(rotations: Tensor, chunk: int, query: Tensor, key: Tensor) -> None:
+    if query.size(-2) != key.size(-2):
+        raise ShapeError(
+            f"a Reformer needs as many queries as keys, not {query.size(-2)} and {key.size(-2)}: "
+            "it is a form of self-attention, in which queries are their own keys."
+        )
+    if rotations.dim() != 3 or rotations.size(1) != query.size(-1) or not rotations.size(0):
+        raise ShapeError(
+            f"a Reformer's rotations have shape {tuple(rotations.shape)}; for queries that are "
+            f"{query.size(-1)} wide they must be (rounds, {query.size(-1)}, half the buckets)."
+        )
+    if chunk < 1:
+        raise InputError(f"a Reformer's chunk holds at least 1 token, not {chunk}.")

@@ -1,0 +1,417 @@
+"""Reformer: who meets whom by hand and by brute force, exact attention as its limit, its laws."""
+
+from math import e, inf, nan
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+import regard
+from regard.attention.mask import as_mask
+from regard.attention.multihead import MultiHeadAttention
+from regard.attention.reformer import Reformer, hash_vectors, reformer_attention
+from regard.errors import InputError, MaskError, ShapeError
+
+LENGTHS = [40, 17, 0]
+MASKS = {
+    "none": None,
+    "padding": regard.padding(LENGTHS),
+    "left padding": regard.padding(LENGTHS, side="left"),
+    "causal": regard.causal(),
+    "causal and padding": regard.causal() & regard.padding(LENGTHS),
+}
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def drawn(*shape, dtype=torch.float64, seed=0):
+    query, value = torch.randn(2, *shape, dtype=dtype, generator=seeded(seed))
+    return query, query, value
+
+
+def directions(*shape, seed=1):
+    return torch.randn(*shape, dtype=torch.float64, generator=seeded(seed))
+
+
+def met_by_brute_force(buckets, chunk, seen, causal):
+    """Who meets whom in some round: sorted lists and nothing clever."""
+    n_rounds, n = buckets.shape
+    met = torch.zeros(n, n, dtype=torch.bool)
+    for number in range(n_rounds):
+        own = buckets[number].tolist()
+        order = sorted((i for i in range(n) if seen[i]), key=lambda i: (own[i], i))
+        for place, i in enumerate(order):
+            for other, j in enumerate(order):
+                cut = place // chunk - other // chunk in (0, 1)
+                near = 1 <= place - other <= chunk
+                met[i, j] |= own[i] == own[j] and (near if causal else cut)
+    return met
+
+
+def written_out(query, value, rotations, chunk, allowed):
+    """The pattern with its n × n numbers, and the context."""
+    n, lead = query.size(-2), query.shape[:-2]
+    table = torch.ones(*lead, n, n, dtype=torch.bool)
+    table = table if allowed is None else allowed.tensor(n, lead=lead)
+    weights = torch.zeros(*lead, n, n, dtype=query.dtype)
+    buckets = hash_vectors(query, rotations)
+    for index in torch.cartesian_prod(*(torch.arange(k) for k in lead)).tolist():
+        index = tuple(index)
+        seen = table[index].any(0)
+        causal = allowed is not None and "causal" in repr(allowed)
+        met = met_by_brute_force(buckets[index], chunk, seen, causal) & table[index]
+        for i in range(n):
+            others = [j for j in range(n) if met[i, j] and j != i]
+            others = others or ([i] if seen[i] else [])
+            for j in others:
+                key = query[index][j] / query[index][j].norm()
+                weights[(*index, i, j)] = torch.exp(query[index][i] @ key / query.size(-1) ** 0.5)
+    weights = weights / weights.sum(-1, keepdim=True).clamp(min=1e-300)
+    return weights, weights @ value
+
+
+def exact_with_the_self_rule(query, value, allowed=None):
+    """Full shared-QK attention in which nobody sees himself but those who see nobody else."""
+    n = query.size(-2)
+    others = torch.ones(n, n, dtype=torch.bool) if allowed is None else allowed.tensor(n)
+    others = others & ~torch.eye(n, dtype=torch.bool)
+    alone = torch.eye(n, dtype=torch.bool) & ~others.any(-1, keepdim=True)
+    return regard.attend(query, F.normalize(query, dim=-1), value, allowed=others | alone)
+
+
+def test_four_tokens_in_two_buckets_by_hand():
+    # one direction, (1, 0): tokens 0, 2 point along it, tokens 1, 3 against it
+    query = torch.tensor([[2.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [-3.0, 0.0]])
+    value = torch.tensor([[1.0], [10.0], [100.0], [1000.0]])
+    rotations = torch.tensor([[[1.0], [0.0]]])
+    assert hash_vectors(query, rotations).tolist() == [[0, 1, 0, 1]]
+    found = reformer_attention(query, query, value, rotations=rotations, chunk=4)
+    # each has one other in its bucket
+    assert_close(found, torch.tensor([[100.0], [1000.0], [1.0], [10.0]]))
+    found = reformer_attention(
+        query, query, value, rotations=rotations, chunk=4, allowed=regard.causal()
+    )
+    # the first of each bucket has only itself
+    assert_close(found, torch.tensor([[1.0], [10.0], [1.0], [10.0]]))
+
+
+def test_three_tokens_in_one_bucket_by_hand():
+    # keys are one long: token 0 compares (1, 0) with (0, 1) and (1, 0), scores 0 and 1, d = 2
+    query = torch.tensor([[2**0.5, 0.0], [0.0, 5.0], [3.0, 0.0]])
+    value = torch.tensor([[7.0], [0.0], [1.0]])
+    found = reformer_attention(query, query, value, rotations=torch.zeros(1, 2, 0), chunk=4)
+    assert_close(found[0], torch.tensor([e / (e + 1)]))
+
+
+@pytest.mark.parametrize("n_rounds", [1, 3])
+@pytest.mark.parametrize("causal", [False, True])
+def test_one_bucket_and_one_chunk_are_exact_attention_with_the_self_rule(n_rounds, causal):
+    query, _, value = drawn(2, 3, 50, 4)
+    mask = regard.causal() if causal else None
+    form = Reformer(4, n_buckets=1, n_rounds=n_rounds, chunk=64)
+    wanted = exact_with_the_self_rule(query, value, mask)
+    assert_close(form(query, query, value, allowed=mask), wanted)
+
+
+def test_one_bucket_and_two_chunks_see_what_lies_at_most_a_chunk_back():
+    query, _, value = drawn(2, 3, 50, 4)
+    chunk = torch.arange(50) // 25
+    back = chunk[:, None] - chunk
+    found = Reformer(4, n_buckets=1, chunk=25)(query, query, value)
+    wanted = exact_with_the_self_rule(query, value, as_mask((back == 0) | (back == 1)))
+    assert_close(found, wanted)
+
+
+def test_one_bucket_and_causal_is_a_window_into_the_past():
+    query, _, value = drawn(2, 3, 50, 4)
+    found = Reformer(4, n_buckets=1, chunk=7)(query, query, value, allowed=regard.causal())
+    wanted = exact_with_the_self_rule(query, value, regard.causal() & regard.window(7))
+    assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 2), (2, 4, 4), (4, 4, 1), (3, 4, 0)])
+@pytest.mark.parametrize("mask", MASKS)
+def test_it_is_what_its_matrix_says(mask, shape):
+    query, _, value = drawn(3, 2, 40, 4)
+    rotations = directions(*shape)
+    for chunk in (5, 16, 64):
+        found = reformer_attention(
+            query, query, value, rotations=rotations, chunk=chunk, allowed=MASKS[mask]
+        )
+        assert_close(found, written_out(query, value, rotations, chunk, MASKS[mask])[1])
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_its_tiles_are_the_matrix_and_give_the_context(mask):
+    query, _, value = drawn(3, 2, 40, 4)
+    rotations = directions(3, 4, 3)
+    with regard.watch() as trace:
+        context = reformer_attention(
+            query, query, value, rotations=rotations, chunk=6, allowed=MASKS[mask], site="here"
+        )
+    site = trace["here"]
+    weights = written_out(query, value, rotations, 6, MASKS[mask])[0]
+    for batch in range(3):
+        assert_close(site.weights(batch=batch), weights[batch])
+        assert_close(site.context(batch=batch), context[batch])
+        assert_close(site.weights(batch=batch).sum(-1), (weights[batch].sum(-1) > 0).double())
+    assert_close(site.weights(1, batch=1, rows=(5, 12), columns=(3, 30)), weights[1, 1, 5:12, 3:30])
+    assert_close(site.key, F.normalize(query, dim=-1))
+    assert_close(trace.value("here.context"), context)
+
+
+def test_a_bucket_is_the_nearest_direction_or_its_opposite():
+    x, rotations = drawn(30, 4)[0], directions(2, 4, 3)
+    both = torch.cat([rotations, -rotations], dim=-1)
+    assert torch.equal(hash_vectors(x, rotations), (x @ both).argmax(-1))
+
+
+def test_buckets_do_not_care_how_long_a_vector_is():
+    x, rotations = drawn(30, 4)[0], directions(2, 4, 3)
+    assert torch.equal(hash_vectors(7 * x, rotations), hash_vectors(x, rotations))
+
+
+def test_more_rounds_come_nearer_to_exact_attention():
+    query, _, value = drawn(200, 8)
+    query = query + 2 * torch.randn(8, 8, dtype=torch.float64, generator=seeded(3)).repeat(25, 1)
+    exact = exact_with_the_self_rule(3 * query, value)
+
+    def error(n_rounds):
+        errors = []
+        for seed in range(5):
+            form = Reformer(
+                8, n_buckets=8, n_rounds=n_rounds, chunk=32, generator=seeded(seed)
+            ).double()
+            errors.append((form(3 * query, 3 * query, value) - exact).pow(2).mean())
+        return torch.stack(errors).mean().sqrt().item()
+
+    errors = [error(n) for n in (1, 2, 4, 8)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < errors[0] / 2
+
+
+@pytest.mark.parametrize("garbage", [1e4, inf, nan])
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_changes_nothing_whatever_it_holds(causal, garbage):
+    query, _, value = drawn(1, 2, 50, 4)
+    form = Reformer(4, n_buckets=4, chunk=8, generator=seeded()).double()
+    mask = regard.causal() if causal else None
+    alone = form(query, query, value, allowed=mask)
+    padded = [torch.full((1, 2, 130, 4), garbage, dtype=torch.float64) for _ in range(2)]
+    for old, new in zip((query, value), padded, strict=True):
+        new[..., :50, :] = old
+    mask = regard.padding([50]) if mask is None else mask & regard.padding([50])
+    found = form(padded[0], padded[0], padded[1], allowed=mask)
+    assert_close(found[..., :50, :], alone)
+    assert torch.equal(found[..., 50:, :], torch.zeros(1, 2, 80, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4])
+@pytest.mark.parametrize("chunk", [3, 16, 64])
+def test_later_positions_never_change_earlier_ones(size, chunk):
+    query, _, value = drawn(2, 2, 200, 8)
+    form = Reformer(8, n_buckets=4, chunk=chunk, generator=seeded()).double()
+    before = form(query, query, value, allowed=regard.causal())[..., :90, :]
+    for x in (query, value):
+        x[..., 90:, :] *= -size
+    after = form(query, query, value, allowed=regard.causal())
+    assert_close(after[..., :90, :], before)
+    assert after.isfinite().all()
+    alone = form(*(x[..., :90, :] for x in (query, query, value)), allowed=regard.causal())
+    assert_close(alone, before)
+
+
+def test_causal_weights_never_reach_into_the_future():
+    query, _, value = drawn(1, 2, 300, 8)
+    form = Reformer(8, n_buckets=8, chunk=16, generator=seeded()).double()
+    with regard.watch() as trace:
+        form(query, query, value, allowed=regard.causal())
+    weights = trace["attention"].weights()
+    assert torch.equal(weights, weights.tril())
+    assert_close(weights.sum(-1), torch.ones(2, 300, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e3, 1e6])
+def test_queries_of_any_size_give_averages_of_the_values(size):
+    query, _, value = drawn(2, 100, 8, dtype=torch.float32)
+    form = Reformer(8, n_buckets=4, chunk=16, generator=seeded())
+    found = form(size * query, query, torch.ones_like(value))
+    assert_close(found, torch.ones_like(value))
+
+
+def test_a_zero_vector_is_no_harm():
+    query, _, value = drawn(2, 20, 4)
+    query[:, 3:6] = 0.0
+    query.requires_grad_()
+    form = Reformer(4, n_buckets=4, chunk=8, generator=seeded()).double()
+    found = form(query, query, value)
+    found.pow(2).sum().backward()
+    assert found.isfinite().all()
+    assert query.grad.isfinite().all()
+
+
+def test_one_token_gets_its_value_and_a_padded_one_nothing():
+    query, _, value = drawn(2, 1, 4)
+    form = Reformer(4, n_buckets=2, chunk=8).double()
+    assert_close(form(query, query, value), value)
+    found = form(query, query, value, allowed=regard.padding([1, 0]))
+    assert_close(found, torch.stack([value[0], 0 * value[1]]))
+
+
+@pytest.mark.parametrize("mask", ["none", "causal"])
+def test_gradients_are_right(mask):
+    query, _, value = (x[..., :11, :].clone().requires_grad_() for x in drawn(2, 1, 40, 4))
+    rotations = directions(2, 4, 2)
+
+    def call(query, value):
+        return reformer_attention(
+            query, query, value, rotations=rotations, chunk=4, allowed=MASKS[mask]
+        )
+
+    assert torch.autograd.gradcheck(call, (query, value))
+
+
+def test_gradients_of_padded_tokens_are_zero():
+    query, _, value = (x.clone().requires_grad_() for x in drawn(3, 2, 40, 4))
+    form = Reformer(4, n_buckets=4, chunk=8).double()
+    form(query, query, value, allowed=MASKS["causal and padding"]).pow(2).sum().backward()
+    for x in (query, value):
+        assert torch.equal(x.grad[2], torch.zeros_like(x.grad[2]))
+        assert torch.equal(x.grad[1, :, 17:], torch.zeros_like(x.grad[1, :, 17:]))
+        assert x.grad.isfinite().all()
+
+
+def test_dropout_drops_and_keeps_the_mean():
+    torch.manual_seed(0)
+    query, _, _ = drawn(1, 1, 3000, 4)
+    ones = torch.ones(1, 1, 3000, 1, dtype=torch.float64)
+    dropped = Reformer(4, n_buckets=8).double()(query, query, ones, dropout=0.5)
+    assert (dropped != 1).all()
+    assert abs(dropped.mean() - 1) < 0.02
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_lose_no_more_than_their_digits(dtype):
+    query, _, value = (x.to(dtype) for x in drawn(2, 2, 60, 8))
+    # one bucket: near the border between two, halves may fall to the other side
+    form = Reformer(8, n_buckets=1, chunk=16)
+    found = form(query, query, value, allowed=regard.causal())
+    exact = form.double()(query.double(), query.double(), value.double(), allowed=regard.causal())
+    assert found.dtype == dtype
+    assert_close(found.double(), exact, atol=0.03, rtol=0.03)
+
+
+@pytest.mark.parametrize("mask", ["none", "causal and padding"])
+def test_long_inputs_never_make_an_n_by_n_matrix(mask, largest):
+    n = 8192
+    query, _, value = (x.clone().requires_grad_() for x in drawn(1, 1, n, 16, dtype=torch.float32))
+    allowed = regard.causal() & regard.padding([n - 5]) if mask != "none" else None
+    with largest:
+        form = Reformer(16, n_buckets=32, n_rounds=2, chunk=32)
+        form(query, query, value, allowed=allowed).sum().backward()
+    assert n * 16 <= largest.numbers <= n * 2 * 40
+
+
+@pytest.mark.parametrize("mask", ["none", "padding", "causal"])
+def test_it_compiles_to_one_graph(mask, no_shape_checks):
+    query, _, value = drawn(3, 2, 40, 4)
+    form = Reformer(4, n_buckets=4, n_rounds=2, chunk=8).double()
+    compiled = torch.compile(
+        lambda q, v: form(q, q, v, allowed=MASKS[mask]), fullgraph=True, backend="aot_eager"
+    )
+    assert_close(compiled(query, value), form(query, query, value, allowed=MASKS[mask]))
+
+
+def test_many_heads_are_computed_in_groups_like_one_by_one():
+    query, _, value = drawn(5, 3, 700, 4)
+    form = Reformer(4, n_buckets=16, chunk=64, generator=seeded()).double()
+    mask = regard.padding([700, 650, 64, 1, 0])
+    together = form(query, query, value, allowed=mask)
+    for batch, length in enumerate([700, 650, 64, 1, 0]):
+        one, own = query[batch : batch + 1], value[batch : batch + 1]
+        assert_close(form(one, one, own, allowed=regard.padding([length])), together[[batch]])
+
+
+def test_no_leading_axes_and_values_of_another_width_will_do():
+    query, _, _ = drawn(30, 4)
+    value = drawn(30, 7)[2]
+    form = Reformer(4, n_buckets=4, chunk=8, generator=seeded()).double()
+    with regard.watch() as trace:
+        found = form(query, query, value)
+    assert found.shape == (30, 7)
+    assert_close(trace["attention"].context(), found)
+    assert_close(form(query[None, None], query[None, None], value[None, None])[0, 0], found)
+
+
+def test_it_serves_as_the_form_of_multi_head_attention_and_is_saved_with_it():
+    def module():
+        form = Reformer(4, n_buckets=2, n_rounds=2, chunk=4)
+        return MultiHeadAttention(8, 2, form=form, path="encoder.layers.0.self")
+
+    one, other = module(), module()
+    x = torch.randn(2, 6, 8)
+    with regard.watch() as trace:
+        output = one(x, allowed=regard.padding([6, 3]))
+    weights = trace["encoder.layers.0.self"].weights(batch=1)
+    assert torch.equal(weights[..., 3:], torch.zeros(2, 6, 3))
+    assert_close(weights[:, :3].sum(-1), torch.ones(2, 3))
+    other.load_state_dict(one.state_dict())
+    assert_close(other(x, allowed=regard.padding([6, 3])), output)
+    assert one.form.shares_query_and_key
+
+
+def test_an_edit_can_hide_a_token_from_everybody():
+    query, _, value = drawn(1, 2, 20, 4)
+    form = Reformer(4, n_buckets=1, chunk=32)
+    with regard.watch(edits=[regard.forbid("here", key=3)]) as trace:
+        form(query, query, value, site="here")
+    assert torch.equal(trace["here"].weights()[..., 3], torch.zeros(2, 20, dtype=torch.float64))
+
+
+def test_redrawing_gives_other_directions_and_a_seed_the_same():
+    form, same = (Reformer(4, generator=seeded(1)) for _ in range(2))
+    assert torch.equal(form.rotations, same.rotations)
+    form.redraw(seeded(2))
+    assert not torch.equal(form.rotations, same.rotations)
+    same.redraw(seeded(2))
+    assert torch.equal(form.rotations, same.rotations)
+    assert repr(form) == "Reformer(d_k=4, n_buckets=32, n_rounds=4, chunk=64)"
+
+
+def test_masks_of_single_pairs_are_refused():
+    with pytest.raises(MaskError, match=r"a Reformer cannot use the mask window\(1\)"):
+        Reformer(4).double()(*drawn(3, 4), allowed=regard.window(1))
+
+
+def test_cross_attention_is_refused():
+    query, key, value = drawn(2, 10, 4)
+    with pytest.raises(ShapeError, match="as many queries as keys, not 5 and 10"):
+        Reformer(4).double()(query[:, :5], key, value)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 3), (4, 3), (0, 4, 3)])
+def test_rotations_of_other_shapes_are_refused(shape):
+    with pytest.raises(ShapeError, match=r"must be \(rounds, 4, half the buckets\)"):
+        reformer_attention(*drawn(2, 10, 4), rotations=torch.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"n_buckets": 0}, "1 bucket or an even number of them, not 0"),
+        ({"n_buckets": 7}, "1 bucket or an even number of them, not 7"),
+        ({"n_rounds": 0}, "at least 1 round and 1 token in a chunk, not 0 and 64"),
+        ({"chunk": 0}, "at least 1 round and 1 token in a chunk, not 4 and 0"),
+    ],
+)
+def test_bad_settings_are_refused(options, words):
+    with pytest.raises(InputError, match=words):
+        Reformer(4, **options)
+
+
+def test_an_empty_chunk_is_refused():
+    with pytest.raises(InputError, match="chunk holds at least 1 token, not 0"):
+        reformer_attention(*drawn(2, 10, 4), rotations=directions(1, 4, 2), chunk=0)
