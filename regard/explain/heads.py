@@ -65,8 +65,8 @@ def readable(trace: Trace, *, batch: int = 0) -> Selection:
     site, weights = trace[best[0]], _weights(trace[best[0]], best[1], batch)
     plain = ~_specials(trace, site, "answers", site.n_key)
     asks = ~_specials(trace, site, "asks", site.n_query)
-    liked = weights * plain * asks[:, None]
-    query, key = divmod(int(liked[:_SAMPLE].argmax()), site.n_key)
+    liked = weights * plain * asks[: len(weights), None]
+    query, key = divmod(int(liked.argmax()), site.n_key)
     return Selection(best[0], best[1], query, key)
 
 
