@@ -1,0 +1,154 @@
+// The explorer: one source, one selection, several panes that show it.
+
+import { changesOf } from "./edits.js";
+import { showDigits } from "./format.js";
+import { computeRow, computeTables } from "./head.js";
+import { listenToKeys } from "./keys.js";
+import { isLarge, siteNamed, withinBounds } from "./select.js";
+import { Store } from "./state.js";
+import { askingSide, ticksOf } from "./tokens.js";
+import { frame } from "./views/frame.js";
+import { speaker } from "./words.js";
+
+/**
+ * @typedef {import("./source.js").Source} Source
+ * @typedef {import("./source.js").About} About
+ * @typedef {import("./source.js").Site} Site
+ * @typedef {import("./source.js").Vectors} Vectors
+ * @typedef {import("./head.js").Tables} Tables
+ * @typedef {import("./tokens.js").Tick} Tick
+ * @typedef {import("./state.js").State} State
+ */
+
+/**
+ * The head that is open.
+ * @typedef {object} Open
+ * @property {Site} site
+ * @property {number} head
+ * @property {Vectors} vectors
+ * @property {Tables} before as the model computed it
+ * @property {Tables} after with the reader's edits; the same object where there are none
+ * @property {import("./edits.js").Changes | null} changes
+ * @property {Tick[]} rows queries
+ * @property {Tick[]} columns keys
+ * @property {string | null} asking the side whose labels the queries have
+ * @property {boolean} large whether it has too many cells to be held: `before` has no rows then
+ */
+
+/**
+ * @typedef {object} App
+ * @property {HTMLElement} root
+ * @property {Source} source
+ * @property {About} about
+ * @property {Site[]} sites
+ * @property {Store} store
+ * @property {Open} open
+ * @property {import("./words.js").Say} say
+ * @property {{ query: number, key: number } | null} peek where the mouse is
+ * @property {(peek: App["peek"]) => void} look
+ */
+
+/** A pane: something that is drawn once and follows the selection. */
+/** @typedef {{ element: HTMLElement, update: (changed: Set<string>) => void }} Pane */
+
+/**
+ * Show a source in an element.
+ * @param {HTMLElement} root
+ * @param {Source} source
+ * @param {import("./state.js").Address} address
+ * @returns {Promise<App>}
+ */
+export async function start(root, source, address) {
+  const [about, sites] = await Promise.all([source.about(), source.sites()]);
+  showDigits(about.digits ?? 3);
+  const store = new Store(firstState(about), address);
+  const app = /** @type {App} */ ({ root, source, about, sites, store, peek: null });
+  app.store.state = withinBounds(app, store.state);
+  app.say = speaker(store.state.language);
+  app.open = await opened(app);
+  const panes = frame(app);
+  app.look = (peek) => {
+    app.peek = peek;
+    panes.update(new Set(["peek"]));
+  };
+  store.subscribe((_, changed) => follow(app, panes, changed));
+  listenToKeys(app);
+  panes.update(new Set(["all"]));
+  root.dataset.ready = "1";
+  return app;
+}
+
+/**
+ * @param {About} about
+ * @returns {State}
+ */
+function firstState(about) {
+  return {
+    ...about.start,
+    page: "explore",
+    pinned: false,
+    view: about.image ? "image" : "grid",
+    stage: "weights",
+    turned: false,
+    words: false,
+    mass: 1,
+    sort: "layer",
+    pane: "",
+    language: navigator.language.startsWith("ko") ? "ko" : "en",
+    edits: [],
+    work: "",
+    drawing: false,
+  };
+}
+
+/** @type {number} */
+let LATEST = 0;
+
+/**
+ * @param {App} app
+ * @param {{ update: (changed: Set<string>) => void }} panes
+ * @param {Set<string>} changed
+ */
+async function follow(app, panes, changed) {
+  const bounded = withinBounds(app, app.store.state);
+  app.store.state = bounded;
+  if (changed.has("language")) app.say = speaker(bounded.language);
+  if (changed.has("site") || changed.has("head")) {
+    const mine = ++LATEST;
+    const open = await opened(app);
+    if (mine !== LATEST) return; // the reader has moved on
+    app.open = open;
+    app.peek = null;
+  } else if (changed.has("edits")) app.open = edited(app, app.open);
+  panes.update(changed);
+}
+
+/**
+ * The head that the selection names.
+ * @param {App} app
+ * @returns {Promise<Open>}
+ */
+async function opened(app) {
+  const { site: path, head } = app.store.state;
+  const site = siteNamed(app, path);
+  const vectors = await app.source.vectors(path, head);
+  const large = isLarge(site);
+  const before = large ? { ...computeRow(site, head, vectors, 0) } : computeTables(site, head, vectors);
+  const asking = askingSide(site);
+  return edited(app, {
+    ...{ site, head, vectors, before, after: before, changes: null, asking, large },
+    rows: ticksOf(app.about, asking, site.n_query),
+    columns: ticksOf(app.about, site.answers, site.n_key),
+  });
+}
+
+/**
+ * @param {App} app
+ * @param {Open} open
+ * @returns {Open}
+ */
+function edited(app, open) {
+  const changes = open.large ? null : changesOf(app.store.state.edits, open.site.path, open.head);
+  const after = changes ? computeTables(open.site, open.head, open.vectors, changes, open.before) : open.before;
+  return { ...open, changes, after };
+}

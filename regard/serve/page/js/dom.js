@@ -1,0 +1,117 @@
+// Elements, short: what the views build their panes of.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * @typedef {Node | string | number | null | undefined | false} Child
+ * @typedef {Record<string, any>} Props
+ */
+
+/**
+ * An element: el("button.primary", { title: "…", onclick: f }, "text").
+ * @param {string} name a tag, with classes behind dots
+ * @param {Props} [props] attributes; functions become listeners
+ * @param {...(Child | Child[])} children
+ * @returns {HTMLElement & Record<string, any>}
+ */
+export function el(name, props = {}, ...children) {
+  const [tag, ...classes] = name.split(".");
+  const made = document.createElement(tag || "div");
+  if (classes.length) made.className = classes.join(" ");
+  return /** @type {any} */ (dress(made, props, children));
+}
+
+/**
+ * The same for pictures.
+ * @param {string} name
+ * @param {Props} [props]
+ * @param {...(Child | Child[])} children
+ * @returns {SVGElement & Record<string, any>}
+ */
+export function shape(name, props = {}, ...children) {
+  const [tag, ...classes] = name.split(".");
+  const made = document.createElementNS(SVG, tag);
+  if (classes.length) made.setAttribute("class", classes.join(" "));
+  return /** @type {any} */ (dress(made, props, children));
+}
+
+/**
+ * Put these children in the place of those that an element has.
+ * @param {Element} parent
+ * @param {...(Child | Child[])} children
+ */
+export function fill(parent, ...children) {
+  parent.replaceChildren(...nodes(children));
+}
+
+/**
+ * @param {Element} made
+ * @param {Props} props
+ * @param {(Child | Child[])[]} children
+ */
+function dress(made, props, children) {
+  for (const [key, value] of Object.entries(props)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (typeof value === "function") made.addEventListener(key.slice(2), value);
+    else if (key === "style" && typeof value === "object") setStyles(made, value);
+    else if (key === "value" || key === "checked") /** @type {any} */ (made)[key] = value;
+    else made.setAttribute(key, value === true ? "" : String(value));
+  }
+  made.append(...nodes(children));
+  return made;
+}
+
+/**
+ * @param {Element} made
+ * @param {Record<string, string | number>} styles
+ */
+function setStyles(made, styles) {
+  for (const [key, value] of Object.entries(styles)) {
+    /** @type {HTMLElement} */ (made).style.setProperty(key, String(value));
+  }
+}
+
+/**
+ * @param {(Child | Child[])[]} children
+ * @returns {(Node | string)[]}
+ */
+function nodes(children) {
+  return children
+    .flat()
+    .filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (child instanceof Node ? child : String(child)));
+}
+
+/**
+ * A canvas that is sharp on this screen, and its pen, scaled to CSS pixels.
+ * @param {HTMLCanvasElement} canvas
+ * @param {number} width
+ * @param {number} height
+ * @returns {CanvasRenderingContext2D}
+ */
+export function sharpen(canvas, width, height) {
+  const ratio = Math.min(window.devicePixelRatio || 1, 3);
+  canvas.width = Math.max(1, Math.round(width * ratio));
+  canvas.height = Math.max(1, Math.round(height * ratio));
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return pen;
+}
+
+/**
+ * How wide a text is in the page's font.
+ * @param {string} text
+ * @param {number} size in pixels
+ */
+export function textWidth(text, size) {
+  MEASURE ??= /** @type {any} */ (document.createElement("canvas").getContext("2d"));
+  const pen = /** @type {CanvasRenderingContext2D} */ (MEASURE);
+  const root = document.querySelector(".regard") ?? document.body;
+  pen.font = `${size}px ${getComputedStyle(root).fontFamily}`;
+  return pen.measureText(text).width;
+}
+
+/** @type {CanvasRenderingContext2D | null} */
+let MEASURE = null;

@@ -1,0 +1,191 @@
+// One head, opened: its tables as the model computed them, and as they are after edits.
+
+import {
+  compare,
+  compareAdditively,
+  masked,
+  matrix,
+  mixture,
+  row,
+  scaled,
+  softmax,
+} from "./attention.js";
+import { allowedRow, allowedTable } from "./mask.js";
+
+/**
+ * @typedef {import("./attention.js").Matrix} Matrix
+ * @typedef {import("./source.js").Site} Site
+ * @typedef {import("./source.js").Vectors} Vectors
+ * @typedef {import("./source.js").Stage} Stage
+ * @typedef {import("./edits.js").Changes} Changes
+ */
+
+/**
+ * The tables of one head. Those that a form of attention does not have are null.
+ * @typedef {object} Tables
+ * @property {Matrix | null} compared
+ * @property {Matrix | null} scores
+ * @property {Matrix | null} masked
+ * @property {Matrix} weights
+ * @property {number} scale
+ * @property {number} temperature
+ * @property {Uint8Array | null} allowed
+ * @property {boolean} off whether the head is switched off: its context is 0
+ */
+
+/** More cells than this are not held as one table: parts of it are asked for. */
+export const MOST_CELLS = 1_200_000;
+
+/**
+ * Every table of a head, changed by edits where there are some.
+ * @param {Site} site
+ * @param {number} head
+ * @param {Vectors} vectors
+ * @param {Changes | null} [changes]
+ * @param {Tables | null} [before] the tables without edits, whose comparisons are used again
+ * @returns {Tables}
+ */
+export function computeTables(site, head, vectors, changes = null, before = null) {
+  const allowed = allowedTable(vectors.mask, site.n_query, site.n_key);
+  const compared = before ? before.compared : comparisons(site, vectors);
+  return follow(site, head, vectors, { compared, allowed, changes, first: 0 });
+}
+
+/**
+ * The same for one query only, for heads that are too large to be held.
+ * @param {Site} site
+ * @param {number} head
+ * @param {Vectors} vectors
+ * @param {number} query
+ * @returns {Tables}
+ */
+export function computeRow(site, head, vectors, query) {
+  const only = (/** @type {Matrix | null} */ table) => table && matrix(1, table.columns, row(table, query));
+  const own = {
+    ...vectors,
+    query: /** @type {Matrix} */ (only(vectors.query)),
+    compareQuery: only(vectors.compareQuery),
+    scores: only(vectors.scores),
+    weights: only(vectors.weights),
+  };
+  const allowed = allowedRow(vectors.mask, query, site.n_key);
+  return follow(site, head, own, { compared: comparisons(site, own), allowed, changes: null, first: query });
+}
+
+/**
+ * What follows from comparisons: scores, masked scores, weights.
+ * @param {Site} site
+ * @param {number} head
+ * @param {Vectors} vectors
+ * @param {{ compared: Matrix | null, allowed: Uint8Array | null, changes: Changes | null, first: number }} given
+ * @returns {Tables}
+ */
+function follow(site, head, vectors, { compared, allowed, changes, first }) {
+  const scale = changes?.unscaled ? 1 : site.scale;
+  const temperature = changes?.temperature ?? site.temperature[head];
+  const seen = changes?.cells.length ? withCells(site, allowed, changes.cells) : allowed;
+  const ahead = first + site.n_key - site.n_query; // cached keys come before the first query
+  const computed = vectors.scores ?? (compared && scaled(compared, scale, site.slopes?.[head] ?? 0, ahead));
+  const scores = computed && changes?.scores.length ? withScores(computed, changes.scores) : computed;
+  const hidden = scores && masked(scores, seen);
+  const given = changes && hidden ? null : vectors.weights;
+  const weights = given ?? softmax(/** @type {Matrix} */ (hidden), temperature);
+  return { compared, scores, masked: hidden, weights, scale, temperature, allowed: seen, off: changes?.off ?? false };
+}
+
+/**
+ * @param {Site} site
+ * @param {Vectors} vectors
+ * @returns {Matrix | null}
+ */
+function comparisons(site, vectors) {
+  if (vectors.scores || EFFICIENT.has(site.similarity)) return null;
+  const query = vectors.compareQuery ?? vectors.query;
+  const key = vectors.compareKey ?? vectors.key;
+  return vectors.compareWeight ? compareAdditively(query, key, vectors.compareWeight) : compare(query, key);
+}
+
+/**
+ * @param {Matrix} scores
+ * @param {Changes["scores"]} cells
+ */
+function withScores(scores, cells) {
+  const made = matrix(scores.rows, scores.columns, scores.data.slice());
+  for (const { query, key, value } of cells) {
+    if (query < made.rows && key < made.columns) made.data[query * made.columns + key] = value;
+  }
+  return made;
+}
+
+/** Forms of attention that never compare single pairs: only the weights they imply are known. */
+const EFFICIENT = new Set(["efficient", "linformer", "performer", "reformer", "longformer"]);
+
+/**
+ * @param {Site} site
+ * @param {Uint8Array | null} allowed
+ * @param {Changes["cells"]} cells
+ */
+function withCells(site, allowed, cells) {
+  const made = allowed ? allowed.slice() : new Uint8Array(site.n_query * site.n_key).fill(1);
+  for (const cell of cells) {
+    if (cell.query < site.n_query && cell.key < site.n_key) {
+      made[cell.query * site.n_key + cell.key] = Number(cell.allowed);
+    }
+  }
+  return made;
+}
+
+/**
+ * @param {Tables} tables
+ * @param {Stage} stage
+ * @returns {Matrix}
+ */
+export function stageOf(tables, stage) {
+  return tables[stage] ?? tables.weights;
+}
+
+/**
+ * What a query takes from the values.
+ * @param {Tables} line the tables of one query
+ * @param {Vectors} vectors
+ * @param {number} query
+ * @param {boolean} edited
+ * @returns {Float64Array}
+ */
+export function contextOf(line, vectors, query, edited) {
+  if (line.off) return new Float64Array(vectors.value.columns);
+  if (vectors.context && !edited) return Float64Array.from(row(vectors.context, query));
+  return mixture(line.weights.data, vectors.value);
+}
+
+/**
+ * The tables of one query, out of those of all.
+ * @param {Tables} tables
+ * @param {number} query
+ * @returns {Tables}
+ */
+export function lineOf(tables, query) {
+  const only = (/** @type {Matrix | null} */ table) => table && matrix(1, table.columns, row(table, query));
+  const n = tables.weights.columns;
+  return {
+    ...tables,
+    ...{ compared: only(tables.compared), scores: only(tables.scores), masked: only(tables.masked) },
+    weights: /** @type {Matrix} */ (only(tables.weights)),
+    allowed: tables.allowed && tables.allowed.subarray(query * n, (query + 1) * n),
+  };
+}
+
+/**
+ * The lowest and the highest finite number of a table.
+ * @param {Matrix} table
+ * @returns {[number, number]}
+ */
+export function rangeOf(table) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const x of table.data) {
+    if (x < low && x !== -Infinity) low = x;
+    if (x > high) high = x;
+  }
+  return low > high ? [0, 0] : [low, high];
+}

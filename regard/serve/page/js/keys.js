@@ -1,0 +1,75 @@
+// The keyboard: arrows move query and key, brackets change head and layer.
+
+import { otherHead, otherLayer } from "./select.js";
+import { showHelp } from "./views/help.js";
+
+/** @typedef {import("./app.js").App} App */
+
+const VIEWS = /** @type {const} */ (["grid", "lines", "bars", "graph", "image"]);
+const STAGES = /** @type {const} */ (["scores", "masked", "weights", "all"]);
+
+/** @param {App} app */
+export function listenToKeys(app) {
+  app.root.ownerDocument.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !app.root.isConnected) return;
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (target.closest("input, textarea, select, [contenteditable]") && event.key !== "Escape") return;
+    if (app.store.state.page !== "explore" && !["?", "Escape"].includes(event.key)) return;
+    const parts = press(app, event.key);
+    if (parts === undefined) return;
+    event.preventDefault();
+    if (parts) app.store.set(parts);
+  });
+}
+
+/**
+ * What a key changes; undefined if it means nothing here.
+ * @param {App} app
+ * @param {string} key
+ * @returns {Partial<import("./state.js").State> | null | undefined}
+ */
+function press(app, key) {
+  const { state } = app.store;
+  const turn = state.turned;
+  const queries = { ArrowUp: turn ? 0 : -1, ArrowDown: turn ? 0 : 1, ArrowLeft: turn ? -1 : 0, ArrowRight: turn ? 1 : 0 };
+  const keys = { ArrowUp: turn ? -1 : 0, ArrowDown: turn ? 1 : 0, ArrowLeft: turn ? 0 : -1, ArrowRight: turn ? 0 : 1 };
+  if (key in queries) {
+    const name = /** @type {keyof typeof queries} */ (key);
+    return { query: Math.max(0, state.query + queries[name]), key: Math.max(0, state.key + keys[name]), pinned: true };
+  }
+  if (key === "[" || key === "]") return otherHead(app, key === "]" ? 1 : -1);
+  if (key === "{" || key === "}") return otherLayer(app, key === "}" ? 1 : -1);
+  return simple(app, key);
+}
+
+/**
+ * @param {App} app
+ * @param {string} key
+ * @returns {Partial<import("./state.js").State> | null | undefined}
+ */
+function simple(app, key) {
+  const { state } = app.store;
+  const view = VIEWS[Number(key) - 1];
+  if (view && (view !== "image" || app.about.image)) return { view };
+  switch (key) {
+    case "Enter":
+      return document.activeElement?.closest("button, a, summary") ? undefined : { pinned: true };
+    case "Escape":
+      if (document.querySelector("dialog[open]")) return undefined;
+      return state.pane ? { pane: "" } : { pinned: false };
+    case "s":
+      return { stage: STAGES[(STAGES.indexOf(state.stage) + 1) % STAGES.length] };
+    case "t":
+      return { turned: !state.turned };
+    case "w":
+      return { words: !state.words };
+    case "u":
+      app.store.undo();
+      return null;
+    case "?":
+      showHelp(app);
+      return null;
+    default:
+      return undefined;
+  }
+}

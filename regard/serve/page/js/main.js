@@ -1,0 +1,20 @@
+// Where the page begins.
+
+import { start } from "./app.js";
+import { FileSource } from "./file_source.js";
+import { pageAddress } from "./state.js";
+import { speaker } from "./words.js";
+
+/**
+ * Show the trace that the page itself holds.
+ * @param {HTMLElement} root
+ */
+export async function startFromPage(root) {
+  try {
+    const text = document.getElementById("regard-data")?.textContent ?? "{}";
+    await start(root, new FileSource(JSON.parse(text)), pageAddress());
+  } catch (error) {
+    root.textContent = speaker(navigator.language.slice(0, 2))("broken", { why: String(error) });
+    throw error;
+  }
+}

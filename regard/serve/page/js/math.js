@@ -1,0 +1,47 @@
+// Mathematics set as mathematics, in plain elements so that it can be saved like everything else.
+
+import { el } from "./dom.js";
+
+/** @typedef {import("./dom.js").Child} Child */
+
+/**
+ * A formula, with words for those who listen.
+ * @param {string} spoken
+ * @param {...(Child | Child[])} parts
+ */
+export function formula(spoken, ...parts) {
+  return el("span.math", { role: "math", "aria-label": spoken }, ...parts);
+}
+
+/**
+ * A variable, with an index below where it has one.
+ * @param {string} name
+ * @param {string} [below]
+ */
+export function v(name, below) {
+  const letter = el(/^[a-zα-ω]/i.test(name) ? "i" : "span", {}, name);
+  return below ? el("span.var", {}, letter, el("sub", {}, below)) : letter;
+}
+
+/**
+ * @param {Child | Child[]} above
+ * @param {Child | Child[]} below
+ */
+export function fraction(above, below) {
+  return el("span.fraction", {}, el("span", {}, above), el("span", {}, below));
+}
+
+/** @param {Child | Child[]} inside */
+export function root(inside) {
+  return el("span.root", {}, "√", el("span", {}, inside));
+}
+
+/** @param {Child | Child[]} exponent */
+export function e(exponent) {
+  return el("span.power", {}, el("i", {}, "e"), el("sup", {}, exponent));
+}
+
+/** @param {string} index */
+export function sum(index) {
+  return el("span.sigma", {}, "Σ", el("sub", {}, el("i", {}, index)));
+}

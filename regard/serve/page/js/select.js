@@ -1,0 +1,84 @@
+// Moving about: which site, head, query and key can be selected.
+
+import { computeRow, lineOf, MOST_CELLS } from "./head.js";
+
+/**
+ * @typedef {import("./app.js").App} App
+ * @typedef {import("./state.js").State} State
+ * @typedef {import("./source.js").Site} Site
+ * @typedef {import("./head.js").Tables} Tables
+ */
+
+/**
+ * A state that names nothing that is not there: an address may come from another trace.
+ * @param {App} app
+ * @param {State} state
+ * @returns {State}
+ */
+export function withinBounds(app, state) {
+  const site = app.sites.find((one) => one.path === state.site) ?? siteNamed(app, app.about.start.site);
+  const least = (/** @type {number} */ x, /** @type {number} */ n) => Math.min(Math.max(0, x), n - 1);
+  return {
+    ...state,
+    site: site.path,
+    head: least(state.head, site.n_heads),
+    query: least(state.query, site.n_query),
+    key: least(state.key, site.n_key),
+    view: state.view === "image" && !app.about.image ? "grid" : state.view,
+  };
+}
+
+/**
+ * @param {App} app
+ * @param {string} path
+ * @returns {Site}
+ */
+export function siteNamed(app, path) {
+  return app.sites.find((site) => site.path === path) ?? app.sites[0];
+}
+
+/**
+ * The next head, going on into the next layer of the same kind.
+ * @param {App} app
+ * @param {number} by
+ */
+export function otherHead(app, by) {
+  const { open, sites, store } = app;
+  const head = store.state.head + by;
+  if (head >= 0 && head < open.site.n_heads) return { head };
+  const group = sites.filter((site) => site.group === open.site.group);
+  const next = group[group.indexOf(open.site) + by];
+  if (!next) return null;
+  return { site: next.path, head: by > 0 ? 0 : next.n_heads - 1 };
+}
+
+/**
+ * @param {App} app
+ * @param {number} by
+ */
+export function otherLayer(app, by) {
+  const { open, sites } = app;
+  const group = sites.filter((site) => site.group === open.site.group);
+  const next = group[group.indexOf(open.site) + by];
+  return next ? { site: next.path } : null;
+}
+
+/**
+ * Whether a head has too many cells to be held as one table.
+ * @param {Site} site
+ */
+export function isLarge(site) {
+  return site.n_query * site.n_key > MOST_CELLS;
+}
+
+/**
+ * The numbers of one query.
+ * @param {App} app
+ * @param {number} query
+ * @param {"before" | "after"} [version]
+ * @returns {Tables}
+ */
+export function lineAt(app, query, version = "after") {
+  const { open } = app;
+  return open.large ? computeRow(open.site, open.head, open.vectors, query) : lineOf(open[version], query);
+}

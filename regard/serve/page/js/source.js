@@ -1,0 +1,119 @@
+// Where the views get their numbers from. Every host has one Source: a page that holds its data
+// itself (file_source.js), and later the local server and a notebook. Views know nothing else.
+
+/**
+ * @typedef {import("./attention.js").Matrix} Matrix
+ */
+
+/**
+ * What is known of the whole trace; small, and asked for once.
+ * @typedef {object} About
+ * @property {string} title the model's name; may be ""
+ * @property {string} family "transformer", "seq2seq", "encoder", "decoder", "vision" or ""
+ * @property {boolean} live whether a model stands behind the source: it can run and be edited
+ * @property {number} digits how many digits behind the point its numbers are good for
+ * @property {Record<string, string[]>} tokens by side: "source", "target", "output"
+ * @property {Record<string, (number | null)[]>} words the number of each token's word
+ * @property {any} output the model's answer, as Python's trace.output has it
+ * @property {Selection} start where a reader should begin
+ * @property {Picture | null} image
+ * @property {any} worked the matrices of the worked example, as Python's DEFAULT has them
+ */
+
+/** @typedef {{ site: string, head: number, query: number, key: number }} Selection */
+
+/**
+ * How patches lie on an image, and its pixels: three bytes each, row by row.
+ * @typedef {object} Picture
+ * @property {number} n_rows
+ * @property {number} n_columns
+ * @property {number} first the position of the first patch
+ * @property {number} width
+ * @property {number} height
+ * @property {Uint8Array} rgb
+ */
+
+/** @typedef {{ entropy: number, distance: number, diagonal: number, peak: number }} Measures */
+
+/**
+ * One attention site. `path` is its name in Python; sites of one `group` differ in the layer.
+ * @typedef {object} Site
+ * @property {string} path
+ * @property {string} group "encoder.layers.*.self", …
+ * @property {number | null} layer
+ * @property {number} n_heads
+ * @property {number} n_query
+ * @property {number} n_key
+ * @property {number} d_k
+ * @property {number} d_v
+ * @property {string | null} asks the side whose tokens ask; null if the trace does not know
+ * @property {string | null} answers
+ * @property {string | null} writes the side that is being written: "output" in decoders
+ * @property {string} similarity "scaled_dot", "dot", "alibi", "general", "cosine", "additive", …
+ * @property {number} scale
+ * @property {number[]} temperature by head
+ * @property {number[] | null} slopes by head (ALiBi)
+ * @property {string} mask the mask in Python's words
+ * @property {Measures[]} measures by head
+ * @property {boolean} rotary
+ * @property {boolean | null} norm_first
+ */
+
+/**
+ * What one head compares and mixes.
+ * @typedef {object} Vectors
+ * @property {Matrix} query
+ * @property {Matrix} key
+ * @property {Matrix} value
+ * @property {import("./mask.js").Mask} mask
+ * @property {Matrix | null} compareQuery what is compared where it is not the query itself
+ * @property {Matrix | null} compareKey
+ * @property {Float32Array | null} compareWeight of additive similarity
+ * @property {Matrix | null} scores given where vectors do not determine them
+ * @property {Matrix | null} weights likewise
+ * @property {Matrix | null} context likewise
+ */
+
+/** @typedef {{ start: number, stop: number, bins: number }} Span positions, and into how many cells */
+
+/** @typedef {"scores" | "masked" | "weights"} Stage */
+
+/** @typedef {{ weight: Matrix, bias: Float32Array | null }} Projection output × input */
+
+/**
+ * What stands before and after attention for one query and one key; null where it is not known.
+ * @typedef {object} Streams
+ * @property {Float32Array | null} queryInput
+ * @property {Float32Array | null} keyInput
+ * @property {Float32Array | null} joined the contexts of all heads, side by side
+ * @property {Float32Array | null} output
+ * @property {Float32Array | null} before the residual stream before the sub-layer
+ * @property {Float32Array | null} after
+ * @property {{ query: Projection, key: Projection, value: Projection, output: Projection } | null}
+ *   projections this head's rows; "output" is that of all heads
+ */
+
+/**
+ * @typedef {object} Space
+ * @property {Matrix} before token × axis
+ * @property {Matrix} after
+ * @property {Matrix[]} arrows what each head adds
+ * @property {number[]} share how much of the spread each axis shows
+ */
+
+/**
+ * @typedef {object} Source
+ * @property {() => Promise<About>} about
+ * @property {() => Promise<Site[]>} sites in the order of computation
+ * @property {(path: string, head: number) => Promise<Vectors>} vectors
+ * @property {(path: string, head: number, stage: Stage, rows: Span, columns: Span) => Promise<Matrix>} tile
+ *   part of a table, pooled by the largest where there are fewer bins than positions
+ * @property {(path: string, size: number) => Promise<Matrix[]>} thumbnails
+ *   one for each head, at most size × size, pooled by the mean
+ * @property {(path: string, head: number, query: number, key: number) => Promise<Streams>} steps
+ * @property {(path: string, axes: number) => Promise<Space | null>} space
+ * @property {((edits: import("./edits.js").Edit[]) => Promise<any>) | null} answer
+ *   the output after edits; null where there is no model to ask
+ */
+
+export const STAGES = /** @type {const} */ (["scores", "masked", "weights"]);

@@ -1,0 +1,182 @@
+// The one selection that all panes share, and the address that holds it.
+
+import { readEdits, writeEdits } from "./edits.js";
+
+/**
+ * @typedef {object} State
+ * @property {"explore" | "worked"} page
+ * @property {string} site
+ * @property {number} head
+ * @property {number} query
+ * @property {number} key
+ * @property {boolean} pinned whether the mouse may no longer move query and key
+ * @property {"grid" | "lines" | "bars" | "graph" | "image"} view
+ * @property {"scores" | "masked" | "weights" | "all"} stage
+ * @property {boolean} turned whether queries stand along the top
+ * @property {boolean} words
+ * @property {number} mass show only the keys that make up this share of a query's weight
+ * @property {"layer" | "entropy" | "distance" | "diagonal" | "peak"} sort
+ * @property {"overview" | "pattern" | "steps" | ""} pane the one that fills the window
+ * @property {string} language
+ * @property {import("./edits.js").Edit[]} edits
+ * @property {string} work the numbers of the worked example, where the reader has changed them
+ * @property {boolean} drawing whether clicks on the pattern change its mask
+ */
+
+const VIEWS = ["grid", "lines", "bars", "graph", "image"];
+const STAGES = ["scores", "masked", "weights", "all"];
+const SORTS = ["layer", "entropy", "distance", "diagonal", "peak"];
+const PANES = ["overview", "pattern", "steps"];
+
+/** How each part of the state is read from the address; what cannot be read is left out. */
+/** @type {Record<string, (text: string) => any>} */
+const READERS = {
+  page: oneOf(["explore", "worked"]),
+  site: (text) => text || undefined,
+  head: count,
+  query: count,
+  key: count,
+  pinned: (text) => text === "1",
+  view: oneOf(VIEWS),
+  stage: oneOf(STAGES),
+  turned: (text) => text === "1",
+  words: (text) => text === "1",
+  mass: (text) => (Number(text) > 0 && Number(text) <= 1 ? Number(text) : undefined),
+  sort: oneOf(SORTS),
+  pane: oneOf(PANES),
+  language: oneOf(["en", "ko"]),
+  edits: readEdits,
+  work: (text) => text,
+};
+
+/**
+ * Where the state is kept between visits: the address of a page, or something else elsewhere.
+ * @typedef {{ read: () => string, write: (text: string) => void, listen: (f: () => void) => void }} Address
+ */
+
+/** @returns {Address} */
+export function pageAddress() {
+  return {
+    read: () => location.hash.slice(1),
+    write: (text) => history.replaceState(null, "", `#${text}`),
+    listen: (f) => addEventListener("hashchange", f),
+  };
+}
+
+export class Store {
+  /**
+   * @param {State} start
+   * @param {Address} address
+   */
+  constructor(start, address) {
+    this.start = start;
+    this.address = address;
+    /** @type {State} */
+    this.state = { ...start, ...readState(address.read()) };
+    /** @type {((state: State, changed: Set<string>) => void)[]} */
+    this.listeners = [];
+    /** @type {State["edits"][]} */
+    this.past = [];
+    address.listen(() => this.change(readWhole(start, address.read()), false));
+  }
+
+  /** @param {(state: State, changed: Set<string>) => void} listener */
+  subscribe(listener) {
+    this.listeners.push(listener);
+  }
+
+  /**
+   * @param {Partial<State>} parts
+   * @param {boolean} [goesOn] whether this goes on with the last edit: a slider on its way
+   */
+  set(parts, goesOn = false) {
+    if (parts.edits && !goesOn) this.past.push(this.state.edits);
+    this.change(parts, true);
+  }
+
+  /** Take back the last edit. */
+  undo() {
+    const before = this.past.pop() ?? this.state.edits.slice(0, -1);
+    this.change({ edits: before }, true);
+  }
+
+  /**
+   * @param {Partial<State>} parts
+   * @param {boolean} write
+   */
+  change(parts, write) {
+    const old = /** @type {any} */ (this.state);
+    const changed = new Set(Object.keys(parts).filter((key) => !same(old[key], /** @type {any} */ (parts)[key])));
+    if (!changed.size) return;
+    this.state = { ...this.state, ...parts };
+    if (write) this.address.write(writeState(this.state, this.start));
+    for (const listener of this.listeners) listener(this.state, changed);
+  }
+}
+
+/**
+ * The state as the text of an address: what differs from the start, and the selection always.
+ * @param {State} state
+ * @param {State} start
+ */
+export function writeState(state, start) {
+  const parts = [];
+  for (const key of Object.keys(READERS)) {
+    const value = /** @type {any} */ (state)[key];
+    const selected = ["site", "head", "query", "key"].includes(key);
+    if (!selected && same(value, /** @type {any} */ (start)[key])) continue;
+    const text = key === "edits" ? writeEdits(value) : typeof value === "boolean" ? Number(value) : value;
+    parts.push(`${key}=${encodeURI(String(text))}`);
+  }
+  return parts.join("&");
+}
+
+/**
+ * @param {string} text
+ * @returns {Partial<State>}
+ */
+export function readState(text) {
+  /** @type {Record<string, any>} */
+  const made = {};
+  for (const part of text.split("&")) {
+    const [key, value = ""] = part.split("=");
+    const read = READERS[key]?.(decode(value));
+    if (read !== undefined) made[key] = read;
+  }
+  return made;
+}
+
+/**
+ * @param {State} start
+ * @param {string} text
+ */
+function readWhole(start, text) {
+  return { ...start, ...readState(text) };
+}
+
+/** @param {string} text */
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/** @param {string[]} names */
+function oneOf(names) {
+  return (/** @type {string} */ text) => (names.includes(text) ? text : undefined);
+}
+
+/** @param {string} text */
+function count(text) {
+  return /^\d+$/.test(text) ? Number(text) : undefined;
+}
+
+/**
+ * @param {any} a
+ * @param {any} b
+ */
+function same(a, b) {
+  return a === b || (Array.isArray(a) && JSON.stringify(a) === JSON.stringify(b));
+}

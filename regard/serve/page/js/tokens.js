@@ -1,0 +1,108 @@
+// Tokens as labels, and tokens gathered into words.
+
+import { matrix } from "./attention.js";
+
+/**
+ * @typedef {import("./attention.js").Matrix} Matrix
+ * @typedef {import("./source.js").About} About
+ * @typedef {import("./source.js").Site} Site
+ */
+
+/**
+ * One axis of a pattern: a label and the positions it stands for.
+ * @typedef {{ label: string, first: number, last: number, special: boolean }} Tick
+ */
+
+/**
+ * A token as a label: no spaces around it, a hyphen where it goes on with the word before it.
+ * @param {string} token
+ * @param {boolean} [continues]
+ */
+export function labelOf(token, continues = false) {
+  const text = token.replace(/\n/g, "⏎").replace(/\t/g, "⇥");
+  const bare = text.trim();
+  if (!bare) return text ? "␣" : "∅";
+  return continues ? `‑${bare.replace(/^##/, "")}` : bare;
+}
+
+/**
+ * The labels of one side, in the order of positions.
+ * @param {About} about
+ * @param {string | null} side
+ * @param {number} count
+ * @returns {Tick[]}
+ */
+export function ticksOf(about, side, count) {
+  const tokens = side ? about.tokens[side] : null;
+  const words = (side && about.words[side]) || [];
+  return Array.from({ length: count }, (_, i) => {
+    const continues = words[i] !== null && words[i] !== undefined && words[i] === words[i - 1];
+    const label = tokens ? labelOf(tokens[i], continues) : String(i);
+    return { label, first: i, last: i, special: words.length > 0 && words[i] === null };
+  });
+}
+
+/**
+ * Whose labels queries have: the token that is being written where that is what the reader asks.
+ * @param {Site} site
+ */
+export function askingSide(site) {
+  return site.group.endsWith("cross") ? (site.writes ?? site.asks) : site.asks;
+}
+
+/**
+ * Ticks gathered into words; special tokens stay alone.
+ * @param {About} about
+ * @param {string | null} side
+ * @param {Tick[]} ticks
+ * @returns {Tick[]}
+ */
+export function gathered(about, side, ticks) {
+  const words = (side && about.words[side]) || [];
+  const tokens = (side && about.tokens[side]) || [];
+  /** @type {Tick[]} */
+  const made = [];
+  for (const tick of ticks) {
+    const i = tick.first;
+    const last = made[made.length - 1];
+    const joins = last && words[i] !== null && words[i] !== undefined && words[i] === words[i - 1];
+    if (joins) {
+      last.last = i;
+      last.label += labelOf(tokens[i]).replace(/^##/, "");
+    } else made.push({ ...tick });
+  }
+  return made;
+}
+
+/**
+ * A table of words out of one of tokens: keys of a word are added up (or averaged), queries averaged.
+ * @param {Matrix} table
+ * @param {Tick[]} rows
+ * @param {Tick[]} columns
+ * @param {boolean} adds whether a word's weight is the sum of its tokens' weights
+ * @returns {Matrix}
+ */
+export function gatheredTable(table, rows, columns, adds) {
+  const made = matrix(rows.length, columns.length);
+  rows.forEach((up, i) => {
+    columns.forEach((across, j) => {
+      let sum = 0;
+      for (let a = up.first; a <= up.last; a++) {
+        for (let b = across.first; b <= across.last; b++) sum += table.data[a * table.columns + b];
+      }
+      const queries = up.last - up.first + 1;
+      made.data[i * columns.length + j] = sum / (adds ? queries : queries * (across.last - across.first + 1));
+    });
+  });
+  return made;
+}
+
+/**
+ * Which tick a position belongs to.
+ * @param {Tick[]} ticks
+ * @param {number} position
+ */
+export function tickAt(ticks, position) {
+  const found = ticks.findIndex((tick) => position >= tick.first && position <= tick.last);
+  return Math.max(0, found);
+}

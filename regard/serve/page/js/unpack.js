@@ -1,0 +1,92 @@
+// Arrays out of the page itself: base64, deflated, their bytes sorted by place.
+
+/**
+ * How one array is packed.
+ * @typedef {{ dtype: "float32" | "float16" | "int8" | "uint8", shape: number[], data: string }} Packed
+ */
+
+/**
+ * The numbers of a packed array.
+ * @param {Packed} packed
+ * @returns {Promise<Float32Array | Uint8Array>}
+ */
+export async function unpack(packed) {
+  const bytes = await inflate(fromBase64(packed.data));
+  const count = packed.shape.reduce((a, b) => a * b, 1);
+  if (packed.dtype === "uint8") return bytes;
+  if (packed.dtype === "float32") return new Float32Array(gathered(bytes, count, 4).buffer);
+  if (packed.dtype === "float16") return halves(new Uint16Array(gathered(bytes, count, 2).buffer));
+  return scaledBytes(bytes, count, packed.shape[packed.shape.length - 1]);
+}
+
+/**
+ * @param {string} text
+ * @returns {Uint8Array<ArrayBuffer>}
+ */
+function fromBase64(text) {
+  const raw = atob(text);
+  const bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
+  return bytes;
+}
+
+/**
+ * @param {Uint8Array<ArrayBuffer>} bytes
+ * @returns {Promise<Uint8Array<ArrayBuffer>>}
+ */
+async function inflate(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/**
+ * All first bytes stand first, then all second ones: that deflates better. Back in order here.
+ * @param {Uint8Array} bytes
+ * @param {number} count
+ * @param {number} width
+ */
+function gathered(bytes, count, width) {
+  const made = new Uint8Array(count * width);
+  for (let part = 0, at = 0; part < width; part++) {
+    for (let i = 0; i < count; i++, at++) made[i * width + part] = bytes[at];
+  }
+  return made;
+}
+
+/**
+ * @param {Uint16Array} bits
+ * @returns {Float32Array}
+ */
+function halves(bits) {
+  const made = new Float32Array(bits.length);
+  for (let i = 0; i < bits.length; i++) made[i] = half(bits[i]);
+  return made;
+}
+
+/**
+ * A 16-bit floating-point number.
+ * @param {number} bits
+ */
+export function half(bits) {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const power = (bits >> 10) & 31;
+  const rest = bits & 1023;
+  if (power === 0) return sign * rest * 2 ** -24;
+  if (power === 31) return rest ? NaN : sign * Infinity;
+  return sign * (1 + rest / 1024) * 2 ** (power - 15);
+}
+
+/**
+ * Whole numbers from −127 to 127, each row times its own step; the steps (float32) come first.
+ * @param {Uint8Array<ArrayBuffer>} bytes
+ * @param {number} count
+ * @param {number} width
+ */
+function scaledBytes(bytes, count, width) {
+  const n = count / width;
+  const steps = new Float32Array(gathered(bytes.subarray(0, 4 * n), n, 4).buffer);
+  const whole = new Int8Array(bytes.buffer, bytes.byteOffset + 4 * n, count);
+  const made = new Float32Array(count);
+  for (let i = 0; i < count; i++) made[i] = whole[i] * steps[Math.floor(i / width)];
+  return made;
+}

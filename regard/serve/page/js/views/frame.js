@@ -1,0 +1,136 @@
+// The page around the panes: names, languages, light and dark, and what fits on which screen.
+
+import { forgetColours } from "../colour.js";
+import { el, fill } from "../dom.js";
+import { changesBar } from "./changes.js";
+import { showHelp } from "./help.js";
+import { overview } from "./overview.js";
+import { pattern } from "./pattern.js";
+import { steps } from "./steps.js";
+import { texts } from "./texts.js";
+import { worked } from "./worked.js";
+
+/**
+ * @typedef {import("../app.js").App} App
+ * @typedef {import("../app.js").Pane} Pane
+ */
+
+const PANES = /** @type {const} */ (["overview", "pattern", "steps"]);
+const THEME = "regard-theme";
+
+/**
+ * Build the page; gives back what brings it up to date.
+ * @param {App} app
+ */
+export function frame(app) {
+  /** @type {Pane[]} */
+  let panes = [];
+  app.root.classList.add("regard");
+  app.root.dataset.theme = remembered() ?? systemTheme();
+  const build = () => {
+    const page = app.store.state.page;
+    panes = page === "worked" ? [worked(app)] : [texts(app), overview(app), pattern(app), steps(app), changesBar(app)];
+    const [first, ...rest] = panes.map((pane) => pane.element);
+    const middle = page === "worked" ? [first] : [first, tabs(app), el("main.panes", {}, rest.slice(0, 3)), rest[3]];
+    app.root.lang = app.store.state.language;
+    document.documentElement.lang = app.store.state.language;
+    fill(app.root, top(app, () => update(new Set(["theme"]))), middle, foot(app));
+  };
+  const update = (/** @type {Set<string>} */ given) => {
+    const anew = ["all", "language", "page"].some((one) => given.has(one));
+    if (anew) build();
+    app.root.dataset.pane = app.store.state.pane;
+    app.root.dataset.page = app.store.state.page;
+    if (given.has("theme")) forgetColours();
+    for (const tab of app.root.querySelectorAll(".tabs button")) {
+      tab.setAttribute("aria-selected", String(tab.getAttribute("data-tab") === (app.store.state.pane || "pattern")));
+    }
+    const changed = anew ? new Set([...given, "all"]) : given;
+    for (const pane of panes) pane.update(changed);
+  };
+  follow(app, update);
+  return { update };
+}
+
+/**
+ * Draw again when there is more or less room, or when the system goes dark.
+ * @param {App} app
+ * @param {(changed: Set<string>) => void} update
+ */
+function follow(app, update) {
+  let width = app.root.clientWidth;
+  let height = innerHeight;
+  const onsize = () => {
+    if (app.root.clientWidth === width && innerHeight === height) return;
+    [width, height] = [app.root.clientWidth, innerHeight];
+    update(new Set(["size"]));
+  };
+  new ResizeObserver(onsize).observe(app.root);
+  addEventListener("resize", onsize);
+  DARK().addEventListener("change", () => {
+    app.root.dataset.theme = remembered() ?? systemTheme();
+    update(new Set(["theme"]));
+  });
+}
+
+/**
+ * @param {App} app
+ * @param {() => void} repaint
+ */
+function top(app, repaint) {
+  const { say, store, about } = app;
+  const link = (/** @type {"explore" | "worked"} */ page) =>
+    el("button.link", { "aria-current": store.state.page === page ? "page" : undefined, onclick: () => store.set({ page }) }, say(page));
+  const language = (/** @type {string} */ code, /** @type {string} */ text) =>
+    el("button", { role: "radio", lang: code, "aria-checked": String(store.state.language === code), onclick: () => store.set({ language: code }) }, text);
+  const theme = el("button.icon", { title: say("theme"), "aria-label": say("theme"), onclick: () => turnTheme(app, repaint) }, "◐");
+  return el("header.top", {},
+    el("span.brand", {}, "regard"),
+    about.title ? el("span.model", {}, about.title) : "",
+    el("nav", { "aria-label": say("pages") }, link("explore"), link("worked")),
+    el("span.gap"),
+    el("div.choice.language", { role: "radiogroup", "aria-label": say("language") }, language("en", "en"), language("ko", "한")),
+    theme,
+    el("button.icon", { title: say("keys"), "aria-label": say("keys"), onclick: () => showHelp(app) }, "?"));
+}
+
+/** @param {App} app */
+function tabs(app) {
+  return el("nav.tabs", { role: "tablist" }, PANES.map((name) =>
+    el("button", { role: "tab", "data-tab": name, onclick: () => app.store.set({ pane: name }) }, app.say(name))));
+}
+
+/** @param {App} app */
+function foot(app) {
+  const { say, about } = app;
+  const rounded = (about.digits ?? 3) < 3 ? ` ${say("rounded")}` : "";
+  return el("footer.foot", {}, about.live ? "" : `${say("oneFile")}${rounded}`);
+}
+
+/**
+ * @param {App} app
+ * @param {() => void} repaint
+ */
+function turnTheme(app, repaint) {
+  app.root.dataset.theme = app.root.dataset.theme === "dark" ? "light" : "dark";
+  try {
+    localStorage.setItem(THEME, app.root.dataset.theme);
+  } catch {
+    // a page from disk may have no memory
+  }
+  repaint();
+}
+
+const DARK = () => matchMedia("(prefers-color-scheme: dark)");
+
+function systemTheme() {
+  return DARK().matches ? "dark" : "light";
+}
+
+function remembered() {
+  try {
+    return localStorage.getItem(THEME);
+  } catch {
+    return null;
+  }
+}

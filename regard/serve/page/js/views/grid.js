@@ -1,0 +1,301 @@
+// A pattern as a grid of circles: area is the weight; scores have size and sign.
+
+import { fill, shape, textWidth } from "../dom.js";
+import { short } from "../format.js";
+import { shortened } from "./plot.js";
+
+/** @typedef {import("./plot.js").Plot} Plot */
+
+const FONT = 12;
+const GAP = 8;
+
+/**
+ * Where everything stands, in pixels. "across" and "down" are the axes on the screen.
+ * @typedef {object} Layout
+ * @property {number} cell
+ * @property {number} left
+ * @property {number} top
+ * @property {number} width
+ * @property {number} height
+ * @property {boolean} slanted whether the labels along the top lean
+ * @property {number} n_down
+ * @property {number} n_across
+ * @property {boolean} sums
+ */
+
+/**
+ * Draw the grid; gives back a function that moves the selection without drawing anew.
+ * @param {Element} element
+ * @param {Plot} plot
+ */
+export function draw(element, plot) {
+  const layout = layOut(plot);
+  const picture = shape("svg.grid", {
+    width: layout.width,
+    height: layout.height,
+    viewBox: `0 0 ${layout.width} ${layout.height}`,
+    role: "img",
+    "aria-label": `${plot.asks}; ${plot.answers}`,
+  });
+  const marks = shape("g.marks");
+  picture.append(...ground(plot, layout), marks, ...cells(plot, layout), ...labels(plot, layout));
+  if (layout.sums) picture.append(...sums(plot, layout));
+  listen(picture, plot, layout);
+  fill(element, picture);
+  const select = (/** @type {number} */ query, /** @type {number} */ key, peek = false) =>
+    mark(picture, marks, plot, layout, query, key, peek);
+  select(plot.query, plot.key);
+  return select;
+}
+
+/**
+ * @param {Plot} plot
+ * @returns {Layout}
+ */
+function layOut(plot) {
+  const { rows, columns, turned } = plot;
+  const [down, across] = turned ? [columns, rows] : [rows, columns];
+  const widest = (/** @type {typeof rows} */ ticks) =>
+    Math.max(...ticks.map((tick) => textWidth(shortened(tick.label), FONT)), 10);
+  const left = Math.max(Math.ceil(widest(down)) + 16, 58);
+  const sums = plot.stage === "weights";
+  const right = sums && !turned ? 52 : 12;
+  const wide = widest(across);
+  const low = sums && turned ? 22 : 6;
+  const fit = (/** @type {number} */ head) =>
+    Math.max(9, Math.floor(Math.min((plot.width - left - right) / across.length, (plot.height - head - low) / down.length, 46)));
+  const heads = { level: 46, slanted: 38 + Math.ceil(wide * 0.72) };
+  const slanted = wide > fit(heads.level) - 5;
+  const top = slanted ? heads.slanted : heads.level;
+  const cell = fit(top);
+  const lean = slanted ? Math.ceil(textWidth(shortened(across[across.length - 1].label), FONT) * 0.72) : 0;
+  return {
+    ...{ cell, left, top, slanted, n_down: down.length, n_across: across.length, sums },
+    width: left + cell * across.length + Math.max(right, lean),
+    height: top + cell * down.length + low,
+  };
+}
+
+/**
+ * @param {Plot} plot
+ * @param {Layout} layout
+ */
+function ground(plot, { cell, left, top, n_down: n, n_across: m }) {
+  let lines = "";
+  for (let i = 0; i <= n; i++) lines += `M${left} ${top + i * cell}h${m * cell}`;
+  for (let j = 0; j <= m; j++) lines += `M${left + j * cell} ${top}v${n * cell}`;
+  const made = [shape("path.hairlines", { d: lines })];
+  const hidden = hiddenPath(plot, cell, left, top);
+  if (hidden) made.push(shape("path.hatch", { d: hidden }));
+  return made;
+}
+
+/**
+ * Slanted strokes in the cells that a query may not see.
+ * @param {Plot} plot
+ * @param {number} cell
+ * @param {number} left
+ * @param {number} top
+ */
+function hiddenPath({ allowed, rows, columns, turned, stage }, cell, left, top) {
+  if (!allowed || stage === "scores") return "";
+  let path = "";
+  for (let i = 0; i < rows.length; i++) {
+    for (let j = 0; j < columns.length; j++) {
+      if (allowed[i * columns.length + j]) continue;
+      const [x, y] = turned ? [left + i * cell, top + j * cell] : [left + j * cell, top + i * cell];
+      for (let k = 1; k < 4; k++) {
+        const at = (k * cell) / 2;
+        const [a, b] = [Math.max(0, at - cell), Math.min(at, cell)];
+        path += `M${x + a} ${y + b}L${x + b} ${y + a}`;
+      }
+    }
+  }
+  return path;
+}
+
+/**
+ * @param {Plot} plot
+ * @param {Layout} layout
+ */
+function cells(plot, { cell, left, top }) {
+  const { table, columns, turned, kept, stage } = plot;
+  const paths = { dots: "", positive: "", negative: "" };
+  const most = stage === "weights" ? 1 : Math.max(Math.abs(plot.range[0]), Math.abs(plot.range[1])) || 1;
+  const largest = cell / 2 - Math.max(1, cell * 0.06);
+  for (let at = 0; at < table.data.length; at++) {
+    const x = table.data[at];
+    const i = Math.floor(at / columns.length);
+    const j = at % columns.length;
+    const [across, down] = turned ? [i, j] : [j, i];
+    const [cx, cy] = [left + (across + 0.5) * cell, top + (down + 0.5) * cell];
+    const shown = (!kept || kept[at]) && Number.isFinite(x) && !plot.off;
+    const r = shown ? Math.sqrt(Math.abs(x) / most) * largest : 0;
+    if (r < 0.7) paths.dots += visible(plot, at) ? disc(cx, cy, 0.7) : "";
+    else if (x >= 0) paths.positive += disc(cx, cy, r);
+    else paths.negative += disc(cx, cy, Math.max(0.7, r - 0.8));
+  }
+  const name = stage === "weights" ? "path.weights" : "path.positive";
+  return [
+    shape("path.dots", { d: paths.dots }),
+    shape(name, { d: paths.positive }),
+    shape("path.negative", { d: paths.negative }),
+  ];
+}
+
+/**
+ * @param {Plot} plot
+ * @param {number} at
+ */
+function visible({ allowed, stage }, at) {
+  return stage === "scores" || !allowed || allowed[at] === 1;
+}
+
+/**
+ * @param {number} x
+ * @param {number} y
+ * @param {number} r
+ */
+function disc(x, y, r) {
+  const [d, s] = [(2 * r).toFixed(2), r.toFixed(2)];
+  return `M${(x - r).toFixed(2)} ${y.toFixed(2)}a${s} ${s} 0 1 0 ${d} 0a${s} ${s} 0 1 0 -${d} 0z`;
+}
+
+/**
+ * @param {Plot} plot
+ * @param {Layout} layout
+ */
+function labels(plot, layout) {
+  const { cell, left, top, slanted } = layout;
+  const { rows, columns, turned } = plot;
+  const [down, across] = turned ? [columns, rows] : [rows, columns];
+  const [downRole, acrossRole] = turned ? ["key", "query"] : ["query", "key"];
+  const made = down.map((tick, i) =>
+    shape(`text.tick.${downRole}${tick.special ? ".special" : ""}`, {
+      x: left - GAP,
+      y: top + (i + 0.5) * cell,
+      dy: "0.35em",
+      "text-anchor": "end",
+      "data-i": i,
+    }, shortened(tick.label)),
+  );
+  across.forEach((tick, j) => {
+    const [x, y] = [left + (j + 0.5) * cell, top - GAP];
+    const turn = slanted ? { transform: `rotate(-46 ${x} ${y})`, "text-anchor": "start" } : { "text-anchor": "middle" };
+    made.push(shape(`text.tick.${acrossRole}${tick.special ? ".special" : ""}`, { x, y, "data-i": j, ...turn }, shortened(tick.label)));
+  });
+  made.push(
+    shape(`text.axis.${acrossRole}`, { x: left, y: 13 }, `${turned ? plot.asks : plot.answers} →`),
+    shape(`text.axis.${downRole}`, { x: left - GAP, y: 13, "text-anchor": "end" }, "↓"),
+    shape(`text.axis.${downRole}`, { x: 0, y: 13 }, turned ? plot.answers : plot.asks),
+  );
+  if (left < 150) return fitTitles(made, plot, layout);
+  return made;
+}
+
+/**
+ * The titles of both axes in one line, one behind the other where the labels are narrow.
+ * @param {SVGElement[]} made
+ * @param {Plot} plot
+ * @param {Layout} layout
+ */
+function fitTitles(made, plot, layout) {
+  const [across, arrow, down] = made.slice(-3);
+  const name = `↓ ${plot.turned ? plot.answers : plot.asks}`;
+  down.textContent = name;
+  arrow.remove();
+  const wide = textWidth(name, FONT) + 18;
+  if (layout.left < wide) across.setAttribute("x", String(wide));
+  return made.filter((one) => one !== arrow);
+}
+
+/**
+ * @param {Plot} plot
+ * @param {Layout} layout
+ */
+function sums(plot, { cell, left, top, n_across: m, n_down: n }) {
+  const { table, rows, columns, turned, say } = plot;
+  const made = rows.map((_, i) => {
+    let sum = 0;
+    for (let j = 0; j < columns.length; j++) sum += table.data[i * columns.length + j];
+    const text = plot.off ? short(0) : short(sum);
+    if (turned) {
+      return cell < 30 ? null : shape("text.sum", { x: left + (i + 0.5) * cell, y: top + n * cell + 15, "text-anchor": "middle" }, text);
+    }
+    return cell < 12 ? null : shape("text.sum", { x: left + m * cell + 8, y: top + (i + 0.5) * cell, dy: "0.35em" }, text);
+  });
+  if (!turned) made.push(shape("text.sum", { x: left + m * cell + 8, y: top - 6 }, say("sum")));
+  return made.filter((one) => one !== null);
+}
+
+/**
+ * Bands over the selected row and column, a frame around the cell, frames around edited cells.
+ * @param {Element} picture
+ * @param {Element} marks
+ * @param {Plot} plot
+ * @param {Layout} layout
+ * @param {number} query
+ * @param {number} key
+ * @param {boolean} peek whether the mouse only passes
+ */
+function mark(picture, marks, plot, { cell, left, top, n_down: n, n_across: m }, query, key, peek) {
+  const [i, j] = plot.turned ? [key, query] : [query, key];
+  const [x, y] = [left + j * cell, top + i * cell];
+  const bands = [
+    shape(`rect.band.${plot.turned ? "key" : "query"}`, { x: left, y, width: m * cell, height: cell }),
+    shape(`rect.band.${plot.turned ? "query" : "key"}`, { x, y: top, width: cell, height: n * cell }),
+    shape(peek ? "rect.chosen.peek" : "rect.chosen", { x: x + 0.5, y: y + 0.5, width: cell - 1, height: cell - 1, rx: 3 }),
+  ];
+  fill(marks, bands, edits(plot, cell, left, top));
+  for (const text of picture.querySelectorAll("text.tick")) {
+    const role = text.classList.contains("query") ? query : key;
+    text.classList.toggle("on", Number(text.getAttribute("data-i")) === role);
+  }
+}
+
+/**
+ * @param {Plot} plot
+ * @param {number} cell
+ * @param {number} left
+ * @param {number} top
+ */
+function edits({ edited, columns, turned }, cell, left, top) {
+  if (!edited) return [];
+  /** @type {SVGElement[]} */
+  const made = [];
+  edited.forEach((yes, at) => {
+    if (!yes) return;
+    const [i, j] = [Math.floor(at / columns.length), at % columns.length];
+    const [x, y] = turned ? [left + i * cell, top + j * cell] : [left + j * cell, top + i * cell];
+    made.push(shape("rect.edited", { x: x + 1.5, y: y + 1.5, width: cell - 3, height: cell - 3 }));
+  });
+  return made;
+}
+
+/**
+ * @param {SVGElement} picture
+ * @param {Plot} plot
+ * @param {Layout} layout
+ */
+function listen(picture, plot, { cell, left, top, n_down: n, n_across: m }) {
+  const at = (/** @type {MouseEvent} */ event) => {
+    const box = picture.getBoundingClientRect();
+    const j = Math.floor((event.clientX - box.left - left) / cell);
+    const i = Math.floor((event.clientY - box.top - top) / cell);
+    const [down, across] = [Math.min(Math.max(i, 0), n - 1), Math.min(Math.max(j, 0), m - 1)];
+    const inside = (i >= 0 && i < n) || (j >= 0 && j < m);
+    if (!inside) return null;
+    // on a label only one of the two is meant
+    const pair = [i < 0 || i >= n ? -1 : down, j < 0 || j >= m ? -1 : across];
+    return plot.turned ? [pair[1], pair[0]] : pair;
+  };
+  picture.addEventListener("pointermove", (/** @type {any} */ event) => {
+    const place = event.pointerType === "touch" ? null : at(event);
+    if (place) plot.onhover(place[0], place[1]);
+  });
+  picture.addEventListener("pointerleave", () => plot.onhover(-1, -1));
+  picture.addEventListener("click", (/** @type {any} */ event) => {
+    const place = at(event);
+    if (place) plot.onpick(place[0], place[1]);
+  });
+}

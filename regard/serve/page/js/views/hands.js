@@ -1,0 +1,143 @@
+// Hands on: temperature, scale, mask cells, scores, the head itself. The open head follows at once.
+
+import { withEdit, withoutEdit } from "../edits.js";
+import { el } from "../dom.js";
+import { short } from "../format.js";
+import { lineAt } from "../select.js";
+
+/** @typedef {import("../app.js").App} App */
+
+/** @param {App} app */
+export function hands(app) {
+  const { say, store } = app;
+  const heat = temperature(app);
+  const scale = toggle(app, "scaleOn", (on) => change(app, { kind: "unscaled", site: app.open.site.path }, !on));
+  const off = toggle(app, "headOff", (on) => change(app, { kind: "ablate", site: app.open.site.path, head: app.open.head }, on));
+  const pencil = el("button.quiet.pencil", { title: say("maskHelp"), onclick: () => store.set({ drawing: !store.state.drawing }) }, "✎ ", say("maskEdit"));
+  const score = scoreField(app);
+  const element = el("div.hands.tools", { "aria-label": say("hands"), role: "group" }, heat.element, scale.element, pencil, score.element, off.element);
+  const closed = el("p.note.tools", {}, say("notEditable"));
+  const both = el("div", {}, element, closed);
+  return {
+    element: both,
+    update: () => {
+      const { changes, site } = app.open;
+      const possible = !app.open.large && app.open.before.scores !== null;
+      element.hidden = !possible;
+      closed.hidden = possible;
+      heat.update();
+      scale.update(!changes?.unscaled);
+      scale.element.hidden = site.scale === 1 && !changes?.unscaled;
+      off.update(changes?.off ?? false);
+      pencil.setAttribute("aria-pressed", String(store.state.drawing));
+      app.root.classList.toggle("drawing", store.state.drawing);
+      score.update();
+    },
+  };
+}
+
+/** @param {App} app */
+function temperature(app) {
+  const { say } = app;
+  let goesOn = false;
+  const slider = el("input", {
+    type: "range",
+    min: 0,
+    max: 4,
+    step: 0.05,
+    "aria-label": say("temperature"),
+    oninput: () => {
+      set(Number(slider.value), goesOn);
+      goesOn = true;
+    },
+    onchange: () => (goesOn = false),
+  });
+  const shown = el("button.quiet.digits", { title: say("resetOne"), onclick: () => set(app.open.site.temperature[app.open.head], false) });
+  const set = (/** @type {number} */ value, /** @type {boolean} */ on) => {
+    const { site, head } = app.open;
+    const edit = /** @type {const} */ ({ kind: "temperature", site: site.path, head, value });
+    const { edits } = app.store.state;
+    const same = value === site.temperature[head];
+    app.store.set({ edits: same ? withoutEdit(edits, edit) : withEdit(edits, edit) }, on);
+  };
+  return {
+    element: el("label.slider", {}, say("temperature"), slider, shown),
+    update: () => {
+      const value = app.open.after.temperature;
+      if (document.activeElement !== slider || Number(slider.value) !== value) slider.value = String(value);
+      shown.textContent = short(value, 2);
+      slider.closest("label")?.classList.toggle("changed", value !== app.open.before.temperature);
+    },
+  };
+}
+
+/**
+ * @param {App} app
+ * @param {"scaleOn" | "headOff"} name
+ * @param {(on: boolean) => void} act
+ */
+function toggle(app, name, act) {
+  const box = el("input", { type: "checkbox", onchange: () => act(box.checked) });
+  return {
+    element: el(`label.${name}`, { title: app.say(/** @type {any} */ (`${name}Help`)) }, box, app.say(name)),
+    update: (/** @type {boolean} */ on) => {
+      box.checked = on;
+    },
+  };
+}
+
+/** @param {App} app */
+function scoreField(app) {
+  const field = el("input.digits", {
+    type: "number",
+    step: 0.1,
+    "aria-label": app.say("scoreEdit"),
+    onchange: () => {
+      const { query, key } = app.store.state;
+      const value = Number(field.value);
+      if (field.value === "" || !Number.isFinite(value)) return;
+      change(app, { kind: "score", site: app.open.site.path, head: app.open.head, query, key, value }, true);
+    },
+  });
+  return {
+    element: el("label.score", { title: app.say("scoreHelp") }, app.say("scoreEdit"), field),
+    update: () => {
+      if (document.activeElement === field) return;
+      const { query, key } = app.store.state;
+      const score = lineAt(app, query).scores?.data[key] ?? 0;
+      field.value = String(Number(score.toFixed(3)));
+    },
+  };
+}
+
+/**
+ * @param {App} app
+ * @param {import("../edits.js").Edit} edit
+ * @param {boolean} on
+ */
+function change(app, edit, on) {
+  const { edits } = app.store.state;
+  app.store.set({ edits: on ? withEdit(edits, edit) : withoutEdit(edits, edit) });
+}
+
+/**
+ * A click on the pattern: it pins, or it changes the mask while the pencil is out.
+ * @param {App} app
+ * @param {number} query −1 if only a key is meant
+ * @param {number} key
+ */
+export function pickCell(app, query, key) {
+  const { state } = app.store;
+  const place = { query: query < 0 ? state.query : query, key: key < 0 ? state.key : key };
+  if (!state.drawing || query < 0 || key < 0 || !app.open.before.scores) {
+    app.store.set({ ...place, pinned: true });
+    return;
+  }
+  const { open } = app;
+  const at = query * open.site.n_key + key;
+  const [now, first] = [open.after.allowed, open.before.allowed].map((table) => !table || table[at] === 1);
+  const kind = now ? "forbid" : "allow";
+  const edit = /** @type {const} */ ({ kind, site: open.site.path, head: open.head, query, key });
+  const edits = first === !now ? withoutEdit(state.edits, edit) : withEdit(state.edits, edit);
+  app.store.set({ ...place, pinned: true, edits });
+}

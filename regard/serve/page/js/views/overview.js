@@ -1,0 +1,284 @@
+// All heads at a glance: one small picture each, layer by layer or sorted by a measure.
+
+import { matrix } from "../attention.js";
+import { colour, ramp } from "../colour.js";
+import { el, fill, sharpen } from "../dom.js";
+import { plainNumber, short } from "../format.js";
+import { paneHead } from "./pane.js";
+
+/**
+ * @typedef {import("../app.js").App} App
+ * @typedef {import("../source.js").Site} Site
+ * @typedef {import("../attention.js").Matrix} Matrix
+ * @typedef {{ site: Site, head: number }} Place
+ */
+
+const SORTS = /** @type {const} */ (["layer", "entropy", "distance", "diagonal", "peak"]);
+const GUTTER = 18;
+
+/**
+ * @param {App} app
+ * @returns {import("../app.js").Pane}
+ */
+export function overview(app) {
+  const body = el("div.groups");
+  const note = el("p.note", { "aria-live": "polite" });
+  const sort = el("select", { onchange: () => app.store.set({ sort: sort.value }) }, SORTS.map((one) => el("option", { value: one }, app.say(`sort_${one}`))));
+  const tools = el("label.quiet", {}, app.say("sort"), " ", sort);
+  const element = el("section.pane.overview", { "aria-label": app.say("overview") },
+    paneHead(app, "overview", tools, () => tableOf(app)), body, note);
+  /** @type {Map<string, Matrix[]>} */
+  const pictures = new Map();
+  let groups = /** @type {ReturnType<typeof group>[]} */ ([]);
+  const build = () => {
+    groups = groupsOf(app).map(([name, sites]) => group(app, name, sites, pictures, (place) => tell(app, note, place)));
+    fill(body, groups.map((one) => one.element));
+    tell(app, note, null);
+  };
+  return {
+    element,
+    update: (changed) => {
+      if (changed.has("all")) {
+        build();
+        load(app, pictures, () => groups.forEach((one) => one.paint()));
+      }
+      if (["sort", "pane", "theme", "size"].some((one) => changed.has(one))) build();
+      if (["all", "site", "head", "sort", "pane", "theme", "size", "edits"].some((one) => changed.has(one))) {
+        sort.value = app.store.state.sort;
+        groups.forEach((one) => one.paint());
+        tell(app, note, null);
+      }
+    },
+  };
+}
+
+/**
+ * Sites of one kind together, in the order of computation.
+ * @param {App} app
+ * @returns {[string, Site[]][]}
+ */
+function groupsOf({ sites }) {
+  /** @type {Map<string, Site[]>} */
+  const found = new Map();
+  for (const site of sites) found.set(site.group, [...(found.get(site.group) ?? []), site]);
+  return [...found];
+}
+
+/**
+ * @param {App} app
+ * @param {string} group
+ */
+export function groupTitle(app, group) {
+  if (app.about.image && group === "encoder.layers.*.self") return app.say("kindImage");
+  if (group === "encoder.layers.*.self") return app.say("kindEncoder");
+  if (group === "decoder.layers.*.self") return app.say("kindDecoder");
+  if (group === "decoder.layers.*.cross") return app.say("kindCross");
+  return group === "decoder.cross" ? app.say("kindAlignment") : group;
+}
+
+/**
+ * One kind of attention: a canvas of small pictures.
+ * @param {App} app
+ * @param {string} name
+ * @param {Site[]} sites
+ * @param {Map<string, Matrix[]>} pictures
+ * @param {(place: Place | null) => void} tellAbout
+ */
+function group(app, name, sites, pictures, tellAbout) {
+  const canvas = /** @type {any} */ (el("canvas", { tabindex: 0, role: "img" }));
+  const title = groupTitle(app, name);
+  canvas.setAttribute("aria-label", app.say("overviewLabel", { kind: title, layers: sites.length, heads: sites[0].n_heads }));
+  const element = el("div.group", {}, el("h3", {}, title), canvas);
+  const places = sorted(app, sites);
+  const at = (/** @type {MouseEvent} */ event) => {
+    const { size, left, columns, gap, under } = layOut(app, element, sites);
+    const box = canvas.getBoundingClientRect();
+    const j = Math.floor((event.clientX - box.left - left) / (size + gap));
+    const i = Math.floor((event.clientY - box.top) / (size + gap + under));
+    return j >= 0 && j < columns ? (places[i * columns + j] ?? null) : null;
+  };
+  canvas.addEventListener("pointermove", (/** @type {MouseEvent} */ event) => tellAbout(at(event)));
+  canvas.addEventListener("pointerleave", () => tellAbout(null));
+  canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+    const place = at(event);
+    if (place) app.store.set({ site: place.site.path, head: place.head, ...(app.store.state.pane === "overview" ? { pane: "pattern" } : {}) });
+  });
+  return { element, paint: () => paint(app, canvas, layOut(app, element, sites), places, pictures) };
+}
+
+/**
+ * @param {App} app
+ * @param {Site[]} sites
+ * @returns {(Place | null)[]} row by row; null where a layer has fewer heads than others
+ */
+function sorted(app, sites) {
+  const { sort } = app.store.state;
+  const columns = Math.max(...sites.map((site) => site.n_heads));
+  const all = sites.flatMap((site) => Array.from({ length: columns }, (_, head) => (head < site.n_heads ? { site, head } : null)));
+  if (sort === "layer") return all;
+  const up = sort === "entropy" || sort === "distance" ? 1 : -1;
+  const measure = (/** @type {Place} */ { site, head }) => up * site.measures[head][sort];
+  return all.filter((place) => place !== null).sort((a, b) => measure(a) - measure(b));
+}
+
+/**
+ * @param {App} app
+ * @param {HTMLElement} element
+ * @param {Site[]} sites
+ */
+function layOut(app, element, sites) {
+  const columns = Math.max(...sites.map((site) => site.n_heads));
+  const plain = app.store.state.sort === "layer";
+  const left = plain && sites.length > 1 ? GUTTER : 0;
+  const gap = columns > 8 ? 3 : 5;
+  const room = (element.clientWidth || 260) - left;
+  const size = Math.max(8, Math.min(88, Math.floor((room + gap) / columns) - gap));
+  return { columns, left, gap, size, under: plain ? 0 : 4, rows: sites.length };
+}
+
+/**
+ * @param {App} app
+ * @param {HTMLCanvasElement} canvas
+ * @param {ReturnType<typeof layOut>} layout
+ * @param {(Place | null)[]} places
+ * @param {Map<string, Matrix[]>} pictures
+ */
+function paint(app, canvas, { columns, left, gap, size, under }, places, pictures) {
+  const rows = Math.ceil(places.length / columns);
+  const pen = sharpen(canvas, left + columns * (size + gap) - gap + 4, rows * (size + gap + under) - gap + 6);
+  pen.imageSmoothingEnabled = false;
+  pen.font = `10px ${getComputedStyle(canvas).fontFamily}`;
+  pen.textBaseline = "middle";
+  const { state } = app.store;
+  const edited = new Set(state.edits.map((edit) => `${edit.site}:${"head" in edit ? edit.head : "*"}`));
+  places.forEach((place, n) => {
+    if (!place) return;
+    const [x, y] = [left + 1 + (n % columns) * (size + gap), 2 + Math.floor(n / columns) * (size + gap + under)];
+    const { site, head } = place;
+    const picture = pictures.get(site.path)?.[head];
+    if (picture) pen.drawImage(stamp(picture), x, y, size, size);
+    pen.strokeStyle = colour("hairline");
+    pen.lineWidth = 1;
+    pen.strokeRect(x - 0.5, y - 0.5, size + 1, size + 1);
+    if (under) underline(app, pen, place, x, y + size + 2, size);
+    if (left && n % columns === 0) {
+      pen.fillStyle = colour("muted");
+      pen.fillText(String(site.layer ?? ""), 0, y + size / 2);
+    }
+    if (edited.has(`${site.path}:${head}`) || edited.has(`${site.path}:*`)) frame(pen, x, y, size, "edit", [3, 2]);
+    if (site.path === state.site && head === state.head) frame(pen, x, y, size, "ink", []);
+  });
+}
+
+/**
+ * @param {CanvasRenderingContext2D} pen
+ * @param {number} x
+ * @param {number} y
+ * @param {number} size
+ * @param {string} role
+ * @param {number[]} dash
+ */
+function frame(pen, x, y, size, role, dash) {
+  pen.strokeStyle = colour(role);
+  pen.lineWidth = 2;
+  pen.setLineDash(dash);
+  pen.strokeRect(x - 1, y - 1, size + 2, size + 2);
+  pen.setLineDash([]);
+}
+
+/**
+ * The measure that heads are sorted by, as a line of that share of the width.
+ * @param {App} app
+ * @param {CanvasRenderingContext2D} pen
+ * @param {Place} place
+ * @param {number} x
+ * @param {number} y
+ * @param {number} size
+ */
+function underline(app, pen, { site, head }, x, y, size) {
+  const { sort } = app.store.state;
+  if (sort === "layer") return;
+  const group = app.sites.filter((one) => one.group === site.group);
+  const most = Math.max(...group.flatMap((one) => one.measures.map((each) => each[sort]))) || 1;
+  pen.fillStyle = colour("muted");
+  pen.fillRect(x, y, Math.max(1, (size * site.measures[head][sort]) / most), 2);
+}
+
+/** @type {WeakMap<Matrix, { canvas: HTMLCanvasElement, theme: string }>} */
+const STAMPS = new WeakMap();
+
+/**
+ * A table as a picture of one pixel a cell; light tones spread a little, so that weak heads show too.
+ * @param {Matrix} table
+ */
+function stamp(table) {
+  const theme = colour("ground");
+  const known = STAMPS.get(table);
+  if (known?.theme === theme) return known.canvas;
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [table.columns, table.rows];
+  const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const image = pen.createImageData(table.columns, table.rows);
+  const tones = ramp("weight");
+  table.data.forEach((x, i) => {
+    const from = 4 * Math.min(255, Math.round(255 * Math.max(0, x) ** 0.7));
+    image.data.set(tones.subarray(from, from + 4), 4 * i);
+  });
+  pen.putImageData(image, 0, 0);
+  STAMPS.set(table, { canvas, theme });
+  return canvas;
+}
+
+/**
+ * Get the pictures site by site, so that the first ones show at once.
+ * @param {App} app
+ * @param {Map<string, Matrix[]>} pictures
+ * @param {() => void} paintAll
+ */
+async function load(app, pictures, paintAll) {
+  for (const site of app.sites) {
+    pictures.set(site.path, await (app.about.image ? onImage(app, site) : app.source.thumbnails(site.path, 32)));
+    paintAll();
+    await new Promise((done) => setTimeout(done));
+  }
+  app.root.dataset.pictures = "1";
+}
+
+/**
+ * For images: what the first token looks at, laid out as the patches are.
+ * @param {App} app
+ * @param {Site} site
+ */
+async function onImage({ source, about }, site) {
+  const image = /** @type {import("../source.js").Picture} */ (about.image);
+  const made = [];
+  for (let head = 0; head < site.n_heads; head++) {
+    const span = { start: image.first, stop: site.n_key, bins: site.n_key };
+    const line = await source.tile(site.path, head, "weights", { start: 0, stop: 1, bins: 1 }, span);
+    const most = Math.max(...line.data) || 1;
+    made.push(matrix(image.n_rows, image.n_columns, line.data.map((x) => x / most)));
+  }
+  return made;
+}
+
+/**
+ * @param {App} app
+ * @param {HTMLElement} note
+ * @param {Place | null} place
+ */
+function tell(app, note, place) {
+  const { site, head } = place ?? { site: app.open.site, head: app.open.head };
+  const measures = site.measures[head];
+  const name = site.layer === null ? app.say("headName", { head }) : app.say("layerHead", { layer: site.layer, head });
+  const rest = app.say("measures", { entropy: short(measures.entropy, 2), distance: short(measures.distance, 2), diagonal: short(measures.diagonal, 2) });
+  fill(note, el("b", {}, name), el("br"), rest);
+}
+
+/** @param {App} app */
+function tableOf({ sites }) {
+  const head = ["site", "head", "entropy", "distance", "diagonal", "peak"];
+  const rows = sites.flatMap((site) =>
+    site.measures.map((one, i) => [site.path, i, ...[one.entropy, one.distance, one.diagonal, one.peak].map(plainNumber)]),
+  );
+  return [head, ...rows].map((line) => line.join("\t")).join("\n");
+}

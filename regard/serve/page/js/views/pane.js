@@ -1,0 +1,50 @@
+// The head of a pane: its name, its tools, and what every pane can do.
+
+import { el } from "../dom.js";
+import { copyText, savePicture } from "../save.js";
+
+/**
+ * @typedef {import("../app.js").App} App
+ * @typedef {"overview" | "pattern" | "steps"} Name
+ */
+
+/**
+ * @param {App} app
+ * @param {Name} name
+ * @param {Node | null} tools
+ * @param {() => string} data what "copy data" copies
+ */
+export function paneHead(app, name, tools, data) {
+  const { say } = app;
+  const large = el("button.icon.large", {
+    title: say("enlarge"),
+    "aria-label": say("enlarge"),
+    onclick: () => app.store.set({ pane: app.store.state.pane === name ? "" : name }),
+  }, "⤢");
+  return el("header.head", {}, el("h2", {}, say(name)), tools ?? "", el("span.gap"), saveMenu(app, name, data), large);
+}
+
+/**
+ * @param {App} app
+ * @param {string} name
+ * @param {() => string} data
+ */
+export function saveMenu(app, name, data) {
+  const { say } = app;
+  const menu = el("details.menu", {}, el("summary.icon", { title: say("save"), "aria-label": say("save") }, "⤓"));
+  const item = (/** @type {string} */ text, /** @type {() => void} */ act) =>
+    el("button", {
+      onclick: () => {
+        menu.removeAttribute("open");
+        act();
+      },
+    }, text);
+  const pane = () => /** @type {HTMLElement} */ (menu.closest(".pane"));
+  menu.append(
+    el("div.items", {},
+      item(say("saveSvg"), () => savePicture(pane(), name, "svg")),
+      item(say("savePng"), () => savePicture(pane(), name, "png")),
+      item(say("copyData"), () => copyText(app, data()))),
+  );
+  return menu;
+}

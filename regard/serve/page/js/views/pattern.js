@@ -1,0 +1,209 @@
+// One head: its pattern in one of several views, the sentence that says what is seen, the numbers.
+
+import { el, fill } from "../dom.js";
+import { full, plainNumber, short } from "../format.js";
+import { stageOf } from "../head.js";
+import { lineAt, otherHead } from "../select.js";
+import { sentence } from "../sentence.js";
+import { STAGES } from "../source.js";
+import { tickAt } from "../tokens.js";
+import { draw as drawBars } from "./bars.js";
+import { draw as drawGraph } from "./graph.js";
+import { draw as drawGrid } from "./grid.js";
+import { hands, pickCell } from "./hands.js";
+import { draw as drawHeat } from "./heat.js";
+import { draw as drawImage } from "./image.js";
+import { draw as drawLines } from "./lines.js";
+import { groupTitle } from "./overview.js";
+import { paneHead } from "./pane.js";
+import { axesOf, plotOf } from "./plot.js";
+import { readTable } from "./table.js";
+import { toolbar } from "./toolbar.js";
+
+/**
+ * @typedef {import("../app.js").App} App
+ * @typedef {import("./plot.js").Plot} Plot
+ * @typedef {import("../source.js").Stage} Stage
+ * @typedef {(query: number, key: number, peek?: boolean) => void} Select
+ */
+
+/** Grids of more tokens than this have heat cells in place of circles. */
+const CIRCLES = 40;
+const REDRAWN = ["all", "site", "head", "edits", "view", "stage", "turned", "words", "mass", "pane", "theme", "size"];
+
+/**
+ * @param {App} app
+ * @returns {import("../app.js").Pane}
+ */
+export function pattern(app) {
+  const tools = toolbar(app);
+  const title = el("div.title");
+  const says = el("p.sentence", { "aria-live": "polite" });
+  const board = el("div.board");
+  const reading = el("p.reading");
+  const own = hands(app);
+  const table = el("div.unseen");
+  const element = el("section.pane.pattern", { "aria-label": app.say("pattern") },
+    paneHead(app, "pattern", title, () => dataOf(app)), tools.element, says, board, reading, own.element, table);
+  /** @type {Select[]} */
+  let selects = [];
+  const viewport = { window: null };
+  const update = (/** @type {Set<string>} */ changed) => {
+    if (changed.has("site") || changed.has("head")) viewport.window = null;
+    tools.update();
+    own.update();
+    if (REDRAWN.some((one) => changed.has(one))) {
+      fill(title, titleOf(app));
+      selects = drawBoard(app, board, viewport);
+    }
+    const at = look(app);
+    selects.forEach((select) => select(at.row, at.column, at.peek));
+    fill(says, sentence(app, at.query));
+    fill(reading, readingOf(app, at.query, at.key));
+    if (!changed.has("peek")) fill(table, readTable(app));
+  };
+  return { element, update };
+}
+
+/**
+ * Where the reader looks: where the mouse is, or what is selected.
+ * @param {App} app
+ */
+function look(app) {
+  const { query, key } = app.peek ?? app.store.state;
+  const { rows, columns } = axesOf(app);
+  return { query, key, peek: app.peek !== null, row: tickAt(rows, query), column: tickAt(columns, key) };
+}
+
+/** @param {App} app */
+function titleOf(app) {
+  const { site, head } = app.open;
+  const step = (/** @type {number} */ by, /** @type {string} */ text) =>
+    el("button.icon", { title: app.say(by > 0 ? "nextHead" : "lastHead"), "aria-label": app.say(by > 0 ? "nextHead" : "lastHead"), onclick: () => app.store.set(otherHead(app, by) ?? {}) }, text);
+  const layer = site.layer === null ? "" : ` · ${app.say("layerName", { layer: site.layer })}`;
+  return [
+    el("span.site", { title: site.path }, `${groupTitle(app, site.group)}${layer}`),
+    " · ",
+    step(-1, "‹"),
+    el("span.headname", {}, app.say("headName", { head })),
+    step(1, "›"),
+  ];
+}
+
+/**
+ * Draw one picture, three stages, or before and after; gives back what moves their selections.
+ * @param {App} app
+ * @param {HTMLElement} board
+ * @param {{ window: any }} viewport
+ * @returns {Select[]}
+ */
+function drawBoard(app, board, viewport) {
+  const { state } = app.store;
+  const { open } = app;
+  const known = STAGES.filter((stage) => stage === "weights" || open.after[stage]);
+  const stage = /** @type {Stage} */ (known.includes(/** @type {any} */ (state.stage)) ? state.stage : "weights");
+  const all = state.stage === "all" && state.view !== "image" && !open.large ? known : [stage];
+  const versions = open.changes && state.view !== "bars" ? [open.before, open.after] : [open.after];
+  const figures = versions.flatMap((tables, v) => all.map((one) => ({ tables, stage: one, name: versions.length > 1 ? (v ? "after" : "before") : "" })));
+  const across = Math.max(1, Math.min(figures.length, Math.floor(board.clientWidth / 240) || 1, all.length > 1 ? all.length : 2));
+  const down = Math.ceil(figures.length / across);
+  const room = { width: Math.floor((board.clientWidth - 16 * (across - 1)) / across), height: Math.max(220, Math.floor(board.clientHeight / down) - 44) };
+  const frames = figures.map((one) => el("figure", {}, el("div.plot"), caption(app, one)));
+  board.style.setProperty("--across", String(across));
+  fill(board, frames);
+  return figures.map(({ tables, stage: one }, i) => {
+    const plot = { ...plotOf(app, tables, one), ...room, ...listeners(app) };
+    return drawOne(app, /** @type {Element} */ (frames[i].firstElementChild), plot, viewport);
+  });
+}
+
+/**
+ * @param {App} app
+ * @param {Element} element
+ * @param {Plot} plot
+ * @param {{ window: any }} viewport
+ * @returns {Select}
+ */
+function drawOne(app, element, plot, viewport) {
+  const { open, store, source } = app;
+  const { view } = store.state;
+  if (open.large) {
+    return drawHeat(element, plot, viewport, (rows, columns) => source.tile(open.site.path, open.head, plot.stage, rows, columns));
+  }
+  if (view === "lines") return drawLines(element, plot);
+  if (view === "graph") return drawGraph(element, plot, open.site.asks !== null && open.site.asks === open.site.answers);
+  if (view === "bars") {
+    const before = open.changes ? { ...plotOf(app, open.before, plot.stage), ...plot, ...{ table: plotOf(app, open.before, plot.stage).table } } : null;
+    return drawBars(element, plot, before);
+  }
+  if (view === "image") return drawImage(element, plot, app);
+  if (Math.max(plot.rows.length, plot.columns.length) > CIRCLES) return drawHeat(element, plot, viewport);
+  return drawGrid(element, plot);
+}
+
+/** @param {App} app */
+function listeners(app) {
+  const ticks = () => axesOf(app);
+  return {
+    onhover: (/** @type {number} */ i, /** @type {number} */ j) => {
+      if (i < 0 && j < 0) return app.look(null);
+      const { rows, columns } = ticks();
+      const query = rows[i]?.first ?? app.store.state.query;
+      const key = columns[j]?.first ?? app.store.state.key;
+      if (app.peek?.query === query && app.peek.key === key) return undefined;
+      return app.look({ query, key });
+    },
+    onpick: (/** @type {number} */ i, /** @type {number} */ j) => {
+      const { rows, columns } = ticks();
+      pickCell(app, rows[i]?.first ?? -1, columns[j]?.first ?? -1);
+    },
+  };
+}
+
+/**
+ * The stage's name, its formula and its range.
+ * @param {App} app
+ * @param {{ stage: Stage, tables: import("../head.js").Tables, name: string }} figure
+ */
+function caption(app, { stage, tables, name }) {
+  const { range } = plotOf(app, tables, stage);
+  const hidden = stage !== "scores" && tables.allowed ? `, −∞ ${app.say("whereMasked")}` : "";
+  const size = app.say(stage === "weights" ? "sizeWeights" : "sizeScores");
+  return el("figcaption", {},
+    name ? el(`b.${name}`, {}, app.say(name === "before" ? "before" : "after"), " ") : "",
+    el("span", {}, app.say(stage)),
+    el("span.range", { title: `${full(range[0])} … ${full(range[1])}` }, ` ${short(range[0])} … ${short(range[1])}${stage === "masked" ? hidden : ""}`),
+    el("span.size", {}, ` ${size}`));
+}
+
+/**
+ * The exact numbers of one cell.
+ * @param {App} app
+ * @param {number} query
+ * @param {number} key
+ */
+function readingOf(app, query, key) {
+  const { open, say } = app;
+  const [after, before] = [lineAt(app, query), lineAt(app, query, "before")];
+  const figure = (/** @type {Stage} */ stage) => {
+    const [x, old] = [stageOf(after, stage).data[key], stageOf(before, stage).data[key]];
+    const was = open.changes && old !== x ? [el("s", { title: full(old) }, short(old)), " → "] : [];
+    return el(`span.figure.${stage}`, {}, el("i", {}, say(stage)), " ", ...was, el("b", { title: full(x) }, app.peek ? full(x) : short(x)));
+  };
+  const stages = STAGES.filter((stage) => open.after[stage]);
+  return [
+    el("span.who", {}, el("b.term.query", {}, open.rows[query].label), " → ", el("b.term.key", {}, open.columns[key].label)),
+    ...stages.map(figure),
+    app.store.state.pinned ? el("span.pin", { title: say("keyUnpin") }, say("pinned")) : "",
+  ];
+}
+
+/** @param {App} app */
+function dataOf(app) {
+  const { state } = app.store;
+  const stage = state.stage === "all" ? "weights" : state.stage;
+  const { table, rows, columns } = plotOf(app, app.open.after, /** @type {Stage} */ (stage));
+  const head = ["", ...columns.map((tick) => tick.label)];
+  const lines = rows.map((tick, i) => [tick.label, ...Array.from(table.data.subarray(i * columns.length, (i + 1) * columns.length), plainNumber)]);
+  return [head, ...lines].map((line) => line.join("\t")).join("\n");
+}

@@ -1,0 +1,156 @@
+// What every picture of a pattern is drawn from, and what they share.
+
+import { gathered, gatheredTable, tickAt } from "../tokens.js";
+import { matrix, row } from "../attention.js";
+import { rangeOf, stageOf } from "../head.js";
+
+/**
+ * @typedef {import("../attention.js").Matrix} Matrix
+ * @typedef {import("../tokens.js").Tick} Tick
+ * @typedef {import("../source.js").Stage} Stage
+ * @typedef {import("../app.js").App} App
+ * @typedef {import("../app.js").Open} Open
+ * @typedef {import("../head.js").Tables} Tables
+ */
+
+/**
+ * One table ready to be drawn. Rows are queries and columns keys, however it is turned.
+ * @typedef {object} Plot
+ * @property {Matrix} table
+ * @property {Stage} stage
+ * @property {Tick[]} rows
+ * @property {Tick[]} columns
+ * @property {number} query index of the selected row
+ * @property {number} key index of the selected column
+ * @property {boolean} turned
+ * @property {Uint8Array | null} allowed
+ * @property {Uint8Array | null} kept which cells the filter leaves
+ * @property {Uint8Array | null} edited
+ * @property {boolean} off
+ * @property {[number, number]} range
+ * @property {number} width
+ * @property {number} height
+ * @property {App["say"]} say
+ * @property {string} asks who the rows are, in words
+ * @property {string} answers
+ * @property {(query: number, key: number) => void} onhover with indices; −1 when the mouse leaves
+ * @property {(query: number, key: number) => void} onpick
+ */
+
+/**
+ * The plot of one stage, before or after edits.
+ * @param {App} app
+ * @param {Tables} tables
+ * @param {Stage} stage
+ * @returns {Omit<Plot, "width" | "height" | "onhover" | "onpick">}
+ */
+export function plotOf(app, tables, stage) {
+  const { state } = app.store;
+  const { site } = app.open;
+  const { rows, columns } = axesOf(app);
+  const grouped = rows.length < site.n_query || columns.length < site.n_key;
+  const whole = stageOf(tables, stage);
+  const table = grouped ? gatheredTable(whole, rows, columns, stage === "weights") : whole;
+  const weights = stage === "weights" ? table : grouped ? gatheredTable(tables.weights, rows, columns, true) : tables.weights;
+  return {
+    ...{ table, stage, rows, columns, turned: state.turned, say: app.say, off: tables.off },
+    query: tickAt(rows, state.query),
+    key: tickAt(columns, state.key),
+    allowed: grouped ? allowedWords(tables.allowed, rows, columns, site.n_key) : tables.allowed,
+    kept: state.mass < 1 ? keptBy(weights, state.mass) : null,
+    edited: editedCells(app, rows, columns),
+    range: rangeOf(table),
+    asks: app.say(site.group.endsWith("cross") && site.writes ? "asksWriting" : "asks"),
+    answers: app.say("answers"),
+  };
+}
+
+/**
+ * The labels of queries and keys: tokens, or words where the reader wants those.
+ * @param {App} app
+ */
+export function axesOf(app) {
+  const { open, about, store } = app;
+  if (!store.state.words || open.large) return { rows: open.rows, columns: open.columns };
+  return {
+    rows: gathered(about, open.asking, open.rows),
+    columns: gathered(about, open.site.answers, open.columns),
+  };
+}
+
+/**
+ * The fewest cells of each row that make up a share of its weight.
+ * @param {Matrix} weights
+ * @param {number} share
+ */
+export function keptBy(weights, share) {
+  const kept = new Uint8Array(weights.data.length);
+  for (let i = 0; i < weights.rows; i++) {
+    const line = row(weights, i);
+    const order = Array.from(line.keys()).sort((a, b) => line[b] - line[a]);
+    let sum = 0;
+    for (const j of order) {
+      if (sum >= share - 1e-6) break;
+      sum += line[j];
+      if (line[j] > 0) kept[i * weights.columns + j] = 1;
+    }
+  }
+  return kept;
+}
+
+/**
+ * A word may see another if one of its tokens may.
+ * @param {Uint8Array | null} allowed
+ * @param {Tick[]} rows
+ * @param {Tick[]} columns
+ * @param {number} width
+ */
+function allowedWords(allowed, rows, columns, width) {
+  if (!allowed) return null;
+  const made = new Uint8Array(rows.length * columns.length);
+  rows.forEach((up, i) => {
+    columns.forEach((across, j) => {
+      for (let a = up.first; a <= up.last; a++) {
+        for (let b = across.first; b <= across.last; b++) {
+          if (allowed[a * width + b]) made[i * columns.length + j] = 1;
+        }
+      }
+    });
+  });
+  return made;
+}
+
+/**
+ * @param {App} app
+ * @param {Tick[]} rows
+ * @param {Tick[]} columns
+ */
+function editedCells(app, rows, columns) {
+  const { changes } = app.open;
+  const cells = changes ? [...changes.cells, ...changes.scores] : [];
+  if (!cells.length) return null;
+  const made = new Uint8Array(rows.length * columns.length);
+  for (const cell of cells) made[tickAt(rows, cell.query) * columns.length + tickAt(columns, cell.key)] = 1;
+  return made;
+}
+
+/**
+ * The table with rows and columns exchanged.
+ * @param {Matrix} table
+ */
+export function transposed(table) {
+  const made = matrix(table.columns, table.rows);
+  for (let i = 0; i < table.rows; i++) {
+    for (let j = 0; j < table.columns; j++) made.data[j * table.rows + i] = table.data[i * table.columns + j];
+  }
+  return made;
+}
+
+/**
+ * A label that fits into so many pixels.
+ * @param {string} label
+ * @param {number} most in characters
+ */
+export function shortened(label, most = 14) {
+  return label.length > most ? `${label.slice(0, most - 1)}…` : label;
+}

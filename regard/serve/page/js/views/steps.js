@@ -1,0 +1,141 @@
+// The whole way from two vectors to one weight and what it brings about, in the model's own digits.
+
+import { el, fill } from "../dom.js";
+import { plainNumber } from "../format.js";
+import { contextOf } from "../head.js";
+import { lineAt } from "../select.js";
+import { paneHead } from "./pane.js";
+import { compareStep, inputStep, maskStep, scaleStep, softmaxStep } from "./steps_weight.js";
+import { joinStep, outputStep, residualStep, valueStep } from "./steps_output.js";
+
+/**
+ * @typedef {import("../app.js").App} App
+ * @typedef {import("../source.js").Streams} Streams
+ * @typedef {import("../head.js").Tables} Tables
+ */
+
+/**
+ * Everything that the steps show.
+ * @typedef {object} Way
+ * @property {App} app
+ * @property {number} query
+ * @property {number} key
+ * @property {Tables} line this query's numbers, edits included
+ * @property {Tables} old without edits
+ * @property {Float64Array} context
+ * @property {Streams | null} streams null until they are there
+ * @property {number} width
+ */
+
+/**
+ * @param {App} app
+ * @returns {import("../app.js").Pane}
+ */
+export function steps(app) {
+  const who = el("div.who");
+  const body = el("div.way");
+  const element = el("section.pane.steps", { "aria-label": app.say("steps") }, paneHead(app, "steps", who, () => dataOf(app)), body);
+  highlight(body);
+  /** @type {{ place: string, streams: Streams } | null} */
+  let known = null;
+  const show = () => {
+    const { query, key } = at(app);
+    const place = placeOf(app, query, key);
+    fill(who, el("b.term.query", {}, app.open.rows[query].label), " → ", el("b.term.key", {}, app.open.columns[key].label));
+    fill(body, stepsOf(app, query, key, known?.place === place ? known.streams : null, body.clientWidth || 360));
+    if (known?.place === place) return;
+    app.source.steps(app.open.site.path, app.open.head, query, key).then((streams) => {
+      if (placeOf(app, at(app).query, at(app).key) !== place) return;
+      known = { place, streams };
+      fill(body, stepsOf(app, query, key, streams, body.clientWidth || 360));
+      element.dataset.ready = place;
+    });
+  };
+  let last = "";
+  return {
+    element,
+    update: (changed) => {
+      const { query, key } = at(app);
+      const now = placeOf(app, query, key);
+      const only = changed.size === 1 && changed.has("peek");
+      if (only && now === last) return;
+      last = now;
+      show();
+    },
+  };
+}
+
+/**
+ * Steps follow the mouse until something is pinned.
+ * @param {App} app
+ */
+function at({ store, peek }) {
+  return store.state.pinned || !peek ? store.state : peek;
+}
+
+/**
+ * @param {App} app
+ * @param {number} query
+ * @param {number} key
+ */
+function placeOf({ open }, query, key) {
+  return `${open.site.path}:${open.head}:${query}:${key}`;
+}
+
+/**
+ * @param {App} app
+ * @param {number} query
+ * @param {number} key
+ * @param {Streams | null} streams
+ * @param {number} width
+ */
+function stepsOf(app, query, key, streams, width) {
+  const { vectors, changes } = app.open;
+  const [line, old] = [lineAt(app, query), lineAt(app, query, "before")];
+  const context = contextOf(line, vectors, query, changes !== null);
+  const way = { app, query, key, line, old, context, streams, width: Math.max(160, width - 46) };
+  const made = [inputStep(way), compareStep(way), scaleStep(way), maskStep(way), softmaxStep(way), valueStep(way), joinStep(way), outputStep(way), residualStep(way)];
+  return made.filter((one) => one !== null).map((one, i) => {
+    one.querySelector(".n")?.replaceChildren(String(i + 1));
+    return one;
+  });
+}
+
+/**
+ * Each number answers "where do you come from?": what it is made of lights up.
+ * @param {HTMLElement} body
+ */
+function highlight(body) {
+  const light = (/** @type {Event} */ event, /** @type {boolean} */ on) => {
+    const target = /** @type {Element} */ (event.target).closest?.("[data-from]");
+    if (!target) return;
+    target.classList.toggle("asked", on);
+    for (const name of (target.getAttribute("data-from") ?? "").split(" ")) {
+      for (const one of body.querySelectorAll(`[data-name="${name}"]`)) one.classList.toggle("lit", on);
+    }
+  };
+  body.addEventListener("pointerover", (event) => light(event, true));
+  body.addEventListener("pointerout", (event) => light(event, false));
+  body.addEventListener("focusin", (event) => light(event, true));
+  body.addEventListener("focusout", (event) => light(event, false));
+}
+
+/** @param {App} app */
+function dataOf(app) {
+  const { query, key } = app.store.state;
+  const { open } = app;
+  const line = lineAt(app, query);
+  const d = open.vectors.query.columns;
+  const q = open.vectors.query.data.subarray(query * d, (query + 1) * d);
+  const k = open.vectors.key.data.subarray(key * open.vectors.key.columns, (key + 1) * open.vectors.key.columns);
+  const rows = [
+    ["query", open.rows[query].label, ...Array.from(q, plainNumber)],
+    ["key", open.columns[key].label, ...Array.from(k, plainNumber)],
+    ["compared", plainNumber(line.compared?.data[key] ?? NaN)],
+    ["score", plainNumber(line.scores?.data[key] ?? NaN)],
+    ["masked", ...Array.from(line.masked?.data ?? [], plainNumber)],
+    ["weights", ...Array.from(line.weights.data, plainNumber)],
+    ["context", ...Array.from(contextOf(line, open.vectors, query, open.changes !== null), plainNumber)],
+  ];
+  return rows.map((row) => row.join("\t")).join("\n");
+}

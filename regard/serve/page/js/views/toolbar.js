@@ -1,0 +1,57 @@
+// How a pattern is shown: view, stage, words, which way round, how much of the weight.
+
+import { el } from "../dom.js";
+import { STAGES } from "../source.js";
+
+/** @typedef {import("../app.js").App} App */
+
+/**
+ * @param {App} app
+ */
+export function toolbar(app) {
+  const { say, store } = app;
+  const views = ["grid", "lines", "bars", "graph", ...(app.about.image ? ["image"] : [])];
+  const view = choice(app, "view", views, (one) => say(/** @type {any} */ (`view_${one}`)));
+  const stage = choice(app, "stage", [...STAGES, "all"], (one) => say(/** @type {any} */ (one === "all" ? "allStages" : one)));
+  const words = el("input", { type: "checkbox", onchange: () => store.set({ words: words.checked }) });
+  const turned = el("button.quiet.turn", { onclick: () => store.set({ turned: !store.state.turned }), title: say("keyTurn") }, "⇄ ", say("turn"));
+  const mass = el("input", { type: "range", min: 0.5, max: 1, step: 0.01, "aria-label": say("mass"), oninput: () => store.set({ mass: Number(mass.value) }) });
+  const share = el("output");
+  const element = el("div.toolbar.tools", {},
+    el("div.row", {}, view.element, stage.element),
+    el("div.row.options", {},
+      el("label", { title: say("massHelp") }, say("mass"), mass, share),
+      el("label", {}, words, say("words")),
+      turned));
+  return {
+    element,
+    update: () => {
+      const { state } = store;
+      view.update(state.view);
+      stage.update(state.stage);
+      words.checked = state.words;
+      mass.value = String(state.mass);
+      share.textContent = `${Math.round(100 * state.mass)} %`;
+      turned.setAttribute("aria-pressed", String(state.turned));
+      element.classList.toggle("onimage", state.view === "image");
+    },
+  };
+}
+
+/**
+ * Buttons of which one is down.
+ * @param {App} app
+ * @param {"view" | "stage"} name
+ * @param {string[]} choices
+ * @param {(one: string) => string} text
+ */
+function choice(app, name, choices, text) {
+  const buttons = choices.map((one) =>
+    el("button", { role: "radio", "data-choice": one, onclick: () => app.store.set(/** @type {any} */ ({ [name]: one })) }, text(one)));
+  return {
+    element: el(`div.choice.${name}`, { role: "radiogroup", "aria-label": app.say(name === "view" ? "view" : "stage") }, buttons),
+    update: (/** @type {string} */ chosen) => {
+      for (const button of buttons) button.setAttribute("aria-checked", String(button.dataset.choice === chosen));
+    },
+  };
+}
