@@ -57,8 +57,8 @@ def attend(
     check_inputs(query, key, value, measure)
     if type(temperature) is not float or not temperature > 0:
         check_temperature(temperature)
-    if dropout and not 0 <= dropout < 1:
-        raise InputError(f"dropout is {dropout}; it is a probability from 0 up to, not with, 1.")
+    if dropout:
+        check_dropout(dropout)
     if not listening():
         pattern = Exact(measure, measure.scale(key.size(-1)), temperature, mask)
         return _fast(query, key, value, pattern, dropout, site)
@@ -124,6 +124,12 @@ def _is_cold(temperature: Temperature) -> bool:
     if isinstance(temperature, Tensor):
         return torch.compiler.is_compiling() or bool((temperature < _COLD).any())
     return temperature < _COLD
+
+
+def check_dropout(dropout: float) -> None:
+    """Refuse what is no probability of being set to 0."""
+    if not 0 <= dropout < 1:
+        raise InputError(f"dropout is {dropout}; it is a probability from 0 up to, not with, 1.")
 
 
 def check_inputs(query: Tensor, key: Tensor, value: Tensor, measure: Similarity) -> None:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.attention.attend import check_inputs
+from regard.attention.attend import check_dropout, check_inputs
 from regard.attention.efficient import keys_seen
 from regard.attention.fused import fused_attention
 from regard.attention.linear import in_single
@@ -48,6 +48,7 @@ def linformer_attention(
         allowed: padding: keys that nobody sees are no part of the mixtures.
     """
     check_inputs(query, key, value, as_similarity("scaled_dot"))
+    check_dropout(dropout)
     _check_projections(key_projection, value_projection, query.shape[:-2], key.size(-2))
     query = tap(f"{site}.query", query, "query d_k")
     key = tap(f"{site}.key", key, "key d_k")

@@ -18,7 +18,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.attend import check_inputs
+from regard.attention.attend import check_dropout, check_inputs
 from regard.attention.fused import fused_attention
 from regard.attention.linear import in_single
 from regard.attention.mask import Everything, Grid, Mask, Table, as_mask
@@ -60,6 +60,7 @@ def longformer_attention(
         allowed: any mask; of the keys in reach a query sees those that it allows.
     """
     check_inputs(query, key, value, as_similarity("scaled_dot"))
+    check_dropout(dropout)
     _check_reach(reach, query.size(-2), key.size(-2))
     query = tap(f"{site}.query", query, "query d_k")
     key = tap(f"{site}.key", key, "key d_k")

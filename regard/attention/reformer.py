@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention.attend import check_inputs
+from regard.attention.attend import check_dropout, check_inputs
 from regard.attention.efficient import key_mask, keys_seen
 from regard.attention.linear import in_single
 from regard.attention.mask import Grid, Mask, as_mask
@@ -61,6 +61,7 @@ def reformer_attention(
         allowed: padding, causal or both. Padded tokens meet nobody: their rows are 0.
     """
     check_inputs(query, key, value, as_similarity("scaled_dot"))
+    check_dropout(dropout)
     _check_settings(rotations, chunk, query, key)
     query = tap(f"{site}.query", query, "query d_k")
     key = tap(f"{site}.key", F.normalize(query, dim=-1), "key d_k")

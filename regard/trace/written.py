@@ -10,9 +10,13 @@ from typing import Any
 from torch import Tensor
 
 from regard.attention.efficient import Efficient
+from regard.attention.linformer import Projected
+from regard.attention.longformer import Windowed
 from regard.attention.mask import Both, Either, Everything, Not, Table
 from regard.attention.masks import Causal, Connection, Edges, Padding, Window
 from regard.attention.pattern import Exact
+from regard.attention.performer import RandomFeatures
+from regard.attention.reformer import Hashed
 from regard.attention.similarity import (
     Additive,
     Alibi,
@@ -23,14 +27,15 @@ from regard.attention.similarity import (
     ScaledDot,
     Similarity,
 )
+from regard.attention.window import Reach
 from regard.errors import FileError, InputError
 from regard.trace.steps import Steps
 
 _DESCRIPTIONS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Both, Either, Everything, Not, Table, Causal, Connection, Edges, Padding, Window),
-        *(Exact, Efficient, Steps),
+        *(Both, Either, Everything, Not, Table, Causal, Connection, Edges, Padding, Window, Reach),
+        *(Exact, Efficient, Hashed, Projected, RandomFeatures, Windowed, Steps),
     )
 }
 _SIMILARITIES: dict[str, type[Similarity]] = {

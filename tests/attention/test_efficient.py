@@ -237,3 +237,11 @@ def test_causal_needs_as_many_queries_as_keys():
 def test_an_unknown_normalisation_is_refused():
     with pytest.raises(InputError, match="'softmax' or 'scaling', not 'mean'"):
         efficient_attention(QUERY, KEY, VALUE, normalisation="mean")
+
+
+def test_a_trace_of_it_can_be_saved_and_loaded(tmp_path):
+    with regard.watch() as trace:
+        efficient_attention(*drawn(1, 2, 30, 4), allowed=regard.causal(), site="here")
+    trace.save(tmp_path / "trace.safetensors")
+    loaded = regard.Trace.load(tmp_path / "trace.safetensors")
+    assert_close(loaded["here"].weights(), trace["here"].weights())

@@ -271,3 +271,17 @@ def test_projections_of_other_shapes_are_refused():
 def test_bad_settings_are_refused(options, words):
     with pytest.raises(InputError, match=words):
         Linformer(**options)
+
+
+def test_a_trace_of_it_can_be_saved_and_loaded(tmp_path):
+    with regard.watch() as trace:
+        Linformer(40, 5).double()(*drawn(1, 2, 30, 4), allowed=regard.padding([20]), site="here")
+    trace.save(tmp_path / "trace.safetensors")
+    loaded = regard.Trace.load(tmp_path / "trace.safetensors")
+    assert_close(loaded["here"].weights(), trace["here"].weights())
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0])
+def test_a_dropout_that_is_no_probability_is_refused(dropout):
+    with pytest.raises(InputError, match=f"dropout is {dropout}; it is a probability"):
+        Linformer(40, 5).double()(*drawn(1, 2, 30, 4), dropout=dropout)

@@ -278,3 +278,19 @@ def test_projections_without_global_tokens_or_widths_are_refused(options):
 def test_bad_settings_are_refused():
     with pytest.raises(InputError, match="radius is a whole number from 0, not -2"):
         Longformer(-2)
+
+
+def test_a_trace_of_it_can_be_saved_and_loaded(tmp_path):
+    form = Longformer(3, global_tokens=[0, 5], n_heads=2, d_k=4).double()
+    torch.nn.init.normal_(form.to_global_query.weight)
+    with regard.watch() as trace:
+        form(*drawn(1, 2, 30, 4), allowed=regard.padding([20]), site="here")
+    trace.save(tmp_path / "trace.safetensors")
+    loaded = regard.Trace.load(tmp_path / "trace.safetensors")
+    assert_close(loaded["here"].weights(), trace["here"].weights())
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0])
+def test_a_dropout_that_is_no_probability_is_refused(dropout):
+    with pytest.raises(InputError, match=f"dropout is {dropout}; it is a probability"):
+        Longformer(3)(*drawn(1, 2, 30, 4), dropout=dropout)

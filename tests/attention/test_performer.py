@@ -319,3 +319,11 @@ def test_features_of_another_width_are_refused():
 def test_no_features_are_refused(n_features, d_k):
     with pytest.raises(InputError, match=f"at least 1, not {n_features} and {d_k}"):
         orthogonal_features(n_features, d_k)
+
+
+def test_a_trace_of_it_can_be_saved_and_loaded(tmp_path):
+    with regard.watch() as trace:
+        Performer(4, 16).double()(*drawn(1, 2, 30, 4), allowed=regard.causal(), site="here")
+    trace.save(tmp_path / "trace.safetensors")
+    loaded = regard.Trace.load(tmp_path / "trace.safetensors")
+    assert_close(loaded["here"].weights(), trace["here"].weights())

@@ -415,3 +415,26 @@ def test_bad_settings_are_refused(options, words):
 def test_an_empty_chunk_is_refused():
     with pytest.raises(InputError, match="chunk holds at least 1 token, not 0"):
         reformer_attention(*drawn(2, 10, 4), rotations=directions(1, 4, 2), chunk=0)
+
+
+def test_a_trace_of_it_can_be_saved_and_loaded(tmp_path):
+    with regard.watch() as trace:
+        Reformer(4, n_buckets=4).double()(*drawn(1, 2, 30, 4), allowed=regard.causal(), site="here")
+    trace.save(tmp_path / "trace.safetensors")
+    loaded = regard.Trace.load(tmp_path / "trace.safetensors")
+    assert_close(loaded["here"].weights(), trace["here"].weights())
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0])
+def test_a_dropout_that_is_no_probability_is_refused(dropout):
+    with pytest.raises(InputError, match=f"dropout is {dropout}; it is a probability"):
+        Reformer(4).double()(*drawn(1, 2, 30, 4), dropout=dropout)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_codes_of_long_inputs_need_longer_integers_and_say_the_same(mask, monkeypatch):
+    query, _, value = drawn(3, 2, 40, 4)
+    form = Reformer(4, n_buckets=4, chunk=6, generator=seeded()).double()
+    short = form(query, query, value, allowed=MASKS[mask])
+    monkeypatch.setattr("regard.attention.reformer._SHORT", 0)
+    assert torch.equal(form(query, query, value, allowed=MASKS[mask]), short)
