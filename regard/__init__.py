@@ -20,6 +20,7 @@ if _TYPE_CHECKING:
     from regard.trace.edit import (
         Edit,
         ablate,
+        allow,
         forbid,
         set_scores,
         set_value,
@@ -46,6 +47,7 @@ __all__ = [
     "Site",
     "Trace",
     "ablate",
+    "allow",
     "attend",
     "causal",
     "edges",
@@ -73,7 +75,7 @@ _HOMES = {
     "errors": ("RegardError",),
     "model": ("Model", "load"),
     "trace.edit": (
-        *("Edit", "ablate", "forbid", "set_scores", "set_value", "set_weights"),
+        *("Edit", "ablate", "allow", "forbid", "set_scores", "set_value", "set_weights"),
         *("temperature", "unscaled"),
     ),
     "trace.site": ("Site",),

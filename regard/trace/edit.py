@@ -98,7 +98,19 @@ class Forbid(Edit):
         if not _at_hand(self, place):
             return value
         row = None if self.query is None else self.query - place.first
-        return value & ~Connection(row, self.key, self.head)
+        return self.changed(value, Connection(row, self.key, self.head))
+
+    def changed(self, value: Mask, meant: Mask) -> Mask:
+        """The mask without the connections that are meant."""
+        return value & ~meant
+
+
+class Allow(Forbid):
+    """A query may see a key that was hidden from it."""
+
+    def changed(self, value: Mask, meant: Mask) -> Mask:
+        """The mask with the connections that are meant."""
+        return value | meant
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -214,6 +226,16 @@ def forbid(
         raise InputError("forbid needs a query, a key or both: who may not see whom?")
     _check_counts(query=query, key=key, head=head)
     return Forbid(site, query, key, head)
+
+
+def allow(
+    site: str, *, query: int | None = None, key: int | None = None, head: int | None = None
+) -> Edit:
+    """Allow a connection that the mask forbids, such as a look at what comes later."""
+    if query is None and key is None:
+        raise InputError("allow needs a query, a key or both: who may see whom?")
+    _check_counts(query=query, key=key, head=head)
+    return Allow(site, query, key, head)
 
 
 def temperature(site: str, value: float, *, head: int | None = None) -> Edit:
@@ -363,4 +385,6 @@ def _rows_at_hand(given: Tensor, value: Tensor, place: Place) -> Tensor:
 
 
 def _brief(value: Any) -> str:
-    return f"tensor{tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+    if isinstance(value, Tensor):
+        return f"tensor{tuple(value.shape)}"
+    return getattr(value, "__name__", "function") if callable(value) else repr(value)

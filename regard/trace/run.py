@@ -133,8 +133,11 @@ def _names(tokenizer: Tokenizer, id: int | None) -> list[tuple[int, str]]:
     return [] if id is None else [(id, tokenizer.token_of(id))]
 
 
-class _Patient(Editor):
-    """An editor that leaves out what does not fit yet: while a text grows, later tokens lack."""
+class Patient(Editor):
+    """The editor of one edit that waits until it fits: while a text grows, later tokens lack."""
+
+    def __init__(self, edit: Edit) -> None:
+        super().__init__([edit])
 
     def see(self, tapped: Tapped) -> Any:
         try:
@@ -163,7 +166,7 @@ def write_greedily(
         longest = min(longest, config.max_positions)
     never = sorted({tokenizer.start_id, config.pad_id} - {tokenizer.end_id})
     ids = [tokenizer.start_id]
-    with listen(*([_Patient(edits)] if edits else [])):
+    with listen(*(Patient(edit) for edit in edits)):
         logits_after = _reader(bundle, source_ids, cached=not edits)
         while len(ids) <= longest and ids[1:][-1:] != [tokenizer.end_id]:
             logits = logits_after(ids)
