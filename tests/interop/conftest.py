@@ -91,6 +91,7 @@ def reverser():
     return make
 
 
+@torch.enable_grad()
 def train_reverser(settings):
     from regard.bundle.bundle import Bundle
     from regard.models.transformer import Transformer, TransformerConfig

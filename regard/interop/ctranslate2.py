@@ -1,0 +1,281 @@
+"""Models for CTranslate2, the fast engine on CPUs, converted without loading torch.
+
+The engine runs Transformers and decoder-only models. It is handed tokens, not ids: the names of
+the vocabulary's entries. It knows no rule against writing the start or the padding token again;
+give them to it as `suppress_sequences`.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, deserialize
+
+from regard.bundle.folder import (
+    Description,
+    read_description,
+    read_tokenizers,
+    replaced_folder,
+    weights_file,
+)
+from regard.errors import FileError, InputError
+from regard.text.tokenizer import Tokenizer
+
+Weights = Mapping[str, np.ndarray]
+
+QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "float32")
+N_POSITIONS = 2048
+"""How many sinusoids the engine gets: it reads no longer texts."""
+_ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "gelu_new": "GELUTanh",
+    "silu": "SWISH",
+    "swiglu": "SWISH",
+    "geglu": "GELU",
+}
+_GATED = ("swiglu", "geglu")
+_NAMES = (
+    *("model.bin", "config.json", "vocabulary.json"),
+    *("shared_vocabulary.json", "source_vocabulary.json", "target_vocabulary.json"),
+)
+
+
+def convert(folder: str | Path, output: str | Path, *, quantization: str | None = None) -> None:
+    """Write a model folder as one for the engine.
+
+    Args:
+        quantization: how weights are stored: "int8" makes them small and fast, and results differ
+            a little; as they are if None.
+    """
+    if quantization is not None and quantization not in QUANTIZATIONS:
+        raise InputError(
+            f"weights can be stored as {', '.join(QUANTIZATIONS)}, not as {quantization!r}."
+        )
+    path = Path(folder)
+    described = read_description(path)
+    _check_settings(described)
+    tokenizer, target_tokenizer = read_tokenizers(path, described)
+    if tokenizer is None:
+        raise InputError(f"{path} has no tokenizer, and CTranslate2 needs the names of all tokens.")
+    weights = read_arrays(weights_file(path))
+    with _without_torch():
+        from ctranslate2 import specs
+    if described.family == "transformer":
+        spec = _translator(specs, described.model, weights)
+        _name_tokens(spec, described.model, tokenizer, target_tokenizer or tokenizer)
+    else:
+        spec = _generator(specs, described.model, weights)
+        _name_own_tokens(spec, described.model, tokenizer)
+    spec.config.layer_norm_epsilon = float(described.model["norm_eps"])
+    spec.validate()
+    spec.optimize(quantization)
+    with replaced_folder(output, names=_NAMES) as fresh:
+        spec.save(str(fresh))
+
+
+@contextmanager
+def _without_torch() -> Iterator[None]:
+    """Let a library that would also work with torch's tensors believe there is none.
+
+    Loading torch takes longer than converting and translating a page.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]  what Python says for "not to be had"
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
+def read_arrays(file: Path) -> dict[str, np.ndarray]:
+    """All tensors of a safetensors file in float32."""
+    try:
+        tensors = deserialize(file.read_bytes())
+    except SafetensorError as error:
+        raise FileError(
+            f"{file} is damaged, cut off or another kind of file ({error}): fetch the folder "
+            "again, or save the model again."
+        ) from error
+    return {name: _array(described) for name, described in tensors}
+
+
+def _array(described: Mapping[str, Any]) -> np.ndarray:
+    data, shape, dtype = (described[name] for name in ("data", "shape", "dtype"))
+    if dtype == "BF16":  # the upper half of a float32
+        numbers = np.frombuffer(data, "<u2").astype(np.uint32) << 16
+        return numbers.view(np.float32).reshape(shape)
+    kinds = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
+    return np.frombuffer(data, kinds[dtype]).astype(np.float32).reshape(shape)
+
+
+def _check_settings(described: Description) -> None:
+    """Refuse what the engine cannot compute."""
+    family, model = described.family, described.model
+    if family not in ("transformer", "decoder"):
+        _refuse(f"it runs transformer and decoder models, not {family} ones")
+    if model["attention"] != "exact":
+        _refuse(f"it has exact attention, not {model['attention']}")
+    d_k = model["d_k"] or model["d_model"] // model["n_heads"]
+    if model["d_v"] not in (None, d_k):
+        _refuse("its values are as wide as its keys")
+    if model["rotary_scaling"] is not None:
+        _refuse("it does not scale rotary positions as this model does")
+    if model["positions"] == "alibi" and family == "transformer":
+        _refuse("its encoders have no ALiBi positions")
+
+
+def _refuse(why: str) -> None:
+    raise InputError(f"CTranslate2 cannot run this model: {why}.")
+
+
+def _layout(specs: Any, model: Mapping[str, Any]) -> dict[str, Any]:
+    """What encoders and decoders have in common, in the engine's words."""
+    d_k = model["d_k"] or model["d_model"] // model["n_heads"]
+    n_kv_heads = model["n_kv_heads"]
+    layout: dict[str, Any] = {
+        "pre_norm": model["norm"] == "pre",
+        "activation": getattr(specs.common_spec.Activation, _ACTIVATIONS[model["activation"]]),
+        "ffn_glu": model["activation"] in _GATED,
+        "rms_norm": model["norm_kind"] == "rms",
+    }
+    if d_k * model["n_heads"] != model["d_model"]:
+        layout["head_dim"] = d_k
+    if n_kv_heads not in (None, model["n_heads"]):
+        layout["num_heads_kv"] = n_kv_heads
+    if model["positions"] == "rotary":
+        layout |= {
+            "rotary_dim": model["d_rotary"] or 0,
+            "rotary_interleave": False,
+            "rotary_base": model["rotary_theta"],
+        }
+    return layout
+
+
+def _translator(specs: Any, model: Mapping[str, Any], weights: Weights) -> Any:
+    layout = _layout(specs, model)
+    encoder = specs.TransformerEncoderSpec(model["n_encoder_layers"], model["n_heads"], **layout)
+    decoder = specs.TransformerDecoderSpec(model["n_decoder_layers"], model["n_heads"], **layout)
+    _fill_stack(encoder, "encoder", model, weights)
+    _fill_stack(decoder, "decoder", model, weights)
+    tokens = weights["tokens.weight"]
+    encoder.embeddings[0].weight = weights.get("source_tokens.weight", tokens)
+    _fill_projection(decoder, tokens, weights)
+    encoder.scale_embeddings = decoder.scale_embeddings = model["scale_embedding"]
+    return specs.TransformerSpec(encoder, decoder)
+
+
+def _generator(specs: Any, model: Mapping[str, Any], weights: Weights) -> Any:
+    layout = _layout(specs, model)
+    decoder = specs.TransformerDecoderSpec(
+        model["n_layers"],
+        model["n_heads"],
+        with_encoder_attention=False,
+        alibi=model["positions"] == "alibi",
+        **layout,
+    )
+    _fill_stack(decoder, "decoder", model, weights)
+    _fill_projection(decoder, weights["tokens.weight"], weights)
+    decoder.scale_embeddings = False
+    return specs.TransformerDecoderModelSpec(decoder)
+
+
+def _fill_projection(decoder: Any, tokens: np.ndarray, weights: Weights) -> None:
+    decoder.embeddings.weight = tokens
+    decoder.projection.weight = weights.get("projection.weight", tokens)
+    if "logits_bias" in weights:
+        decoder.projection.bias = weights["logits_bias"]
+
+
+def _fill_stack(stack: Any, side: str, model: Mapping[str, Any], weights: Weights) -> None:
+    """Put the weights of one side's layers, norms and positions into the engine's form."""
+    for i, layer in enumerate(stack.layer):
+        path = f"{side}.layers.{i}"
+        _fill_attention(layer.self_attention, f"{path}.self_attention", weights)
+        if hasattr(layer, "attention"):
+            _fill_attention(layer.attention, f"{path}.cross_attention", weights)
+        inner = f"{path}.feed_forward.inner"
+        gated = model["activation"] in _GATED
+        _fill_linear(layer.ffn.linear_0, weights, f"{inner}.to_{'gate' if gated else 'hidden'}")
+        if gated:
+            _fill_linear(layer.ffn.linear_0_noact, weights, f"{inner}.to_hidden")
+        _fill_linear(layer.ffn.linear_1, weights, f"{inner}.to_output")
+        _fill_norm(layer.ffn.layer_norm, weights, f"{path}.feed_forward.norm")
+    if hasattr(stack, "layer_norm"):
+        _fill_norm(stack.layer_norm, weights, f"{side}.norm")
+    if hasattr(stack, "position_encodings") and model["positions"] != "rotary":
+        stack.position_encodings.encodings = _positions(side, model, weights)
+
+
+def _fill_attention(attention: Any, path: str, weights: Weights) -> None:
+    """The engine has Q, K and V in one matrix; in cross-attention, K and V."""
+    parts = [f"{path}.inner.to_{name}" for name in ("query", "key", "value")]
+    joined = [parts] if len(attention.linear) == 2 else [parts[:1], parts[1:]]
+    for linear, names in zip(attention.linear, joined, strict=False):
+        _fill_linear(linear, weights, *names)
+    _fill_linear(attention.linear[-1], weights, f"{path}.inner.to_output")
+    _fill_norm(attention.layer_norm, weights, f"{path}.norm")
+
+
+def _fill_linear(linear: Any, weights: Weights, *names: str) -> None:
+    linear.weight = np.concatenate([weights[f"{name}.weight"] for name in names])
+    if f"{names[0]}.bias" in weights:
+        linear.bias = np.concatenate([weights[f"{name}.bias"] for name in names])
+
+
+def _fill_norm(norm: Any, weights: Weights, name: str) -> None:
+    norm.gamma = weights[f"{name}.weight"]
+    if f"{name}.bias" in weights:
+        norm.beta = weights[f"{name}.bias"]
+
+
+def _positions(side: str, model: Mapping[str, Any], weights: Weights) -> np.ndarray:
+    """What is added to the embedding at each position."""
+    for name in (f"{side}_embedding.positions.weight", "embedding.positions.weight"):
+        if name in weights:
+            return weights[name]
+    table = np.zeros((N_POSITIONS, model["d_model"]), np.float32)
+    if model["positions"] != "sinusoidal":
+        return table
+    steps = np.arange(0, model["d_model"], 2)
+    angles = np.arange(N_POSITIONS)[:, None] * np.exp(-np.log(10000.0) * steps / model["d_model"])
+    sines, cosines = np.sin(angles), np.cos(angles)[:, : model["d_model"] // 2]
+    if model["position_layout"] == "halves":
+        return np.concatenate([sines, cosines], axis=1).astype(np.float32)
+    table[:, 0::2], table[:, 1::2] = sines, cosines
+    return table
+
+
+def _name_tokens(spec: Any, model: Mapping[str, Any], source: Tokenizer, target: Tokenizer) -> None:
+    n_target = model["n_vocab"]
+    spec.register_source_vocabulary(token_names(source, model["n_source_vocab"] or n_target))
+    spec.register_target_vocabulary(token_names(target, n_target))
+    start, end = (target.roles.get(role) for role in ("start", "end"))
+    if start is None or end is None:
+        raise InputError(
+            "the target's tokenizer has no start or no end token, which both it needs."
+        )
+    spec.config.decoder_start_token = spec.config.bos_token = start
+    spec.config.eos_token = end
+    spec.config.unk_token = target.roles.get("unknown", end)
+
+
+def _name_own_tokens(spec: Any, model: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+    spec.register_vocabulary(token_names(tokenizer, model["n_vocab"]))
+    roles = tokenizer.roles
+    end = roles.get("end") or tokenizer.token_of(0)
+    spec.config.bos_token = roles.get("start", end)
+    spec.config.eos_token = end
+    spec.config.unk_token = roles.get("unknown", end)
+
+
+def token_names(tokenizer: Tokenizer, n_vocab: int) -> list[str]:
+    """The name of every id of the model; those that the tokenizer never gives have made-up ones."""
+    known = min(len(tokenizer), n_vocab)
+    names = [tokenizer.token_of(id) or f"[unused {id}]" for id in range(known)]
+    return names + [f"[unused {id}]" for id in range(known, n_vocab)]

@@ -1,0 +1,199 @@
+"""Models as ONNX graphs, for any engine that runs them, with batches and texts of any length.
+
+| family      | files                      | inputs → outputs                              |
+|-------------|----------------------------|-----------------------------------------------|
+| encoder     | model.onnx                 | ids, lengths → states, logits (fill), classes |
+| decoder     | model.onnx                 | ids, lengths → logits                         |
+| vision      | model.onnx                 | images → classes, or one vector each          |
+| transformer | encoder.onnx, decoder.onnx | source_ids, source_lengths → memory;          |
+|             |                            | target_ids, memory, source_lengths → logits   |
+"""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.bundle.bundle import Bundle
+from regard.bundle.folder import TARGET_TOKENIZER, TOKENIZER, replaced_folder, write_tokenizer
+from regard.errors import InputError, MissingExtraError
+
+_NAMES = ("model.onnx", "encoder.onnx", "decoder.onnx", TOKENIZER, TARGET_TOKENIZER)
+_BATCH, _TOKEN = 2, 3
+"""Sizes of the example that is traced; any but 1, which the tracer would take for a constant."""
+
+
+class _Computing(nn.Module):
+    """A function of a model and tensors, as the exporter wants it."""
+
+    def __init__(self, model: Any, compute: Callable[..., Any]) -> None:
+        super().__init__()
+        self.model, self.compute = model, compute
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.compute(self.model, *inputs)
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """One graph to be written: what it computes, from an example of each input."""
+
+    file: str
+    compute: Callable[..., Any]
+    """A function of the model and the inputs."""
+    inputs: dict[str, Tensor]
+    axes: dict[str, tuple[str, ...]]
+    """The axes of each input that may have any size, from the first on."""
+    outputs: tuple[str, ...]
+
+
+def export_onnx(bundle: Bundle, folder: str | Path) -> list[str]:
+    """Write the model's graphs; what comes back are the names of their files."""
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            "writing ONNX needs onnx and onnxscript: pip install 'regard[onnx]'."
+        ) from error
+    makers = {
+        "encoder": _encoder,
+        "decoder": _decoder,
+        "vision": _vision,
+        "transformer": _transformer,
+    }
+    if bundle.family not in makers:
+        raise InputError(
+            f"a model of the family {bundle.family} reads step by step, in a loop as long as its "
+            f"text, which an ONNX graph of any length cannot hold: {', '.join(makers)} models can."
+        )
+    graphs = makers[bundle.family](bundle)
+    with replaced_folder(folder, names=_NAMES) as fresh:
+        for graph in graphs:
+            _write(graph, bundle, fresh)
+        if bundle.tokenizer is not None:
+            write_tokenizer(fresh / TOKENIZER, bundle.tokenizer)
+        if bundle.target_tokenizer is not None and bundle.target_tokenizer is not bundle.tokenizer:
+            write_tokenizer(fresh / TARGET_TOKENIZER, bundle.target_tokenizer)
+    return [graph.file for graph in graphs]
+
+
+def _write(graph: _Graph, bundle: Bundle, folder: Path) -> None:
+    longest = _longest(bundle)
+    dims: dict[str, Any] = {}
+    for name in {axis for axes in graph.axes.values() for axis in axes}:
+        bound = {} if name == "batch" or longest is None else {"max": longest}
+        dims[name] = torch.export.Dim(name, **bound)
+    shapes = [{i: dims[axis] for i, axis in enumerate(graph.axes[name])} for name in graph.inputs]
+    with _quiet(), torch.no_grad():
+        program = torch.onnx.export(
+            _Computing(bundle.model, graph.compute).eval(),
+            tuple(graph.inputs.values()),
+            dynamo=True,
+            dynamic_shapes={"inputs": tuple(shapes)},
+            input_names=list(graph.inputs),
+            output_names=list(graph.outputs),
+            verbose=False,
+        )
+        assert program is not None  # as it is when no file is named
+        program.save(folder / graph.file)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporter's remarks about itself from our users."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _longest(bundle: Bundle) -> int | None:
+    """How many tokens a text may have at most, if positions are learned."""
+    config = bundle.config
+    return config.max_positions if getattr(config, "positions", "") == "learned" else None
+
+
+def _ids(n_token: int = _TOKEN) -> Tensor:
+    return torch.zeros(_BATCH, n_token, dtype=torch.long)
+
+
+def _lengths(n_token: int = _TOKEN) -> Tensor:
+    return torch.full((_BATCH,), n_token, dtype=torch.long)
+
+
+_TEXT = {"ids": ("batch", "token"), "lengths": ("batch",)}
+
+
+def _text() -> dict[str, Tensor]:
+    return {"ids": _ids(), "lengths": _lengths()}
+
+
+def _encoder(bundle: Bundle) -> list[_Graph]:
+    model = bundle.model
+    heads = {"logits": model.fill, "classes": model.classifier}
+    outputs = ["states", *(name for name, head in heads.items() if head is not None)]
+
+    def compute(model: Any, ids: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        states = model(ids, lengths)
+        results = {"states": lambda: states}
+        results["logits"] = lambda: model.fill_logits(states)
+        results["classes"] = lambda: model.classify(states, lengths)
+        return tuple(results[name]() for name in outputs)
+
+    return [_Graph("model.onnx", compute, _text(), _TEXT, tuple(outputs))]
+
+
+def _decoder(bundle: Bundle) -> list[_Graph]:
+    del bundle
+
+    def compute(model: Any, ids: Tensor, lengths: Tensor) -> Tensor:
+        return model(ids, lengths)
+
+    return [_Graph("model.onnx", compute, _text(), _TEXT, ("logits",))]
+
+
+def _vision(bundle: Bundle) -> list[_Graph]:
+    config = bundle.config
+    images = torch.zeros(_BATCH, config.n_channels, config.image_size, config.image_size)
+    output = "vectors" if config.n_classes is None else "classes"
+
+    def compute(model: Any, images: Tensor) -> Tensor:
+        return model(images)
+
+    return [_Graph("model.onnx", compute, {"images": images}, {"images": ("batch",)}, (output,))]
+
+
+def _transformer(bundle: Bundle) -> list[_Graph]:
+    n_source = _TOKEN + 2  # another length than the target's, or the tracer would tie them
+    ids, lengths = _ids(n_source), _lengths(n_source)
+    memory = torch.zeros(_BATCH, n_source, bundle.config.d_model)
+    axes = {
+        "source_ids": ("batch", "source"),
+        "source_lengths": ("batch",),
+        "target_ids": ("batch", "target"),
+        "memory": ("batch", "source"),
+    }
+
+    def encode(model: Any, source_ids: Tensor, source_lengths: Tensor) -> Tensor:
+        return model.encode(source_ids, source_lengths)
+
+    def decode(model: Any, target_ids: Tensor, memory: Tensor, source_lengths: Tensor) -> Tensor:
+        return model.project(model.decode(target_ids, memory, source_lengths))
+
+    source = {"source_ids": ids, "source_lengths": lengths}
+    target = {"target_ids": _ids(), "memory": memory, "source_lengths": lengths}
+    return [
+        _Graph("encoder.onnx", encode, source, {name: axes[name] for name in source}, ("memory",)),
+        _Graph("decoder.onnx", decode, target, {name: axes[name] for name in target}, ("logits",)),
+    ]
