@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.bundle.card import Card, read_card
+from regard.bundle.card import Card
 from regard.bundle.folder import (
     CARD,
     CONFIG,
@@ -19,6 +19,7 @@ from regard.bundle.folder import (
     WEIGHTS,
     Description,
     existing,
+    read_card_of,
     read_description,
     read_tokenizers,
     replaced_folder,
@@ -135,7 +136,7 @@ class Bundle:
                 target_tokenizer=target_tokenizer,
                 labels=described.labels,
                 pixels=pixels,
-                card=_read_card(path / CARD),
+                card=read_card_of(path),
                 extras=described.extras,
             )
 
@@ -148,15 +149,6 @@ def _blamed_on(path: Path) -> Iterator[None]:
     except RegardError as error:
         raise FileError(
             f"{path} cannot be used, for {error} Fetch the folder again, or save the model again."
-        ) from error
-
-
-def _read_card(file: Path) -> Card:
-    try:
-        return read_card(file.read_text("utf-8")) if file.is_file() else Card()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(
-            f"{file} cannot be read as text ({error}): mend it or remove it."
         ) from error
 
 

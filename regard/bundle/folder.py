@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from regard.bundle.card import Card, read_card
 from regard.errors import FileError, RegardError, UnknownNameError, nearest
 from regard.text.files import write_whole
 from regard.text.formats import read_backend
@@ -150,6 +151,17 @@ def _read_tokenizer(file: Path, roles: Mapping[str, str] | None) -> Tokenizer | 
     except RegardError as error:
         text = str(error).rstrip(".")
         raise FileError(f"the tokenizer {file} cannot be used ({text}): {_AGAIN}.") from error
+
+
+def read_card_of(folder: Path) -> Card:
+    """The card in a folder; an empty one if it has none."""
+    file = folder / CARD
+    try:
+        return read_card(file.read_text("utf-8")) if file.is_file() else Card()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(
+            f"{file} cannot be read as text ({error}): mend it or remove it."
+        ) from error
 
 
 def write_tokenizer(file: Path, tokenizer: Tokenizer) -> None:

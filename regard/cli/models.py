@@ -1,0 +1,128 @@
+"""`regard models`: what is bundled, what a model is made of, and which presets there are."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.errors import InputError, UnknownNameError, nearest
+
+if TYPE_CHECKING:
+    from regard.bundle.card import Card
+    from regard.models.summary import Summary
+
+
+def models_command(
+    model: Annotated[
+        str | None, typer.Argument(help="A bundled model's name, a folder or a preset's name.")
+    ] = None,
+    presets: Annotated[
+        bool, typer.Option("--presets", help="List models that can be built by name.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the bundled models, or show what a model is made of.
+
+    Example: regard models en-de
+    """
+    if presets:
+        if model is not None:
+            raise InputError("name a model or ask for --presets, not both.")
+        _list_presets(as_json=as_json)
+    elif model is None:
+        _list_bundled(as_json=as_json)
+    else:
+        _show(model, as_json=as_json)
+
+
+def _list_bundled(*, as_json: bool) -> None:
+    from regard.bundle.folder import read_card_of, read_description
+    from regard.bundle.zoo import bundled
+
+    found: list[dict[str, Any]] = []
+    for name, folder in bundled().items():
+        described, card = read_description(folder), read_card_of(folder)
+        kind = {"name": name, "task": described.task, "family": described.family}
+        found.append({**kind, **card.facts()})
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
+    elif found:
+        _print_table(["name", "task", "family", "score", "size", "licence", "data"], found)
+    else:
+        typer.echo("No models are bundled with this version: train one, or import a checkpoint.")
+
+
+def _list_presets(*, as_json: bool) -> None:
+    from regard.models.presets import PRESETS
+
+    found: list[dict[str, Any]] = []
+    for preset in PRESETS.values():
+        count = preset.count_parameters()
+        kind = {"name": preset.name, "family": preset.config.family}
+        found.append({**kind, "parameters": count, "memory": 4 * count, "about": preset.about})
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        return
+    shown = [
+        {**row, "parameters": f"{row['parameters']:,}", "memory": f"{row['memory'] / 1e6:,.1f} MB"}
+        for row in found
+    ]
+    _print_table(list(shown[0]), shown, right=("parameters", "memory"))
+
+
+def _show(name: str, *, as_json: bool) -> None:
+    summary, card = _summary_of(name)
+    if as_json:
+        rows = [vars(row) for row in summary.rows]
+        totals = {"parameters": summary.parameters, "memory": summary.memory}
+        totals |= {"flops": summary.flops, "n_token": summary.n_token}
+        facts = {} if card is None else card.facts() | {"text": card.text}
+        plain = {"name": name, "kind": summary.title, **totals, "parts": rows, "card": facts}
+        typer.echo(json.dumps(plain, ensure_ascii=False, indent=1))
+        return
+    typer.echo(str(summary))
+    if card is not None:
+        known = [f"{name}: {fact}" for name, fact in card.facts().items() if fact]
+        typer.echo("\n" + "\n".join(known))
+        if card.text:
+            typer.echo("\n" + card.text)
+
+
+def _summary_of(name: str) -> "tuple[Summary, Card | None]":
+    """What a model is made of, told by its configuration: its weights are not read."""
+    from regard.bundle.folder import read_card_of, read_description
+    from regard.bundle.zoo import bundled, find_model
+    from regard.models.build import outline
+    from regard.models.config import config_from_dict
+    from regard.models.presets import PRESETS
+    from regard.models.summary import summarise
+
+    try:
+        folder = find_model(name)
+    except UnknownNameError:
+        if name in PRESETS:
+            return summarise(outline(PRESETS[name].config)), None
+        known = [*bundled(), *PRESETS]
+        raise UnknownNameError(
+            f"{name!r} is neither a bundled model nor a preset nor a folder; of the names, "
+            f"{nearest(name, known)}."
+        ) from None
+    described = read_description(folder)
+    config = config_from_dict({"family": described.family, **described.model})
+    return summarise(outline(config)), read_card_of(folder)
+
+
+def _print_table(
+    heads: Sequence[str], rows: Sequence[dict[str, Any]], *, right: Sequence[str] = ()
+) -> None:
+    lines = [dict(zip(heads, heads, strict=True)), *rows]
+    widths = {head: max(len(str(line.get(head, ""))) for line in lines) for head in heads}
+    for line in lines:
+        cells = (
+            str(line.get(head, "")).rjust(width)
+            if head in right
+            else str(line.get(head, "")).ljust(width)
+            for head, width in widths.items()
+        )
+        typer.echo("  ".join(cells).rstrip())
