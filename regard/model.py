@@ -1,18 +1,20 @@
 """What `regard.load` gives: a model that can be run, looked into and saved."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from regard.bundle.bundle import Bundle
 from regard.bundle.card import Card
+from regard.bundle.folder import read_description
 from regard.bundle.pixels import Picture
 from regard.bundle.zoo import find_model
 from regard.engine.answers import Candidate, Generation, classify, fill, generate
-from regard.engine.opening import open_translator
+from regard.engine.opening import choose_engine, longest_of, open_translator, room_of
 from regard.engine.plain import PlainEngine
 from regard.engine.search import SearchOptions
-from regard.engine.translator import LineTranslator, Translation
+from regard.engine.translator import SLOW_WINDOW, LineTranslator, Translation
 from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
 from regard.trace.edit import Edit
@@ -61,17 +63,36 @@ class Model:
         return trace_bundle(self.bundle, given, target, edits=edits)
 
     def translate(
-        self, texts: Sequence[str], *, engine: str = "auto", int8: bool = False, **options: Any
+        self,
+        texts: Sequence[str],
+        *,
+        engine: str = "auto",
+        int8: bool = False,
+        trace: bool = False,
+        **options: Any,
     ) -> list[Translation]:
         """The translation of each text; `options` are those of SearchOptions (beam, n_best, …).
 
         The engine "auto" is the fastest that can run the model: CTranslate2 for Transformers,
-        PyTorch for all others.
+        PyTorch for all others. With `trace`, each translation has a trace of everything this model
+        computes when it writes exactly that, whichever engine has found it.
         """
         if isinstance(texts, str):
             raise InputError("translate takes a list of texts: put the one text into [ ].")
         translator = self._translator(engine, int8)
-        return list(translator.translate(texts, SearchOptions(**options)))
+        found = list(translator.translate(texts, SearchOptions(**options)))
+        return [self._traced(one) for one in found] if trace else found
+
+    def _traced(self, translation: Translation) -> Translation:
+        """The same with a trace of each part: what was written is read once, as in training."""
+        target = self.target_tokenizer
+        assert target is not None, "it has just translated"
+        traces = [
+            self.trace(part.source_ids, [target.start_id, *part.ids, target.end_id])
+            for part in translation.parts
+            if not part.copied
+        ]
+        return replace(translation, traces=tuple(traces))
 
     def generate(self, prompt: str, **options: Any) -> Generation:
         """The text that a decoder-only model writes after a prompt; see SampleOptions."""
@@ -91,6 +112,8 @@ class Model:
 
     def _translator(self, engine: str, int8: bool) -> LineTranslator:
         """The engine asked for, opened once; a model without a folder has only PyTorch's."""
+        if self.folder is not None:
+            engine = choose_engine(read_description(self.folder), engine, int8=int8)
         chosen = engine, int8
         if chosen not in self._translators:
             if self.folder is None or engine == "torch":
@@ -103,7 +126,14 @@ class Model:
         tokenizer, target = self.tokenizer, self.target_tokenizer
         if self.bundle.task != "translation" or tokenizer is None or target is None:
             raise InputError(f"this is a model for {self.bundle.task}; it cannot translate.")
-        return LineTranslator(PlainEngine([self.model.eval()], target), tokenizer, target)
+        return LineTranslator(
+            PlainEngine([self.model.eval()], target),
+            tokenizer,
+            target,
+            longest=longest_of(self.bundle.extras),
+            room=room_of(self.config.to_dict()),
+            window=SLOW_WINDOW,
+        )
 
     def __repr__(self) -> str:
         return repr(self.model)

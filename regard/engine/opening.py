@@ -1,25 +1,24 @@
 """A model folder opened for translation, by the fastest engine that can run it."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from regard.bundle.folder import Description, read_description, read_tokenizers
 from regard.engine.search import Engine
-from regard.engine.translator import LineTranslator
+from regard.engine.translator import SLOW_WINDOW, LineTranslator
 from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
 
 ENGINES = ("auto", "ctranslate2", "torch")
 _LONGEST = 256
 """Tokens a part of a line may have, where the folder does not say what its model was trained on."""
+_ROOM = 2048
+"""Positions of a model that can compute any: more than it was trained on, no engine has more."""
 
 
 def open_translator(folder: Path, *, engine: str = "auto", int8: bool = False) -> LineTranslator:
-    """The translator in a folder; torch is imported only if its engine is needed.
-
-    The engine "auto" is CTranslate2 for what it can run, and PyTorch for everything else.
-    """
-    if engine not in ENGINES:
-        raise InputError(f"engine is {engine!r}; it can be {', '.join(ENGINES)}.")
+    """The translator in a folder; torch is imported only if its engine is needed."""
     description = read_description(folder)
     tokenizer, own = read_tokenizers(folder, description)
     target = own or tokenizer
@@ -27,28 +26,57 @@ def open_translator(folder: Path, *, engine: str = "auto", int8: bool = False) -
         raise InputError(
             f"{folder} holds a model for {description.task}; only one for translation translates."
         )
-    chosen = engine
-    if engine == "auto":
-        chosen = "ctranslate2" if runs_fast(description) else "torch"
-    made = _fast(folder, tokenizer, target, int8=int8) if chosen == "ctranslate2" else None
-    longest = int(description.extras.get("longest_source", _LONGEST))
-    return LineTranslator(made or _plain(folder, target), tokenizer, target, longest=longest)
+    options = {"longest": longest_of(description.extras), "room": room_of(description.model)}
+    if choose_engine(description, engine, int8=int8) == "torch":
+        plain = _plain(folder, target)
+        return LineTranslator(plain, tokenizer, target, window=SLOW_WINDOW, **options)
+    from regard.engine.fast import FastEngine
+
+    fast = FastEngine(
+        folder, tokenizer, target, n_vocab=int(description.model["n_vocab"]), int8=int8
+    )
+    return LineTranslator(fast, tokenizer, target, **options)
+
+
+def choose_engine(description: Description, engine: str, *, int8: bool) -> str:
+    """The engine asked for; "auto" is CTranslate2 for what it can run, else PyTorch."""
+    if engine not in ENGINES:
+        raise InputError(f"engine is {engine!r}; it can be {', '.join(ENGINES)}.")
+    fast = runs_fast(description)
+    if engine == "ctranslate2" and not fast:
+        raise InputError(
+            f"CTranslate2 cannot run this model ({description.family}): use the engine torch."
+        )
+    chosen = engine if engine != "auto" else "ctranslate2" if fast else "torch"
+    if int8 and chosen == "torch":
+        why = "was asked for" if engine == "torch" else "is the only one that can run this model"
+        raise InputError(
+            f"int8 is for the engine ctranslate2, but torch {why}: translate without int8."
+        )
+    return chosen
+
+
+def longest_of(extras: Mapping[str, Any]) -> int:
+    """How many tokens the longest sentence had that the model was trained on."""
+    return int(extras.get("longest_source", _LONGEST))
+
+
+def room_of(settings: Mapping[str, Any]) -> int:
+    """How many positions a model has, if it has learned each of them."""
+    return int(settings["max_positions"]) if settings.get("positions") == "learned" else _ROOM
 
 
 def runs_fast(description: Description) -> bool:
-    """Whether CTranslate2 can run the model."""
+    """Whether CTranslate2 can run the model; `regard.interop.ctranslate2` says why not."""
     settings = description.model
+    d_k = settings.get("d_k") or settings.get("d_model", 0) // (settings.get("n_heads") or 1)
     return (
         description.family == "transformer"
         and settings.get("attention", "exact") == "exact"
-        and settings.get("positions", "sinusoidal") in ("sinusoidal", "learned")
+        and settings.get("positions", "sinusoidal") in ("sinusoidal", "learned", "rotary")
+        and settings.get("rotary_scaling") is None
+        and settings.get("d_v") in (None, d_k)
     )
-
-
-def _fast(folder: Path, tokenizer: Tokenizer, target: Tokenizer, *, int8: bool) -> Engine:
-    from regard.engine.fast import FastEngine
-
-    return FastEngine(folder, tokenizer, target, int8=int8)
 
 
 def _plain(folder: Path, target: Tokenizer) -> Engine:

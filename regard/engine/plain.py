@@ -3,14 +3,19 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
+from typing import Any
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from regard.decoding.beam import BeamOptions, beam_search
 from regard.decoding.hypothesis import LengthPenalty
-from regard.decoding.stepper import Ensemble, Stepper, TranslationStepper, Translator
+from regard.decoding.stepper import Ensemble, Stepper, TranslationStepper
 from regard.engine.batch import batches_by_length
 from regard.engine.search import Found, SearchOptions
+from regard.engine.vocabulary import never_written
 from regard.text.tokenizer import Tokenizer
 
 _TOKENS, _ROWS = 4096, 64
@@ -18,11 +23,16 @@ _TOKENS, _ROWS = 4096, 64
 
 
 @dataclass(frozen=True)
-class _Done:
-    found: list[list[Found]]
+class _Waiting:
+    """Sentences that are translated when somebody waits for them."""
+
+    engine: "PlainEngine"
+    sources: Sequence[list[int]]
+    options: SearchOptions
 
     def wait(self) -> list[list[Found]]:
-        return self.found
+        """All translations, in the order of the sentences."""
+        return self.engine.translate(self.sources, self.options)
 
 
 class PlainEngine:
@@ -30,15 +40,17 @@ class PlainEngine:
 
     name = "torch"
 
-    def __init__(self, models: Sequence[Translator], tokenizer: Tokenizer) -> None:
+    def __init__(self, models: Sequence[Any], tokenizer: Tokenizer) -> None:
         self.models = list(models)
         self.start_id, self.end_id = tokenizer.start_id, tokenizer.end_id
-        self.never = tuple(
-            id for id in (tokenizer.pad_id, tokenizer.mask_id, tokenizer.start_id) if id is not None
-        )
+        self.never = never_written(tokenizer, self.models[0].config.n_vocab)
 
-    def submit(self, sources: Sequence[list[int]], options: SearchOptions) -> _Done:
-        """Translate these sentences; the call returns when all are done."""
+    def submit(self, sources: Sequence[list[int]], options: SearchOptions) -> _Waiting:
+        """Take these sentences; they are translated when somebody waits for them."""
+        return _Waiting(self, sources, options)
+
+    def translate(self, sources: Sequence[list[int]], options: SearchOptions) -> list[list[Found]]:
+        """The n best translations of each sentence."""
         found: list[list[Found]] = [[] for _ in sources]
         tokens = max(_TOKENS // options.beam, 1)
         lengths = [len(source) for source in sources]
@@ -46,7 +58,7 @@ class PlainEngine:
             for batch in batches_by_length(lengths, tokens=tokens, rows=_ROWS):
                 for index, best in zip(batch, self._search(sources, batch, options), strict=True):
                     found[index] = best
-        return _Done(found)
+        return found
 
     def _search(
         self, sources: Sequence[list[int]], batch: list[int], options: SearchOptions
@@ -57,19 +69,37 @@ class PlainEngine:
             ids[row, : len(sources[index])] = torch.tensor(sources[index])
         steppers: list[Stepper] = [TranslationStepper(model, ids, lengths) for model in self.models]
         stepper = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
+        stepper = _Barred(stepper, self.never) if self.never else stepper
         beam = BeamOptions(
             start_id=_known(self.start_id),
             end_id=_known(self.end_id),
             beam=options.beam,
             n_best=options.n_best,
             penalty=LengthPenalty("average", options.alpha),
-            never=self.never,
         )
         limits = [options.limit(length) for length in lengths.tolist()]
         return [
             [Found(best.ids, best.score) for best in hypotheses]
             for hypotheses in beam_search(stepper, limits, beam)
         ]
+
+
+class _Barred(Stepper):
+    """A stepper for which some tokens are impossible; the others share their probability."""
+
+    def __init__(self, inner: Stepper, never: Sequence[int]) -> None:
+        self.inner, self.never = inner, torch.tensor(never, device=inner.device)
+        self.n_rows, self.device = inner.n_rows, inner.device
+
+    def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
+        log_probs = self.inner.step(ids)
+        lost = log_probs[:, self.never].exp().sum(dim=1, keepdim=True)
+        log_probs = log_probs - torch.log1p(-lost)
+        return log_probs.index_fill_(1, self.never, -inf)
+
+    def keep(self, rows: Int[Tensor, "kept"]) -> None:
+        self.inner.keep(rows)
+        self.n_rows = len(rows)
 
 
 @contextmanager

@@ -6,6 +6,9 @@ from typing import Protocol, runtime_checkable
 
 from regard.errors import InputError
 
+_GROUP = 16
+"""How much longer than another a source can be and still have the same limit."""
+
 
 @dataclass(frozen=True)
 class SearchOptions:
@@ -15,8 +18,9 @@ class SearchOptions:
         beam: sequences kept at every token; 1 is greedy search.
         n_best: translations for each sentence.
         alpha: scores are log-probabilities divided by length^alpha.
-        factor: the most tokens written for each token of the source …
+        factor: the most tokens written for each token of the source (counted by sixteens) …
         extra: … and this many more.
+        most: the most tokens written, however long the source; what the model has positions for.
     """
 
     beam: int = 4
@@ -24,6 +28,7 @@ class SearchOptions:
     alpha: float = 1.0
     factor: float = 2.0
     extra: int = 20
+    most: int | None = None
 
     def __post_init__(self) -> None:
         if self.beam < 1:
@@ -36,9 +41,18 @@ class SearchOptions:
         if not self.alpha >= 0:
             raise InputError(f"alpha is {self.alpha}; it must be 0 or more.")
 
+    def group(self, n_source: int) -> int:
+        """Which sources have the same limit; only they may be searched in one batch.
+
+        Where an engine has one limit for a whole batch, no sentence then ends elsewhere because
+        of its neighbours.
+        """
+        return -(-n_source // _GROUP)
+
     def limit(self, n_source: int) -> int:
         """The most tokens to write for a source of this many, the end token included."""
-        return int(self.factor * n_source) + self.extra
+        limit = int(self.factor * self.group(n_source) * _GROUP) + self.extra
+        return max(1, limit if self.most is None else min(limit, self.most))
 
 
 @dataclass(frozen=True)

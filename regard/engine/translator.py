@@ -4,16 +4,38 @@ Lines flow through in windows: while the engine translates one window, the next 
 memory does not grow with the file and no worker waits. Results come back in the order of lines.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from regard.engine.batch import windows
 from regard.engine.search import Engine, Found, Pending, SearchOptions
 from regard.engine.segment import Segment, clean, segments
+from regard.engine.vocabulary import names_of
+from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.trace.trace import Trace
 
 WINDOW = 2048
 """Lines that are in memory at once, times two."""
+SLOW_WINDOW = 256
+"""The same for engines that would let people wait too long for so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a line that was translated by itself, as text and as token ids."""
+
+    source: str
+    text: str
+    source_ids: list[int]
+    ids: list[int]
+    """What was written, without start and end; nothing where the source was copied."""
+    copied: bool = False
+    seam: str = ""
+    """What stands between this part and the next, in the line and in its translation."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +49,20 @@ class Translation:
     source_tokens: list[str]
     alternatives: list["Translation"] = field(default_factory=list)
     """The next best ones, where several were asked for and the line is one part."""
+    parts: tuple[Part, ...] = field(default=(), repr=False)
+    """What was translated at a time: the whole line, unless it is very long."""
+    traces: tuple["Trace", ...] = field(default=(), repr=False, compare=False)
+    """Of each part that was not copied, where traces were asked for."""
+
+    @property
+    def trace(self) -> "Trace":
+        """Everything the model computed when it wrote this translation."""
+        if len(self.traces) == 1:
+            return self.traces[0]
+        if self.traces:
+            raise InputError(f"the line was translated in {len(self.traces)} parts: see `traces`.")
+        why = "the line was copied" if self.parts and self.parts[0].copied else "none was asked for"
+        raise InputError(f"there is no trace of this translation: {why}.")
 
 
 @dataclass(frozen=True)
@@ -35,6 +71,8 @@ class _Line:
 
     parts: list[Segment]
     ids: list[list[int]]
+    silent: list[bool]
+    """Whether there is nothing to translate in a part."""
     first: int
 
 
@@ -43,6 +81,8 @@ class LineTranslator:
 
     Args:
         longest: the most tokens a part of a line may have; longer lines are translated in parts.
+        room: how many positions the model has, where they are counted.
+        window: how many lines are translated together.
     """
 
     def __init__(
@@ -52,31 +92,53 @@ class LineTranslator:
         target_tokenizer: Tokenizer | None = None,
         *,
         longest: int = 256,
+        room: int | None = None,
+        window: int = WINDOW,
     ) -> None:
-        self.engine, self.longest = engine, longest
+        self.engine, self.room, self.window = engine, room, window
+        self.longest = longest if room is None else min(longest, room)
         self.tokenizer, self.target = tokenizer, target_tokenizer or tokenizer
         self._empty = tokenizer.special_ids | {tokenizer.unknown_id}
+        self._source_names = names_of(self.tokenizer)
+        same = self.target is self.tokenizer
+        self._target_names = self._source_names if same else names_of(self.target)
 
     def translate(self, lines: Iterable[str], options: SearchOptions) -> Iterator[Translation]:
         """The translation of each line, in order."""
+        for done in self.translate_windows(windows(lines, self.window), options):
+            yield from done
+
+    def translate_windows(
+        self, given: Iterable[Sequence[str]], options: SearchOptions
+    ) -> Iterator[list[Translation]]:
+        """The translations of each window of lines, one window behind what is read.
+
+        An empty window says that no line is at hand: what is being translated comes out at once.
+        """
+        if self.room is not None:
+            options = replace(options, most=min(options.most or self.room, self.room))
         before: tuple[list[_Line], Pending] | None = None
-        for window in windows(lines, WINDOW):
-            ready = self._prepare([clean(line) for line in window])
-            sources = [ids for line in ready for ids in line.ids if not self._is_silent(ids)]
-            pending = self.engine.submit(sources, options)
+        for window in given:
+            after = self._begin(window, options) if window else None
             if before is not None:
-                yield from self._finish(*before)
-            before = ready, pending
+                yield self._finish(*before)
+            before = after
         if before is not None:
-            yield from self._finish(*before)
+            yield self._finish(*before)
+
+    def _begin(self, window: Sequence[str], options: SearchOptions) -> tuple[list[_Line], Pending]:
+        ready = self._prepare([clean(line) for line in window])
+        pairs = ((ids, silent) for x in ready for ids, silent in zip(x.ids, x.silent, strict=True))
+        return ready, self.engine.submit([ids for ids, silent in pairs if not silent], options)
 
     def _prepare(self, lines: list[str]) -> list[_Line]:
         ready, first = [], 0
         for line, ids in zip(lines, self.tokenizer.encode_batch(lines, literal=True), strict=True):
             parts = [Segment(line, "")] if len(ids) <= self.longest else segments(line, self._fits)
             tokens = [ids] if len(parts) == 1 else [self._encode(p.text) for p in parts]
-            ready.append(_Line(parts, tokens, first))
-            first += sum(not self._is_silent(ids) for ids in tokens)
+            silent = [self._is_silent(ids) for ids in tokens]
+            ready.append(_Line(parts, tokens, silent, first))
+            first += len(silent) - sum(silent)
         return ready
 
     def _fits(self, text: str) -> bool:
@@ -94,39 +156,42 @@ class LineTranslator:
             return False
         return not self.tokenizer.decode([id for id in ids if id not in self._empty]).strip()
 
-    def _finish(self, lines: list[_Line], pending: Pending) -> Iterator[Translation]:
+    def _finish(self, lines: list[_Line], pending: Pending) -> list[Translation]:
         found = pending.wait()
-        for line in lines:
-            yield self._put_together(line, found)
+        texts = iter(self.target.decode_batch([one.ids for best in found for one in best]))
+        named = [[(one, next(texts)) for one in best] for best in found]
+        return [self._put_together(line, named) for line in lines]
 
-    def _put_together(self, line: _Line, found: list[list[Found]]) -> Translation:
+    def _put_together(self, line: _Line, found: list[list[tuple[Found, str]]]) -> Translation:
         """The line's translation; parts that hold no known token are copied as they are."""
         ready, place = [], line.first
-        for part, ids in zip(line.parts, line.ids, strict=True):
-            if self._is_silent(ids):
-                ready.append(Translation(part.text, 0.0, [], []))
+        for part, ids, silent in zip(line.parts, line.ids, line.silent, strict=True):
+            if silent:
+                own = Part(part.text, part.text, ids, [], copied=True, seam=part.seam)
+                ready.append(Translation(part.text, 0.0, [], [], parts=(own,)))
             else:
-                ready.append(self._translated(ids, found[place]))
+                ready.append(self._translated(part, ids, found[place]))
                 place += 1
         if len(ready) == 1:
             return ready[0]
-        seams = [part.seam for part in line.parts]
-        text = "".join(one.text + seam for one, seam in zip(ready, seams, strict=True))
-        score = sum(one.score for one in ready) / len(ready)
-        tokens = [token for one in ready for token in one.tokens]
-        source = [token for one in ready for token in one.source_tokens]
-        return Translation(text, score, tokens, source)
+        return Translation(
+            "".join(one.text + part.seam for one, part in zip(ready, line.parts, strict=True)),
+            sum(one.score for one in ready) / len(ready),
+            [token for one in ready for token in one.tokens],
+            [token for one in ready for token in one.source_tokens],
+            parts=tuple(part for one in ready for part in one.parts),
+        )
 
-    def _translated(self, ids: list[int], found: list[Found]) -> Translation:
-        source = [self.tokenizer.token_of(id) for id in ids]
-        texts = [
-            Translation(
-                self.target.decode(one.ids),
-                one.score,
-                [self.target.token_of(id) for id in one.ids],
-                source,
-            )
-            for one in found
-        ]
-        first = texts[0]
-        return Translation(first.text, first.score, first.tokens, source, texts[1:])
+    def _translated(
+        self, part: Segment, ids: list[int], found: list[tuple[Found, str]]
+    ) -> Translation:
+        source = [self._source_names[id] for id in ids]
+        several = []
+        for one, text in found:
+            tokens = [self._target_names[id] for id in one.ids]
+            own = (Part(part.text, text, ids, one.ids, seam=part.seam),)
+            several.append(Translation(text, one.score, tokens, source, parts=own))
+        if len(several) == 1:
+            return several[0]
+        first = several[0]
+        return Translation(first.text, first.score, first.tokens, source, several[1:], first.parts)

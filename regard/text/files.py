@@ -31,7 +31,7 @@ class _Borrowed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        taken = self._stream.read(len(buffer))
+        taken = self._stream.read1(len(buffer))  # what is there, without waiting for more
         buffer[: len(taken)] = taken
         return len(taken)
 

@@ -1,0 +1,238 @@
+"""`regard translate`: line in, line out; from a file, a pipe or a person."""
+
+import hashlib
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.progress import Progress
+from regard.cli.records import Records
+from regard.errors import InputError
+
+if TYPE_CHECKING:
+    from regard.engine.resume import Output, Remaining
+    from regard.engine.search import SearchOptions
+    from regard.engine.stream import Reading
+    from regard.engine.translator import LineTranslator, Translation
+
+
+def translate_command(
+    model: Annotated[str, typer.Argument(help="A bundled model's name, or a model folder.")],
+    file: Annotated[
+        str | None,
+        typer.Argument(help="One sentence to a line; plain, .gz or .zst; - reads from input."),
+    ] = None,
+    beam: Annotated[
+        int | None, typer.Option(help="Sequences kept at every token; 1 is greedy.  [default: 4]")
+    ] = None,
+    n_best: Annotated[int, typer.Option(help="Translations for each line.")] = 1,
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="Say which word comes from which, too.")
+    ] = False,
+    engine: Annotated[str, typer.Option(help="auto, ctranslate2 or torch.")] = "auto",
+    int8: Annotated[bool, typer.Option("--int8", help="Faster, and hardly worse.")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the file where it stopped.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object to a line: scores, tokens, ….")
+    ] = False,
+) -> None:
+    """Translate lines; without a file, those that you type.
+
+    Every line of input gives one line of output, in order, whatever it holds: empty lines stay
+    empty, lines in which the model knows nothing are copied, long ones are translated sentence by
+    sentence, and bytes that are no UTF-8 are read as U+FFFD. With --alignments a line ends in
+    ` ||| 0-0 1-2`: word 1 of the line gave word 2 of the translation, counted from 0 between
+    spaces. With --n-best a line gives several, `number ||| translation ||| score`.
+
+    Example: regard translate en-de news.en.gz -o news.de --resume
+    """
+    from regard.bundle.zoo import find_model
+    from regard.engine.opening import open_translator
+    from regard.engine.search import SearchOptions
+
+    options = SearchOptions(beam=max(4, n_best) if beam is None else beam, n_best=n_best)
+    _check_output(file, output, resume)
+    folder = find_model(model)
+    records = Records(as_json=as_json, n_best=n_best, folder=folder if alignments else None)
+    work = _Work(
+        folder, lambda: open_translator(folder, engine=engine, int8=int8), options, records
+    )
+    _speak_utf8()
+    if file is None and sys.stdin.isatty():
+        work.converse(model)
+    elif output is None:
+        work.pipe(file or "-")
+    else:
+        settings = {
+            "beam": options.beam,
+            "n-best": n_best,
+            "engine": engine,
+            "int8": int8,
+            "alignments": alignments,
+            "json": as_json,
+        }
+        work.write(file or "-", output, settings, resume=resume)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One call of the command: what to translate with, and what to write."""
+
+    folder: Path
+    make: Callable[[], "LineTranslator"]
+    options: "SearchOptions"
+    records: Records
+
+    def converse(self, name: str) -> None:
+        """Translate what somebody types, line by line."""
+        with suppress(ImportError):
+            import readline  # noqa: F401  arrow keys and history for input()
+        translator = self.make()
+        typer.echo(f"{name}: type a line and press Enter; Ctrl-D ends.", err=True)
+        number = 0
+        while (line := _typed()) is not None:
+            if line.strip():
+                done = list(translator.translate([line], self.options))
+                typer.echo(self.records.write([line], done, number), nl=False)
+                number += 1
+
+    def pipe(self, source: str) -> None:
+        """Write to standard output; lines that come slowly are answered at once."""
+        from regard.engine.stream import Reading
+
+        translator, reading = self.make(), Reading(source)
+        progress = Progress(_size(source)) if sys.stderr.isatty() else None
+        if sys.stdout.isatty():
+            progress = None  # translations and progress would write over each other
+        came = reading.windows_as_they_come(translator.window)
+        number = 0
+        for lines, done in _together(translator, came, self.options):
+            sys.stdout.write(self.records.write(lines, done, number))
+            number += len(lines)
+            sys.stdout.flush()
+            _advance(progress, done, reading)
+        _end(progress, reading)
+
+    def write(self, source: str, path: Path, settings: dict[str, Any], *, resume: bool) -> None:
+        """Write to a file, from its beginning or from where an earlier run stopped."""
+        from regard.engine.converted import fingerprint
+        from regard.engine.resume import Begun, Output, Remaining
+        from regard.engine.stream import Reading
+
+        numbered = self.options.n_best > 1 and not self.records.as_json
+        settings = {"model": fingerprint(self.folder), "input": _head(source), **settings}
+        output = Output(path, settings, numbered=numbered)
+        begun = output.begun() if resume else Begun(0, 0)
+        self.records.remember(output.noted() if resume else {})
+        translator, reading = self.make(), Reading(source)
+        left = Remaining(begun.records, reading)
+        with output.written_from(begun):
+            try:
+                self._go_on(translator, left, output)
+            except KeyboardInterrupt:
+                typer.echo(f"\n{path} is unfinished: --resume goes on with it.", err=True)
+                raise
+        left.check(path)
+
+    def _go_on(self, translator: "LineTranslator", left: "Remaining", output: "Output") -> None:
+        progress: Progress | None = None
+        for lines, done in _together(translator, left.windows(translator.window), self.options):
+            progress = progress or Progress(_size(left.reading.path), first=left.skipped_bytes)
+            text = self.records.write(lines, done, left.number, skip=left.skip)
+            output.note(**self.records.notes())
+            output.write(text)
+            left.advance(len(lines))
+            _advance(progress, done, left.reading)
+        _end(progress, left.reading)
+
+
+def _together(
+    translator: "LineTranslator", windows: Iterable[Sequence[str]], options: "SearchOptions"
+) -> Iterator[tuple[Sequence[str], list["Translation"]]]:
+    """Each window of lines with its translations."""
+    waiting: list[Sequence[str]] = []
+
+    def watched() -> Iterator[Sequence[str]]:
+        for window in windows:
+            if window:
+                waiting.append(window)
+            yield window
+
+    for done in translator.translate_windows(watched(), options):
+        yield waiting.pop(0), done
+
+
+def _advance(progress: Progress | None, done: list["Translation"], reading: "Reading") -> None:
+    if progress is not None:
+        tokens = sum(len(one.tokens) for one in done)
+        progress.advance(len(done), tokens, reading.n_bytes)
+
+
+def _end(progress: Progress | None, reading: "Reading") -> None:
+    if progress is not None:
+        progress.close()
+    if reading.n_damaged:
+        which = ", ".join(map(str, reading.damaged)) + (", …" if reading.n_damaged > 5 else "")
+        typer.echo(
+            f"regard: {reading.n_damaged:,} lines hold bytes that are no UTF-8, read as U+FFFD: "
+            f"{which}",
+            err=True,
+        )
+
+
+def _typed() -> str | None:
+    try:
+        return input("> ")
+    except EOFError:
+        typer.echo(err=True)
+        return None
+
+
+def _check_output(file: str | None, output: Path | None, resume: bool) -> None:
+    if resume and output is None:
+        raise InputError("--resume goes on with a file: name it with -o.")
+    if output is None:
+        return
+    if output.suffix in (".gz", ".zst"):
+        raise InputError(f"{output} would be plain text under a packed name: leave out the ending.")
+    if output.is_dir():
+        raise InputError(f"{output} is a folder: name a file to write.")
+    if (
+        file not in (None, "-")
+        and output.exists()
+        and Path(file).exists()
+        and output.samefile(file)
+    ):
+        raise InputError(f"{output} is the input itself: write to another file.")
+
+
+def _size(source: str) -> int | None:
+    """How many bytes there are to read, where lines are as long as the file says."""
+    path = Path(source)
+    packed = path.suffix in (".gz", ".zst")
+    return path.stat().st_size if source != "-" and path.is_file() and not packed else None
+
+
+def _head(source: str) -> str:
+    """What tells one input from another, whatever its name is."""
+    if source == "-" or not Path(source).is_file():
+        return ""
+    with Path(source).open("rb") as stream:
+        return hashlib.sha256(stream.read(4096)).hexdigest()[:12]
+
+
+def _speak_utf8() -> None:
+    """Files and pipes of text are UTF-8, whatever the machine's language is."""
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")

@@ -1,0 +1,84 @@
+"""Models as CTranslate2 reads them, converted once and kept in the user's cache."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from regard.bundle.folder import CONFIG, TARGET_TOKENIZER, TOKENIZER, weights_file
+from regard.errors import FileError
+
+MODEL = "model.bin"
+_VERSION = "1"
+"""Changes when the same folder is converted differently."""
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept: $REGARD_CACHE, or the user's cache directory."""
+    if given := os.environ.get("REGARD_CACHE"):
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
+
+
+def converted(folder: Path, *, int8: bool) -> Path:
+    """The model of a folder as CTranslate2 reads it, converted now if it was not before."""
+    kind = "int8" if int8 else "float32"
+    place = cache_folder() / "ctranslate2" / f"{fingerprint(folder)}-{kind}"
+    if (place / MODEL).is_file():
+        return place
+    from regard.interop.ctranslate2 import convert
+
+    # Of several processes that convert at once, each has a folder of its own; one of them stays.
+    fresh = _room_beside(place)
+    try:
+        convert(folder, fresh / "model", quantization=kind)
+        (fresh / "model").rename(place)
+    except OSError as error:
+        if isinstance(error, FileError):
+            raise
+        if not (place / MODEL).is_file():  # and nobody else has put it there
+            raise FileError(f"{place} cannot be written: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return place
+
+
+def fingerprint(folder: Path) -> str:
+    """A name that changes with the weights, the configuration or a tokenizer.
+
+    Large files are read once: afterwards their size and time tell whether they are the same.
+    """
+    files = [folder / CONFIG, weights_file(folder), folder / TOKENIZER, folder / TARGET_TOKENIZER]
+    there = [file.resolve() for file in files if file.is_file()]
+    stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in there]
+    stamp = cache_folder() / "seen" / hashlib.sha256(repr((_VERSION, stats)).encode()).hexdigest()
+    try:
+        return stamp.read_text("ascii")
+    except OSError:
+        name = _contents(there)
+    try:
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.write_text(name, "ascii")
+    except OSError:
+        pass  # a cache that cannot be written only costs time
+    return name
+
+
+def _contents(files: list[Path]) -> str:
+    digest = hashlib.sha256(_VERSION.encode())
+    for file in files:
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()[:24]
+
+
+def _room_beside(place: Path) -> Path:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(dir=place.parent, prefix=".making-"))
+    except OSError as error:
+        raise FileError(
+            f"{place.parent} cannot be written ({error.strerror}), and converted models are kept "
+            "there: name another place in the environment as REGARD_CACHE."
+        ) from error
