@@ -57,8 +57,10 @@ def load_trace(path: Path) -> Trace:
     values = {
         name.removeprefix("values."): t for name, t in tensors.items() if name.startswith("values.")
     }
-    output, words = read(about["output"], tensors), about.get("words", {})
-    return Trace(sites, values, about["tokens"], output, words)
+    output = about["output"]
+    if output == {"tensor": "output"}:  # everything else stands in the header as it is
+        output = read(output, tensors)
+    return Trace(sites, values, about["tokens"], output, about.get("words", {}))
 
 
 def _write_site(site: Site, tensors: dict[str, Tensor]) -> dict[str, Any]:
