@@ -98,11 +98,15 @@ def _write_bert(config: EncoderConfig) -> dict[str, Any]:
 
 
 def _pack_bert(tensors: Tensors, config: EncoderConfig) -> Tensors:
-    """With the head that says whether a sentence follows another, where theirs must have one."""
+    """With zeros for what theirs must have and ours has not: a pooler, or a head of its own."""
     if config.fill_head and config.pooler == "tanh":
-        zeros = {"weight": torch.zeros(2, config.d_model), "bias": torch.zeros(2)}
-        tensors = tensors | {f"cls.seq_relationship.{leaf}": x for leaf, x in zeros.items()}
-    return tensors
+        name, n_rows = "cls.seq_relationship", 2  # whether a sentence follows another
+    elif not config.fill_head and config.pooler == "none":
+        name, n_rows = "pooler.dense", config.d_model
+    else:
+        return tensors
+    zeros = {"weight": torch.zeros(n_rows, config.d_model), "bias": torch.zeros(n_rows)}
+    return tensors | {f"{name}.{leaf}": tensor for leaf, tensor in zeros.items()}
 
 
 def require_encoder(config: EncoderConfig, name: str) -> None:
@@ -113,7 +117,10 @@ def require_encoder(config: EncoderConfig, name: str) -> None:
     require(config.embedding_norm, f"{name} normalises its embeddings")
     require(_plain_heads(config), f"{name} has heads that share d_model evenly")
     require(config.attention_bias and config.feed_forward_bias, f"{name} has biases everywhere")
-    require(config.pool == "first", f"{name} takes the first token for the whole text")
+    require(
+        config.pool == "first" or config.n_classes is None,
+        f"{name} classifies by the first token, not by the mean of all",
+    )
     require(
         their_activation(config.activation) is not None,
         f"{name} has no activation {config.activation}",

@@ -22,7 +22,11 @@ from regard.text.tokenizer import Tokenizer
 
 _GENERATION, _PIXELS = "generation_config.json", "preprocessor_config.json"
 _TOKENIZER, _TOKENIZER_CONFIG, _TARGET = "tokenizer.json", "tokenizer_config.json", "target"
-_NAMES = (WEIGHTS, CONFIG, _GENERATION, _PIXELS, _TOKENIZER, _TOKENIZER_CONFIG, _TARGET)
+_MODULES, _POOLING = "modules.json", "1_Pooling"
+_NAMES = (
+    *(WEIGHTS, CONFIG, _GENERATION, _PIXELS, _TOKENIZER, _TOKENIZER_CONFIG, _TARGET),
+    *(_MODULES, _POOLING),
+)
 _ROLES = {
     "pad": ("pad_token",),
     "start": ("bos_token", "cls_token"),
@@ -47,6 +51,8 @@ def export_huggingface(bundle: Bundle, folder: str | Path) -> str:
             _write_json(fresh / _GENERATION, _generation(bundle))
         if bundle.family == "vision":
             _write_json(fresh / _PIXELS, _pixels(bundle))
+        if bundle.family == "encoder" and config.pool == "mean":
+            _write_pooling(fresh, config.d_model)
         if bundle.tokenizer is not None:
             _write_tokenizer(fresh, bundle.tokenizer)
         if bundle.target_tokenizer is not None and bundle.target_tokenizer is not bundle.tokenizer:
@@ -130,6 +136,19 @@ def _pixels(bundle: Bundle) -> dict[str, Any]:
     }
 
 
+def _write_pooling(folder: Path, d_model: int) -> None:
+    """Tell sentence-transformers that the mean of all vectors stands for a text."""
+    kinds = {"": "Transformer", _POOLING: "Pooling"}
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(kinds.items())
+    ]
+    (folder / _POOLING).mkdir()
+    _write_json(folder / _MODULES, modules)
+    pooling = {"word_embedding_dimension": d_model, "pooling_mode_mean_tokens": True}
+    _write_json(folder / _POOLING / CONFIG, pooling | {"pooling_mode_cls_token": False})
+
+
 def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     write_whole(folder / _TOKENIZER, tokenizer.backend.to_str(pretty=True))
     tokens = {key: token for role, token in tokenizer.roles.items() for key in _ROLES[role]}
@@ -139,5 +158,5 @@ def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     )
 
 
-def _write_json(file: Path, contents: dict[str, Any]) -> None:
+def _write_json(file: Path, contents: Any) -> None:
     write_whole(file, json.dumps(contents, indent=1, ensure_ascii=False) + "\n")

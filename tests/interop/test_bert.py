@@ -107,7 +107,7 @@ def test_what_is_exported_is_loaded_by_transformers_with_the_same_results(
     [
         ({"norm": "pre"}, "BERT is post-norm LayerNorm"),
         ({"positions": "rotary"}, "BERT has learned positions, not rotary"),
-        ({"pool": "mean"}, "BERT takes the first token"),
+        ({"pool": "mean", "n_classes": 3, "fill_head": False, "pooler": "tanh"}, "by the first"),
         ({"activation": "swiglu"}, "BERT has no activation swiglu"),
         ({"n_classes": 3}, "a head for masked tokens or one for classes, not both"),
         ({"n_classes": 3, "fill_head": False}, "BERT classifies after a pooler with tanh"),
@@ -192,6 +192,20 @@ def test_the_real_minilm_has_the_same_states_and_patterns(transformers, same_pat
     assert_close(
         trace.value("output.pooled"), expected.last_hidden_state.mean(1), rtol=0, atol=1e-4
     )
+
+
+def test_minilm_is_exported_for_sentence_transformers(minilm, tmp_path):
+    ours = import_checkpoint(minilm)
+    export_huggingface(ours, tmp_path / "out")
+    again = import_checkpoint(tmp_path / "out")
+    assert again.config == ours.config
+    from sentence_transformers import SentenceTransformer
+
+    text = "A man is eating food."
+    theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(text)
+    with torch.no_grad():
+        vector = ours.model.pooled(ours.model(torch.tensor([ours.tokenizer.encode(text)])))[0]
+    assert_close(torch.from_numpy(theirs), vector, rtol=0, atol=1e-4)
 
 
 def test_minilm_finds_alike_what_means_the_same(minilm):
