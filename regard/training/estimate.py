@@ -74,6 +74,6 @@ def spoken_time(seconds: float) -> str:
     return f"{minutes}:{rest:02d} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def spoken_size(size: float) -> str:
+def spoken_size(size: int) -> str:
     """A number of bytes for people."""
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

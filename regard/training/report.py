@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import exp
 from typing import Any
@@ -69,12 +69,11 @@ class Pace:
         return spoken_time(moment.place.seconds * (1 - moment.progress) / moment.progress) + " left"
 
 
-def told(evaluation: Evaluation) -> str:
+def told_numbers(numbers: Mapping[str, float]) -> str:
     """The numbers of an evaluation in one line."""
     forms = {"accuracy": "{:.2%}", "exact": "{:.2%}", "bleu": "{:.2f}", "chrf": "{:.2f}"}
     return "  ".join(
-        f"{name} {forms.get(name, '{:.4f}').format(value)}"
-        for name, value in evaluation.numbers.items()
+        f"{name} {forms.get(name, '{:.4f}').format(value)}" for name, value in numbers.items()
     )
 
 
@@ -109,7 +108,7 @@ class Lines(Reporter):
 
     def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         mark = "  (best)" if best else ""
-        self._write(f"step {step:,}  validation: {told(evaluation)}{mark}")
+        self._write(f"step {step:,}  validation: {told_numbers(evaluation.numbers)}{mark}")
         for line in sample_lines(evaluation):
             self._write(line)
 
@@ -154,7 +153,7 @@ class Bar(Reporter):
 
     def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         mark = "  ★" if best else ""
-        self.note(f"step {step:,}  {told(evaluation)}{mark}")
+        self.note(f"step {step:,}  {told_numbers(evaluation.numbers)}{mark}")
         for line in sample_lines(evaluation):
             self.note(line)
 

@@ -19,7 +19,7 @@ from regard.data.rows import (
 )
 from regard.data.stream import RUNNING_TEXT
 from regard.errors import FileError, InputError, UnknownNameError, nearest
-from regard.training.recipe import Data, Files, Recipe, Source
+from regard.training.recipe import Files, Recipe, Source
 
 PARTS = ("train", "validation", "test")
 _HELD_OUT_DATES = 2000
@@ -108,12 +108,15 @@ class Sources:
         given = getattr(self._data, part)
         if part == "train":
             held = sum(share for share in self._shares() if share)
-            rows = self._read(given)
-            return Held(rows, held, 1.0) if held else rows
+            return Held(self.whole(), held, 1.0) if held else self.whole()
         if not isinstance(given, float):
             return None if given is None else self._read(given)
         first = 0.0 if part == "test" else self._shares()[0]
-        return Held(self._read(self._data.train), first, first + given)
+        return Held(self.whole(), first, first + given)
+
+    def whole(self) -> Rows:
+        """All rows of the training data, with those that are held out as a share."""
+        return self._read(self._data.train)
 
     def _shares(self) -> tuple[float, float]:
         """The shares of the training data that are held out for test and validation."""
@@ -171,14 +174,3 @@ class Sources:
             if len(found) == count:
                 break
         return found
-
-
-def is_image_data(data: Data) -> bool:
-    """Whether a recipe for classification speaks of images."""
-    if data.generate == "digits":
-        return True
-    first = data.train[0] if isinstance(data.train, list) else data.train
-    if not isinstance(first, str):
-        return False
-    path = find_data(first, data.root)
-    return path.is_dir() or path.suffix == ".npz" or "idx" in path.name

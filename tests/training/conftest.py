@@ -9,7 +9,7 @@ from regard.training.assemble import make_learner, make_trainer
 from regard.training.callbacks import Callbacks, Reporter
 from regard.training.construct import build_seeded, complete_config, given_fields
 from regard.training.distributed import Team
-from regard.training.material import prepare
+from regard.training.prepare import prepare
 from regard.training.recipe import make_recipe
 
 MODEL = {

@@ -1,0 +1,65 @@
+"""`regard train`: from a recipe to a model folder, and on from where it was stopped."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.errors import FileError, nearest
+
+RECIPES = Path(__file__).resolve().parents[1] / "recipes"
+"""The recipes that come with regard."""
+
+
+def train_command(
+    recipe: Annotated[Path, typer.Argument(help="TOML file, or the name of a bundled recipe.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a key: training.lr=0.001 (values as in TOML)."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in the folder, if there is one.")
+    ] = False,
+    minutes: Annotated[
+        float | None, typer.Option(help="Stop after so many minutes, with a finished model.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder; runs/NAME unless given.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Train a model as a recipe says; the result is a model folder.
+
+    The folder is usable from the first validation on, and at the end holds the final model. Its
+    folder training/ has checkpoints, metrics.jsonl and snapshots. Ctrl-C saves before it stops.
+    Several processes: torchrun --nproc-per-node=2 -m regard train RECIPE.
+
+    Example: regard train recipes/dates.toml --set training.lr=0.002 -o dates
+    """
+    from regard.cli.training_run import run
+    from regard.training.distributed import joined, restarted
+    from regard.training.recipe import read_recipe
+
+    path = find_recipe(recipe)
+    given = list(changes or ())
+    if minutes is not None:
+        given.append(f"training.minutes={minutes}")
+    described = read_recipe(path, changes=given)
+    folder = output or Path("runs") / path.stem
+    with joined() as team:
+        outcome = run(described, folder, team, resume=resume or restarted(), as_json=as_json)
+    if outcome.signal:
+        raise typer.Exit(128 + outcome.signal)
+
+
+def find_recipe(path: Path) -> Path:
+    """The file itself, or the bundled recipe of that name: "dates", "recipes/dates.toml"."""
+    if path.is_file():
+        return path
+    bundled = {file.stem: file for file in sorted(RECIPES.glob("*.toml"))}
+    if path.stem in bundled:
+        return bundled[path.stem]
+    raise FileError(
+        f"there is no recipe {path}, neither as a file nor among the bundled ones; "
+        f"{nearest(path.stem, bundled)}."
+    )

@@ -1,0 +1,94 @@
+"""The images of a recipe."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from regard.data.chance import draws
+from regard.data.image_files import read_images
+from regard.data.images import Augmentation, Images, Normalisation
+from regard.errors import InputError, MissingExtraError
+from regard.training.examples import Pictures
+from regard.training.material import Material
+from regard.training.recipe import Data, Recipe
+from regard.training.sources import find_data
+
+
+def is_image_data(data: Data) -> bool:
+    """Whether a recipe for classification speaks of images."""
+    if data.generate == "digits":
+        return True
+    first = data.train[0] if isinstance(data.train, list) else data.train
+    if not isinstance(first, str):
+        return False
+    path = find_data(first, data.root)
+    return path.is_dir() or path.suffix == ".npz" or "idx" in path.name
+
+
+def picture_material(recipe: Recipe, n_tokens: Callable[[int], int]) -> Material:
+    """The images of a recipe; shares that are held out are drawn by chance."""
+    data = recipe.data
+    parts = {"train": _read_images(recipe, "train")}
+    for part in ("validation", "test"):
+        given = getattr(data, part)
+        if given is not None and not isinstance(given, float):
+            parts[part] = _read_images(recipe, part)
+    for number, part in enumerate(("validation", "test")):
+        given = getattr(data, part)
+        if isinstance(given, float) and given:
+            chance = draws(number, 0, np.arange(len(parts["train"])), 1)[:, 0]
+            parts[part] = _some(parts["train"], chance < given)
+            parts["train"] = _some(parts["train"], chance >= given)
+    train = parts["train"]
+    pixels = Normalisation.of(train)
+    augment = None
+    if data.augment is not None:
+        augment = Augmentation(data.augment.shift, data.augment.flip, data.augment.crop)
+    side = augment.crop if augment and augment.crop else train.pixels.shape[1]
+    if side != train.pixels.shape[2] and not (augment and augment.crop):
+        raise InputError(
+            f"the images are {train.pixels.shape[1]} × {train.pixels.shape[2]} pixels; models read "
+            "squares: set data.size, or data.augment.crop."
+        )
+    makers = {
+        part: Pictures(
+            images,
+            pixels,
+            n_tokens=n_tokens(side),
+            augmentation=augment if part == "train" else None,
+            side=side,
+            seed=recipe.training.seed,
+        )
+        for part, images in parts.items()
+    }
+    shape = (side, train.pixels.shape[-1])
+    return Material(makers, classes=train.classes, pixels=pixels, image_shape=shape)
+
+
+def _read_images(recipe: Recipe, part: str) -> Images:
+    data = recipe.data
+    if data.generate == "digits":
+        return _digits()
+    given = getattr(data, part)
+    if not isinstance(given, str):
+        raise InputError(f"data.{part} must name one folder or file of images.")
+    return read_images(find_data(given, data.root), size=data.size, split=part)
+
+
+def _digits() -> Images:
+    """Handwritten digits of 8 × 8 pixels, which come with scikit-learn."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise MissingExtraError(
+            "the digits come with scikit-learn, which is not installed: pip install scikit-learn."
+        ) from error
+    found: Any = load_digits()
+    pixels = np.minimum(np.round(found.images * 16), 255).astype(np.uint8)
+    names = tuple(str(number) for number in range(10))
+    return Images(pixels[..., None], found.target.astype(np.int64), names)
+
+
+def _some(images: Images, chosen: np.ndarray) -> Images:
+    return Images(images.pixels[chosen], images.labels[chosen], images.classes)

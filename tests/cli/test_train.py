@@ -1,0 +1,208 @@
+"""`regard train`: a recipe becomes a model folder, whatever happens on the way."""
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from regard.bundle.bundle import Bundle
+from regard.cli.main import app
+from regard.errors import FileError, InputError
+from regard.trace.trace import Trace
+
+RECIPE = """
+task = "translation"
+[data]
+train = "{data}"
+validation = 0.1
+[tokenizer]
+kind = "characters"
+[model]
+d_model = 16
+n_heads = 2
+d_ff = 32
+n_encoder_layers = 1
+n_decoder_layers = 1
+[training]
+lr = 0.01
+warmup = 5
+batch_tokens = 200
+steps = 40
+validate_every = 8
+threads = 1
+average = 2
+ema = 0.9
+[evaluate]
+metric = "exact"
+sentences = 5
+snapshots = ["1 2 3"]
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path) -> Path:
+    data = tmp_path / "digits.tsv"
+    numbers = [str(7 * n * n + n) for n in range(1, 300)]
+    data.write_text("".join(f"{' '.join(n)}\t{' '.join(reversed(n))}\n" for n in numbers))
+    path = tmp_path / "backwards.toml"
+    path.write_text(RECIPE.format(data=data))
+    return path
+
+
+def call(*given):
+    found = CliRunner().invoke(app, [str(one) for one in given])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found
+
+
+def start(*given, **options) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "regard", "train", *map(str, given)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **options,
+    )
+
+
+def steps_in(folder: Path) -> list[int]:
+    found = (folder / "training" / "checkpoints").glob("step-*")
+    return sorted(int(path.name.removeprefix("step-")) for path in found)
+
+
+def wait_for_step(process: subprocess.Popen, folder: Path, step: int):
+    """Wait until a run has saved this step, or has ended."""
+    end = time.monotonic() + 120
+    while process.poll() is None and not any(one >= step for one in steps_in(folder)):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_recipe_becomes_a_model_folder_with_its_course(recipe, tmp_path):
+    folder = tmp_path / "model"
+    told = call("train", recipe, "-o", folder)
+    assert told.exit_code == 0
+    assert "40 steps" in told.stdout
+    assert "were expected" in told.stdout
+    assert f"the model is in {folder}" in told.stdout
+    assert "validation: loss" in told.stderr
+    bundle = Bundle.load(folder)
+    assert bundle.task == "translation"
+    assert bundle.extras["recipe"]["training"]["steps"] == 40
+    assert "exact" in bundle.card.score
+    lines = [
+        json.loads(one) for one in (folder / "training/metrics.jsonl").read_text().splitlines()
+    ]
+    assert [one["step"] for one in lines if "loss" in one] == [10, 20, 30, 40]
+    assert [one["step"] for one in lines if "validation" in one] == [8, 16, 24, 32, 40, 40]
+    trace = Trace.load(folder / "training/snapshots/step-00000040/0.safetensors")
+    assert "decoder.layers.0.cross" in trace.sites
+
+
+def test_json_has_what_was_expected_beside_what_was(recipe, tmp_path):
+    told = json.loads(call("train", recipe, "-o", tmp_path / "m", "--json").stdout)
+    assert told["why"] == "steps"
+    assert told["memory"]["predicted"] == pytest.approx(told["memory"]["measured"], rel=0.5)
+    assert told["seconds_per_epoch"]["predicted"] > 0
+    assert set(told["validation"]) >= {"loss", "exact", "bleu"}
+
+
+def test_keys_and_minutes_can_be_set(recipe, tmp_path):
+    told = call(
+        *("train", recipe, "-o", tmp_path / "m", "--json", "--minutes", "0.02"),
+        *("--set", "training.steps=100000", "--set", "model.norm=pre"),
+    )
+    assert json.loads(told.stdout)["why"] == "minutes"
+    assert Bundle.load(tmp_path / "m").config.norm == "pre"
+
+
+def test_a_folder_with_a_run_needs_resume_and_the_same_recipe(recipe, tmp_path):
+    folder = tmp_path / "m"
+    call("train", recipe, "-o", folder, "--set", "training.steps=5")
+    with pytest.raises(InputError, match=r"begun before: go on with it by --resume"):
+        call("train", recipe, "-o", folder)
+    with pytest.raises(InputError, match=r"begun with another \[model\]"):
+        call("train", recipe, "-o", folder, "--resume", "--set", "model.d_ff=64")
+    assert (
+        "10 steps"
+        in call("train", recipe, "-o", folder, "--resume", "--set", "training.steps=10").stdout
+    )
+
+
+def test_a_bundled_recipe_is_found_by_name_and_by_path_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("dates", "recipes/dates.toml"):
+        with pytest.raises(InputError, match=r"dates\.toml: there is no key 'training\.stpes'"):
+            call("train", name, "--set", "training.stpes=1")
+    with pytest.raises(FileError, match=r"no recipe nodates\.toml, .*the nearest"):
+        call("train", "nodates.toml")
+
+
+def test_killed_at_any_moment_a_run_goes_on_to_the_same_model_bit_by_bit(recipe, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert start(recipe, "-o", whole).wait() == 0
+    dice = random.Random(1)
+    kills = 0
+    for goal in (1, 12, 24, 33):
+        process = start(recipe, "-o", parts, "--resume")
+        wait_for_step(process, parts, goal)
+        time.sleep(dice.random() * 0.3)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.communicate()
+    assert kills >= 3
+    process = start(recipe, "-o", parts, "--resume")
+    out, _ = process.communicate()
+    assert process.returncode == 0, out
+    assert "going on from step" in out
+    assert (whole / "model.safetensors").read_bytes() == (parts / "model.safetensors").read_bytes()
+    last = f"training/checkpoints/step-{steps_in(whole)[-1]:08d}"
+    for name in ("model", "optimiser", "average"):
+        one, other = (load_file(at / last / f"{name}.safetensors") for at in (whole, parts))
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[key], other[key]) for key in one)
+    lines = [json.loads(one) for one in (parts / "training/metrics.jsonl").read_text().splitlines()]
+    assert [one["step"] for one in lines if "loss" in one] == [10, 20, 30, 40]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_save_and_say_how_to_go_on(recipe, tmp_path, number):
+    folder = tmp_path / "m"
+    process = start(recipe, "-o", folder, "--set", "training.steps=100000")
+    wait_for_step(process, folder, 5)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "which is saved: go on with --resume" in out
+    assert "Traceback" not in out
+
+
+def test_a_full_disk_stops_with_a_sentence_and_leaves_the_last_checkpoint_whole(recipe, tmp_path):
+    folder = tmp_path / "m"
+    assert start(recipe, "-o", folder, "--set", "training.steps=5").wait() == 0
+    before = steps_in(folder)
+
+    def no_room():  # a file may not grow beyond 8 kB: what a full disk does to one
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+    process = start(recipe, "-o", folder, "--resume", preexec_fn=no_room)
+    out, _ = process.communicate()
+    assert process.returncode == 2, out
+    assert "cannot be written" in out
+    assert "Traceback" not in out
+    assert steps_in(folder) == before
+    assert start(recipe, "-o", folder, "--resume", "--set", "training.steps=15").wait() == 0
