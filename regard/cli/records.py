@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from regard.engine.translator import Translation
-    from regard.explain.alignment import Aligner, Alignment
+    from regard.explain.aligner import Aligner
+    from regard.explain.alignment import Alignment
 
 _ENDS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 """What some program or other takes for the end of a line."""
@@ -64,7 +65,7 @@ class Records:
         if self.folder is None:
             return [None] * len(done)
         if self._aligner is None:
-            from regard.explain.alignment import Aligner
+            from regard.explain.aligner import Aligner
 
             self._aligner = Aligner.of_folder(self.folder, self._heads)
         return list(self._aligner.align(done))
