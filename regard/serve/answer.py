@@ -1,0 +1,177 @@
+"""One request, done: the model runs on a text or image under edits, and answers.
+
+| family               | kind of answer | what it holds                                            |
+|----------------------|----------------|----------------------------------------------------------|
+| transformer, seq2seq | translation    | text, tokens with probabilities, the beam's alternatives |
+| decoder              | next           | what may come next; how probable each token read was     |
+| encoder              | filled         | candidates for each gap                                  |
+| encoder, vision      | classes        | the most probable classes                                |
+| encoder              | none           | vectors only                                             |
+
+An answer under edits also has `before` (the same without them), `compare` (how probable what was
+said before is now) and `unmet` (edits of positions that the new text no longer has).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp
+from typing import Any
+
+from torch import Tensor
+
+from regard.bundle.bundle import Bundle
+from regard.engine.search import Found
+from regard.explain.payload import plain
+from regard.serve.ask import AskTrace
+from regard.serve.edits import PutToken, write_edit
+from regard.serve.inputs import Given, fitting, put_tokens, target_ids, with_ends
+from regard.serve.search import search
+from regard.serve.worker import Job, Watching
+from regard.tap import listen
+from regard.trace.edit import Edit
+from regard.trace.run import trace_bundle
+from regard.trace.trace import Trace
+
+_KEPT = (".input", ".joined", ".output", ".residual", "embedding.patches")
+"""Values that the page can ask for; the others are let go, for they take most of the room."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a request changes: inside the model, and among the tokens it reads."""
+
+    inner: Sequence[Edit] = ()
+    tokens: Sequence[PutToken] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.inner or self.tokens)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trace and the answer that came with it."""
+
+    trace: Trace
+    answer: dict[str, Any]
+
+
+def run(bundle: Bundle, given: Given, ask: AskTrace, job: Job) -> Run:
+    """Run the model on what is given, without edits."""
+    if bundle.family in ("transformer", "seq2seq"):
+        return _translate(bundle, given, ask, (), job)
+    return _finished(_traced(bundle, given.content, None, (), job))
+
+
+def run_changed(
+    bundle: Bundle, given: Given, ask: AskTrace, changes: Changes, before: Run, job: Job
+) -> Run:
+    """Run the model under changes, and compare with what it answered before."""
+    given = put_tokens(bundle, given, changes.tokens, written=before.answer.get("ids"))
+    if bundle.family in ("transformer", "seq2seq"):
+        fitting(changes.inner, before.trace, strict=True)
+        after = _translate(bundle, given, ask, changes.inner, job)
+        told = _forced(bundle, given, changes.inner, before, job)
+    else:
+        trace = _traced(bundle, given.content, None, changes.inner, job)
+        told = _candidates_now(before.answer, trace)
+        after = _finished(trace)
+    met = fitting(changes.inner, after.trace)
+    unmet = [write_edit(edit) for edit in changes.inner if edit not in met]
+    compared = {"before": before.answer, "compare": told, "unmet": unmet}
+    return Run(after.trace, {**after.answer, **compared})
+
+
+def _translate(bundle: Bundle, given: Given, ask: AskTrace, edits: Sequence[Edit], job: Job) -> Run:
+    """The answer of a translator: what it writes itself, unless a target is given."""
+    source, found = given.source_ids(bundle), list[Found]()
+    if given.target is None:
+        found = search(bundle, source, beam=ask.beam, edits=edits, job=job)
+        target = with_ends(bundle, found[0].ids)
+    else:
+        target = target_ids(bundle, given.target)
+    lengths = len(source), len(target) - 1
+    trace = _traced(bundle, given.content, target, fitting(edits, lengths), job)
+    made = _finished(trace)
+    written = bundle.target_tokenizer
+    others = [
+        {"text": "" if written is None else written.decode(one.ids), "score": one.score}
+        | {"ids": one.ids}
+        for one in found[1:]
+    ]
+    score = found[0].score if found else None
+    return Run(trace, {**made.answer, "score": score, "beam": ask.beam, "alternatives": others})
+
+
+def _traced(bundle: Bundle, content: Any, target: Any, edits: Sequence[Edit], job: Job) -> Trace:
+    n_sites = sum(hasattr(module, "to_query") for module in bundle.model.modules())
+    with listen(Watching(job, "tracing", n_sites or None)):
+        return trace_bundle(bundle, content, target, edits=edits)
+
+
+def _finished(trace: Trace) -> Run:
+    """The answer as JSON; what nobody will look at is let go."""
+    output = trace.output or {}
+    answer: dict[str, Any] = {"kind": "none", "output": plain(output)}
+    if "ids" in output:
+        answer |= {"kind": "translation", "text": output["text"], "ids": output["ids"]}
+        answer["tokens"] = _tokens(trace, "output", output["log_probabilities"])
+    elif "next" in output:
+        answer |= {"kind": "next", "candidates": output["next"]}
+        answer["tokens"] = _tokens(trace, "target", [None, *output["log_probabilities"]])
+    elif output.get("filled"):
+        answer |= {"kind": "filled", "gaps": output["filled"]}
+    elif "classes" in output:
+        answer |= {"kind": "classes", "candidates": output["classes"]}
+    trace.values = {path: x for path, x in trace.values.items() if _is_looked_at(path)}
+    return Run(trace, answer)
+
+
+def _is_looked_at(path: str) -> bool:
+    return path.endswith(_KEPT) and ".feed_forward." not in path
+
+
+def _tokens(
+    trace: Trace, side: str, log_probabilities: Sequence[float | None]
+) -> list[dict[str, Any]]:
+    rows = zip(trace.tokens[side], trace.words[side], log_probabilities, strict=True)
+    return [
+        {"text": text, "word": word, "probability": None if chance is None else exp(chance)}
+        for text, word, chance in rows
+    ]
+
+
+def _forced(
+    bundle: Bundle, given: Given, edits: Sequence[Edit], before: Run, job: Job
+) -> list[dict[str, Any]]:
+    """How probable each token that was written before is now, if all before it stay."""
+    ids = before.answer["ids"]
+    target = with_ends(bundle, ids)
+    lengths = len(given.source_ids(bundle)), len(target) - 1
+    trace = _traced(bundle, given.content, target, fitting(edits, lengths), job)
+    now = trace.output["log_probabilities"]
+    rows = zip(before.answer["tokens"], now, strict=True)
+    return [
+        {"at": at, "name": token["text"], "before": token["probability"], "after": exp(chance)}
+        for at, (token, chance) in enumerate(rows)
+    ]
+
+
+def _candidates_now(before: dict[str, Any], trace: Trace) -> list[dict[str, Any]]:
+    """How probable the candidates of the answer before are now."""
+    lists: list[tuple[int | None, Tensor, list[dict[str, Any]]]] = []
+    if before["kind"] == "next":
+        logits = trace.values["output.logits"][0, -1]
+        lists.append((None, logits, before["candidates"]))
+    elif before["kind"] == "classes":
+        lists.append((None, trace.values["output.classes"][0], before["candidates"]))
+    elif before["kind"] == "filled":
+        logits = trace.values["output.logits"][0]
+        lists += [
+            (gap["position"], logits[gap["position"]], gap["candidates"]) for gap in before["gaps"]
+        ]
+    return [
+        {"at": at, "name": one["name"], "before": one["probability"]}
+        | {"after": float(logits.softmax(-1)[one["id"]])}
+        for at, logits, candidates in lists
+        for one in candidates
+    ]

@@ -1,0 +1,87 @@
+"""What a translator writes under edits, by the same beam search that translates without them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.bundle.bundle import Bundle
+from regard.engine.plain import PlainEngine
+from regard.engine.search import Found, SearchOptions
+from regard.errors import InputError
+from regard.serve.worker import Job, Watching
+from regard.tap import listen
+from regard.trace.edit import Ablate, Edit
+from regard.trace.run import Patient
+
+
+def search(
+    bundle: Bundle, source_ids: Sequence[int], *, beam: int, edits: Sequence[Edit], job: Job
+) -> list[Found]:
+    """The best translations of a source, the best first, at most `beam` many.
+
+    Edits that name positions hold from the moment the text is long enough to have them.
+    """
+    tokenizer = bundle.target_tokenizer
+    if tokenizer is None or tokenizer.start_id is None or tokenizer.end_id is None:
+        raise InputError(
+            "this model's tokenizer does not say how a target starts and ends, so it cannot write "
+            "one by itself: give a target."
+        )
+    model = bundle.model if _goes_on(bundle.model, edits) else Rereading(bundle.model)
+    options = SearchOptions(beam=beam, n_best=beam, most=_room(bundle.config))
+    with listen(Watching(job, "writing"), *(Patient(edit) for edit in edits)):
+        (found,) = PlainEngine([model], tokenizer).submit([list(source_ids)], options).wait()
+    return found
+
+
+def _room(config: Any) -> int | None:
+    """How many tokens the model has positions for; None where there is no end."""
+    return config.max_positions if getattr(config, "positions", "") == "learned" else None
+
+
+def _goes_on(model: Any, edits: Sequence[Edit]) -> bool:
+    """Whether a token can be read without those before it: from keys and values that are kept."""
+    if any(isinstance(edit, Ablate) and edit.to == "mean" for edit in edits):
+        return False  # the mean over all queries needs all queries
+    return getattr(getattr(model, "decoder", None), "cacheable", True)
+
+
+class _Read:
+    """What each row has read so far, in the place of keys and values."""
+
+    def __init__(self) -> None:
+        self.ids: Tensor | None = None
+
+    def keep(self, rows: Tensor) -> None:
+        if self.ids is not None:
+            self.ids = self.ids[rows]
+
+
+class Rereading:
+    """A model that reads the whole target again for each token: slow, and right for every edit."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.config = model, model.config
+
+    def encode(self, source_ids: Tensor, source_lengths: Any = None) -> Any:
+        """The source as the decoder reads it."""
+        return self.model.encode(source_ids, source_lengths)
+
+    def decode(
+        self, target_ids: Tensor, memory: Any, source_lengths: Any = None, *, cache: Any = None
+    ) -> Tensor:
+        """One vector for each new token."""
+        read = cache["read"]
+        read.ids = target_ids if read.ids is None else torch.cat([read.ids, target_ids], dim=1)
+        states = self.model.decode(read.ids, memory, source_lengths)
+        return states[:, -target_ids.size(1) :]
+
+    def project(self, states: Tensor, *, first: int = 0) -> Tensor:
+        """Logits of the next token."""
+        return self.model.project(states, first=first)
+
+    def new_cache(self) -> dict[str, _Read]:
+        """Room for what is read."""
+        return {"read": _Read()}
