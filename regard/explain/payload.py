@@ -88,6 +88,11 @@ def _arrays(site: Site, made: Payload, batch: int) -> dict[str, str]:
     return names
 
 
+def _cost(site: Site) -> int:
+    """How many products all scores of a site take."""
+    return site.n_heads * site.n_query * site.n_key * site.key.size(-1)
+
+
 def plain(value: Any) -> Any:
     """A model's output as JSON; None where it is no such thing."""
     if isinstance(value, dict):

@@ -6,29 +6,30 @@ from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
+import numpy as np
+
 from regard.errors import InputError
 from regard.explain.payload import Payload, payload
 from regard.explain.worked import DEFAULT
 from regard.serve.link import joined_script, joined_style
-from regard.serve.pack import estimated_size, pack
+from regard.serve.pack import Kind, Steps, least_size, pack
 from regard.text.files import write_whole
 from regard.trace.trace import Trace
 
 MEGABYTES = 2.5
-_EXACT = {"vectors": "float32", "tables": "float32", "streams": "float32", "weights": "float32"}
-_HALF = {"vectors": "float16", "tables": "float16", "streams": "float16"}
-# From the best to the smallest: what is left out of a plan is left out of the page.
-_PLANS: tuple[dict[str, str], ...] = (
-    _EXACT,
+_EXACT: dict[str, Kind] = {"vectors": "float32", "tables": "float32", "streams": "float32"}
+_HALF: dict[str, Kind] = {"vectors": "float16", "tables": "float16", "streams": "float16"}
+# From the best to the smallest: what a plan does not mention is left out of the page.
+_PLANS: tuple[dict[str, Kind], ...] = (
+    {**_EXACT, "weights": "float32"},
     {**_EXACT, "weights": "float16"},
-    {"vectors": "float32", "tables": "float32", "streams": "float32"},
-    {"vectors": "float32", "tables": "float32", "streams": "float16"},
+    _EXACT,
+    {**_EXACT, "streams": "float16"},
     {**_HALF, "weights": "float16"},
     _HALF,
     {"vectors": "float16", "tables": "float16"},
-    {"vectors": "int8", "tables": "float16"},
+    *({"vectors": Steps(most), "tables": "float16"} for most in (127, 112, 96, 80, 64)),
 )
-_DIGITS = {"float32": 3, "float16": 3, "int8": 2}
 _TEMPLATE = """<!doctype html>
 <html lang="en">
 <head>
@@ -86,45 +87,38 @@ def as_html(trace: Trace, *, title: str = "", megabytes: float = MEGABYTES, batc
 
 def _packed(made: Payload, room: float) -> str:
     """The payload as JSON, by the first plan that fits; by the smallest if none does."""
-    about = len(json.dumps(made.about, ensure_ascii=False).encode())
-    fitting = [plan for plan in _PLANS if about + _size(made, plan) <= room]
-    plans = [*fitting, _PLANS[-1]]
     text = ""
-    for plan in plans:
-        text = _as_json(made, plan)
-        if len(text.encode()) <= room:
-            break
+    for plan in _PLANS:
+        least = sum(least_size(array, kind) for array, kind in _kept(made, plan).values())
+        if least <= room or plan is _PLANS[-1]:
+            text = _as_json(made, plan)
+            if len(text.encode()) <= room:
+                break
     return text
 
 
-def _size(made: Payload, plan: Mapping[str, str]) -> float:
-    kept = ((array, plan.get(made.kinds[name])) for name, array in made.arrays.items())
-    return sum(
-        estimated_size(array, dtype or "uint8") for array, dtype in kept if _goes(array, dtype)
-    )
+def _kept(made: Payload, plan: Mapping[str, Kind]) -> dict[str, tuple[np.ndarray, Kind]]:
+    """The arrays that a page holds by a plan, and how."""
+    kinds = {**plan, "masks": "float32", "pixels": "float32"}  # bytes stay what they are
+    held = {name: array for name, array in made.arrays.items() if made.kinds[name] in kinds}
+    return {name: (array, kinds[made.kinds[name]]) for name, array in held.items()}
 
 
-def _goes(array: object, dtype: str | None) -> bool:
-    return dtype is not None or getattr(array, "dtype", None) == "uint8"
-
-
-def _as_json(made: Payload, plan: Mapping[str, str]) -> str:
-    arrays = {
-        name: pack(array, plan.get(made.kinds[name], "float32"))
-        for name, array in made.arrays.items()
-        if _goes(array, plan.get(made.kinds[name]))
-    }
+def _as_json(made: Payload, plan: Mapping[str, Kind]) -> str:
+    arrays = {name: pack(array, kind) for name, (array, kind) in _kept(made, plan).items()}
     sites = [_without_absent(site, plan) for site in made.about["sites"]]
-    about = {**made.about, "sites": sites, "digits": _DIGITS[plan["vectors"]]}
+    digits = 2 if isinstance(plan["vectors"], Steps) else 3
+    about = {**made.about, "sites": sites, "digits": digits}
     return json.dumps({"about": about, "arrays": arrays}, ensure_ascii=False, separators=(",", ":"))
 
 
-def _without_absent(site: dict[str, object], plan: Mapping[str, str]) -> dict[str, object]:
+def _without_absent(site: dict[str, object], plan: Mapping[str, Kind]) -> dict[str, object]:
     """A site that mentions only what the page holds."""
     streams = site["streams"] if "streams" in plan else {}
     return {
         **site,
         "streams": streams,
+        "left_out": streams != site["streams"],
         "projections": site["projections"] if "weights" in plan else None,
     }
 

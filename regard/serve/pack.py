@@ -2,36 +2,52 @@
 
 import zlib
 from base64 import b64encode
-from typing import Any
+from dataclasses import dataclass
+from math import log2
+from typing import Any, Literal
 
 import numpy as np
 
-DTYPES = ("float32", "float16", "int8")
-"""From exact to coarse. "int8" counts in steps, one step size for each row of an array."""
-_ROOM = {"float32": 4 * 0.93, "float16": 2 * 0.93, "int8": 1.12, "uint8": 0.5}
+_ROOM = {"float32": 4 * 0.86, "float16": 2 * 0.86}
 _MOST = 65504.0
 """The largest number of 16 bits."""
 
 
-def pack(array: np.ndarray, dtype: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Steps:
+    """Numbers as counts of steps, at most `most`; each row of an array has its own step."""
+
+    most: int
+
+
+Kind = Literal["float32", "float16"] | Steps
+"""How numbers are kept, from exact to coarse."""
+
+
+def pack(array: np.ndarray, kind: Kind) -> dict[str, Any]:
     """An array as the page's `unpack` reads it."""
-    if array.dtype == np.uint8:
-        dtype, data = "uint8", array.tobytes()
-    elif dtype == "int8":
-        data = _steps(array)
-    elif dtype == "float16":
+    name = "uint8" if array.dtype == np.uint8 else "int8" if isinstance(kind, Steps) else kind
+    if name == "uint8":
+        data = array.tobytes()
+    elif isinstance(kind, Steps):
+        data = _counts(array, kind.most)
+    elif kind == "float16":
         data = _by_place(array.clip(-_MOST, _MOST).astype("<f2"))
     else:
         data = _by_place(array.astype("<f4"))
-    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    # Numbers hardly ever repeat, so looking for repetitions costs time and gives nothing.
+    way = zlib.Z_DEFAULT_STRATEGY if name == "uint8" else zlib.Z_HUFFMAN_ONLY
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, 9, way)
     deflated = packer.compress(data) + packer.flush()
-    return {"dtype": dtype, "shape": list(array.shape), "data": b64encode(deflated).decode()}
+    return {"dtype": name, "shape": list(array.shape), "data": b64encode(deflated).decode()}
 
 
-def estimated_size(array: np.ndarray, dtype: str) -> float:
-    """About how many bytes `pack` will need."""
-    dtype = "uint8" if array.dtype == np.uint8 else dtype
-    return array.size * _ROOM[dtype] * 4 / 3 + 60
+def least_size(array: np.ndarray, kind: Kind) -> float:
+    """How many bytes `pack` will need at least, or a little less."""
+    if array.dtype == np.uint8:
+        return 0.0
+    room = log2(2 * kind.most) * 0.95 / 8 if isinstance(kind, Steps) else _ROOM[kind]
+    return array.size * room * 4 / 3
 
 
 def _by_place(array: np.ndarray) -> bytes:
@@ -39,8 +55,8 @@ def _by_place(array: np.ndarray) -> bytes:
     return array.reshape(-1).view(np.uint8).reshape(-1, array.itemsize).T.tobytes()
 
 
-def _steps(array: np.ndarray) -> bytes:
+def _counts(array: np.ndarray, most: int) -> bytes:
     rows = array.reshape(-1, array.shape[-1])
-    step = np.abs(rows).max(axis=1, keepdims=True) / 127
-    whole = np.rint(rows / np.where(step == 0, 1, step)).astype(np.int8)
-    return _by_place(step.astype("<f4")) + whole.tobytes()
+    step = (np.abs(rows).max(axis=1, keepdims=True) / most).astype("<f2").astype(np.float32)
+    counts = np.rint(rows / np.where(step == 0, 1, step)).clip(-127, 127).astype(np.int8)
+    return _by_place(step.astype("<f2")) + counts.tobytes()

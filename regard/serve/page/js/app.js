@@ -67,11 +67,12 @@ export async function start(root, source, address) {
   app.say = speaker(store.state.language);
   app.open = await opened(app);
   const panes = frame(app);
+  const soon = gathering((changed) => follow(app, panes, changed));
   app.look = (peek) => {
     app.peek = peek;
-    panes.update(new Set(["peek"]));
+    soon(["peek"]);
   };
-  store.subscribe((_, changed) => follow(app, panes, changed));
+  store.subscribe((_, changed) => soon(changed));
   listenToKeys(app);
   panes.update(new Set(["all"]));
   root.dataset.ready = "1";
@@ -98,6 +99,26 @@ function firstState(about) {
     edits: [],
     work: "",
     drawing: false,
+  };
+}
+
+/**
+ * A function that may be called often and acts once for each picture on the screen.
+ * @param {(changed: Set<string>) => void} act
+ * @returns {(changed: Iterable<string>) => void}
+ */
+function gathering(act) {
+  /** @type {Set<string> | null} */
+  let waiting = null;
+  return (changed) => {
+    if (!waiting) {
+      requestAnimationFrame(() => {
+        const all = /** @type {Set<string>} */ (waiting);
+        waiting = null;
+        act(all);
+      });
+    }
+    waiting = new Set([...(waiting ?? []), ...changed]);
   };
 }
 

@@ -232,14 +232,17 @@ export function pooled(table, rows, columns, how = "mean") {
   const made = matrix(height, width);
   const count = new Float32Array(height * width);
   if (how === "max") made.data.fill(-Infinity);
+  const across = Int32Array.from({ length: table.columns }, (_, j) => Math.floor((j * width) / table.columns));
   for (let i = 0; i < table.rows; i++) {
     const up = Math.floor((i * height) / table.rows) * width;
-    for (let j = 0, at = i * table.columns; j < table.columns; j++) {
-      const cell = up + Math.floor((j * width) / table.columns);
-      const x = table.data[at + j];
-      if (how === "max") made.data[cell] = Math.max(made.data[cell], x);
-      else made.data[cell] += x;
-      count[cell]++;
+    const line = row(table, i);
+    for (let j = 0; j < line.length; j++) {
+      const cell = up + across[j];
+      if (how === "max") made.data[cell] = line[j] > made.data[cell] ? line[j] : made.data[cell];
+      else {
+        made.data[cell] += line[j];
+        count[cell]++;
+      }
     }
   }
   if (how === "mean") for (let i = 0; i < count.length; i++) made.data[i] /= count[i];

@@ -100,18 +100,25 @@ export function sharpen(canvas, width, height) {
   return pen;
 }
 
+/** @type {{ pen: CanvasRenderingContext2D, family: string, widths: Map<string, number> } | null} */
+let MEASURE = null;
+
 /**
  * How wide a text is in the page's font.
  * @param {string} text
  * @param {number} size in pixels
  */
 export function textWidth(text, size) {
-  MEASURE ??= /** @type {any} */ (document.createElement("canvas").getContext("2d"));
-  const pen = /** @type {CanvasRenderingContext2D} */ (MEASURE);
-  const root = document.querySelector(".regard") ?? document.body;
-  pen.font = `${size}px ${getComputedStyle(root).fontFamily}`;
-  return pen.measureText(text).width;
+  if (!MEASURE) {
+    const pen = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
+    const root = document.querySelector(".regard") ?? document.body;
+    MEASURE = { pen, family: getComputedStyle(root).fontFamily, widths: new Map() };
+  }
+  const name = `${size} ${text}`;
+  let found = MEASURE.widths.get(name);
+  if (found === undefined) {
+    MEASURE.pen.font = `${size}px ${MEASURE.family}`;
+    MEASURE.widths.set(name, (found = MEASURE.pen.measureText(text).width));
+  }
+  return found;
 }
-
-/** @type {CanvasRenderingContext2D | null} */
-let MEASURE = null;

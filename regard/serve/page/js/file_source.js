@@ -84,7 +84,7 @@ export class FileSource {
   async thumbnails(path, size) {
     const site = this.described.get(path);
     const stored = site.arrays.thumbnails;
-    if (stored) return this.allHeads(stored);
+    if (stored) return (await this.allHeads(stored)).map(fromBytes);
     const made = [];
     for (let head = 0; head < site.n_heads; head++) {
       made.push(pooled((await this.tables(path, head)).weights, size, size));
@@ -244,6 +244,14 @@ export function cut(table, rows, columns) {
     row(part, i).set(row(table, rows.start + i).subarray(columns.start, columns.stop));
   }
   return pooled(part, rows.bins, columns.bins, "max");
+}
+
+/**
+ * Small pictures are kept as bytes, 255 for a weight of 1.
+ * @param {Matrix} table
+ */
+function fromBytes({ rows, columns, data }) {
+  return matrix(rows, columns, Float32Array.from(data, (x) => x / 255));
 }
 
 /**

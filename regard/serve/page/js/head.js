@@ -46,9 +46,12 @@ export const MOST_CELLS = 1_200_000;
  * @returns {Tables}
  */
 export function computeTables(site, head, vectors, changes = null, before = null) {
-  const allowed = allowedTable(vectors.mask, site.n_query, site.n_key);
+  const allowed = before ? before.allowed : allowedTable(vectors.mask, site.n_query, site.n_key);
   const compared = before ? before.compared : comparisons(site, vectors);
-  return follow(site, head, vectors, { compared, allowed, changes, first: 0 });
+  const heats = before?.masked && changes && !changes.unscaled && !changes.scores.length && !changes.cells.length;
+  if (!heats) return follow(site, head, vectors, { compared, allowed, changes, first: 0 });
+  const temperature = changes.temperature ?? before.temperature; // all else is as it was
+  return { ...before, temperature, weights: softmax(/** @type {Matrix} */ (before.masked), temperature), off: changes.off };
 }
 
 /**

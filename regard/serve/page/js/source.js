@@ -55,6 +55,7 @@
  * @property {number[] | null} slopes by head (ALiBi)
  * @property {string} mask the mask in Python's words
  * @property {Measures[]} measures by head
+ * @property {boolean} left_out whether what queries and keys are made of was left out to save room
  * @property {boolean} rotary
  * @property {boolean | null} norm_first
  */

@@ -56,9 +56,14 @@ const READERS = {
 
 /** @returns {Address} */
 export function pageAddress() {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let writing;
   return {
     read: () => location.hash.slice(1),
-    write: (text) => history.replaceState(null, "", `#${text}`),
+    write: (text) => {
+      clearTimeout(writing); // browsers refuse addresses that change too often
+      writing = setTimeout(() => history.replaceState(null, "", `#${text}`), 120);
+    },
     listen: (f) => addEventListener("hashchange", f),
   };
 }

@@ -77,15 +77,15 @@ export function half(bits) {
 }
 
 /**
- * Whole numbers from −127 to 127, each row times its own step; the steps (float32) come first.
+ * Whole numbers from −127 to 127, each row times its own step; the steps (16 bits) come first.
  * @param {Uint8Array<ArrayBuffer>} bytes
  * @param {number} count
  * @param {number} width
  */
 function scaledBytes(bytes, count, width) {
   const n = count / width;
-  const steps = new Float32Array(gathered(bytes.subarray(0, 4 * n), n, 4).buffer);
-  const whole = new Int8Array(bytes.buffer, bytes.byteOffset + 4 * n, count);
+  const steps = halves(new Uint16Array(gathered(bytes.subarray(0, 2 * n), n, 2).buffer));
+  const whole = new Int8Array(bytes.buffer, bytes.byteOffset + 2 * n, count);
   const made = new Float32Array(count);
   for (let i = 0; i < count; i++) made[i] = whole[i] * steps[Math.floor(i / width)];
   return made;

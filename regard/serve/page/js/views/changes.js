@@ -40,7 +40,6 @@ function bar(app, edits) {
     el("h2", {}, `${say("edits")} (${edits.length})`),
     el("ul", {}, chips),
     el("span.gap"),
-    app.about.live ? "" : el("span.small", {}, say("answerNeedsModel")),
     el("button.quiet", { onclick: () => store.undo() }, "↶ ", say("undo")),
     el("button.quiet", { onclick: () => store.set({ edits: [] }) }, say("reset")),
     el("button.quiet", { onclick: () => copyText(app, location.href) }, say("copyLink")),

@@ -41,6 +41,7 @@ export function frame(app) {
     if (anew) build();
     app.root.dataset.pane = app.store.state.pane;
     app.root.dataset.page = app.store.state.page;
+    app.root.classList.toggle("changed", app.store.state.edits.length > 0);
     if (given.has("theme")) forgetColours();
     for (const tab of app.root.querySelectorAll(".tabs button")) {
       tab.setAttribute("aria-selected", String(tab.getAttribute("data-tab") === (app.store.state.pane || "pattern")));
@@ -104,7 +105,7 @@ function tabs(app) {
 function foot(app) {
   const { say, about } = app;
   const rounded = (about.digits ?? 3) < 3 ? ` ${say("rounded")}` : "";
-  return el("footer.foot", {}, about.live ? "" : `${say("oneFile")}${rounded}`);
+  return el("footer.foot", {}, about.live ? "" : [`${say("oneFile")}${rounded}`, el("span.edited", {}, say("answerNeedsModel"))]);
 }
 
 /**

@@ -58,12 +58,12 @@ function layOut(plot) {
   const widest = (/** @type {typeof rows} */ ticks) =>
     Math.max(...ticks.map((tick) => textWidth(shortened(tick.label), FONT)), 10);
   const left = Math.max(Math.ceil(widest(down)) + 16, 58);
-  const sums = plot.stage === "weights";
+  const sums = plot.stage === "weights" && plot.alone;
   const right = sums && !turned ? 52 : 12;
   const wide = widest(across);
   const low = sums && turned ? 22 : 6;
   const fit = (/** @type {number} */ head) =>
-    Math.max(9, Math.floor(Math.min((plot.width - left - right) / across.length, (plot.height - head - low) / down.length, 46)));
+    Math.max(9, Math.floor(Math.min((plot.width - left - right) / across.length, (plot.height - head - low) / down.length, 52)));
   const heads = { level: 46, slanted: 38 + Math.ceil(wide * 0.72) };
   const slanted = wide > fit(heads.level) - 5;
   const top = slanted ? heads.slanted : heads.level;

@@ -3,6 +3,7 @@
 import { withEdit, withoutEdit } from "../edits.js";
 import { el } from "../dom.js";
 import { short } from "../format.js";
+import { formula, root, v } from "../math.js";
 import { lineAt } from "../select.js";
 
 /** @typedef {import("../app.js").App} App */
@@ -79,11 +80,15 @@ function temperature(app) {
 function toggle(app, name, act) {
   const box = el("input", { type: "checkbox", onchange: () => act(box.checked) });
   return {
-    element: el(`label.${name}`, { title: app.say(/** @type {any} */ (`${name}Help`)) }, box, app.say(name)),
+    element: el(`label.${name}`, { title: app.say(/** @type {any} */ (`${name}Help`)) }, box, name === "scaleOn" ? scaleFormula() : app.say(name)),
     update: (/** @type {boolean} */ on) => {
       box.checked = on;
     },
   };
+}
+
+export function scaleFormula() {
+  return formula("divided by √d_k", "÷ ", root(v("d", "k")));
 }
 
 /** @param {App} app */

@@ -49,10 +49,16 @@ export function draw(element, plot, viewport, fetch = null) {
   };
   show();
   listen(over, plot, size, { viewport, whole, show });
-  return (/** @type {number} */ query, /** @type {number} */ key, peek = false) => {
+  const select = (/** @type {number} */ query, /** @type {number} */ key, peek = false) => {
     chosen = [query, key, peek];
     fill(marks, markings(plot, size, viewport.window ?? whole, chosen));
   };
+  /** The same place with other numbers. */
+  const repaint = (/** @type {Partial<Plot>} */ other) => {
+    Object.assign(plot, other);
+    paint(canvas, plot, size, viewport.window ?? whole, fetch);
+  };
+  return Object.assign(select, { repaint });
 }
 
 /** @param {Plot} plot */

@@ -117,11 +117,12 @@ function curves(plot, size, spans, query) {
       (i === query ? own : others)[level] += curve(plot, size, spans, i, j);
     }
   }
+  const dim = Math.min(1, 16 / plot.rows.length); // many lines must not hide the chosen ones
   const drawn = (/** @type {string} */ name, /** @type {string[]} */ paths) =>
     paths.map((d, level) => {
       const share = (level + 1) / LEVELS;
-      const faint = name === "own" ? 0.25 + 0.75 * share : 0.05 + 0.28 * share;
-      return d && shape(`path.curve.${name}`, { d, "stroke-width": (0.6 + 3.4 * share).toFixed(2), "stroke-opacity": faint.toFixed(2) });
+      const faint = name === "own" ? 0.25 + 0.75 * share : dim * (0.05 + 0.28 * share);
+      return d && shape(`path.curve.${name}`, { d, "stroke-width": (0.6 + 3.4 * share).toFixed(2), "stroke-opacity": faint.toFixed(3) });
     });
   return [...drawn("others", others), ...drawn("own", own)].filter((path) => path !== "");
 }

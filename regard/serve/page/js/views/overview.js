@@ -29,6 +29,8 @@ export function overview(app) {
     paneHead(app, "overview", tools, () => tableOf(app)), body, note);
   /** @type {Map<string, Matrix[]>} */
   const pictures = new Map();
+  const state = () => app.store.state;
+  let marked = "";
   let groups = /** @type {ReturnType<typeof group>[]} */ ([]);
   const build = () => {
     groups = groupsOf(app).map(([name, sites]) => group(app, name, sites, pictures, (place) => tell(app, note, place)));
@@ -43,7 +45,10 @@ export function overview(app) {
         load(app, pictures, () => groups.forEach((one) => one.paint()));
       }
       if (["sort", "pane", "theme", "size"].some((one) => changed.has(one))) build();
-      if (["all", "site", "head", "sort", "pane", "theme", "size", "edits"].some((one) => changed.has(one))) {
+      const marks = `${state().site} ${state().head} ${[...editedHeads(app)]}`;
+      const anew = ["all", "sort", "pane", "theme", "size"].some((one) => changed.has(one));
+      if (anew || marks !== marked) {
+        marked = marks;
         sort.value = app.store.state.sort;
         groups.forEach((one) => one.paint());
         tell(app, note, null);
@@ -150,7 +155,7 @@ function paint(app, canvas, { columns, left, gap, size, under }, places, picture
   pen.font = `10px ${getComputedStyle(canvas).fontFamily}`;
   pen.textBaseline = "middle";
   const { state } = app.store;
-  const edited = new Set(state.edits.map((edit) => `${edit.site}:${"head" in edit ? edit.head : "*"}`));
+  const edited = editedHeads(app);
   places.forEach((place, n) => {
     if (!place) return;
     const [x, y] = [left + 1 + (n % columns) * (size + gap), 2 + Math.floor(n / columns) * (size + gap + under)];
@@ -168,6 +173,14 @@ function paint(app, canvas, { columns, left, gap, size, under }, places, picture
     if (edited.has(`${site.path}:${head}`) || edited.has(`${site.path}:*`)) frame(pen, x, y, size, "edit", [3, 2]);
     if (site.path === state.site && head === state.head) frame(pen, x, y, size, "ink", []);
   });
+}
+
+/**
+ * The heads that the reader has changed; "*" where it is all heads of a site.
+ * @param {App} app
+ */
+function editedHeads({ store }) {
+  return new Set(store.state.edits.map((edit) => `${edit.site}:${"head" in edit ? edit.head : "*"}`));
 }
 
 /**

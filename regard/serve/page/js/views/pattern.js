@@ -12,11 +12,12 @@ import { draw as drawGraph } from "./graph.js";
 import { draw as drawGrid } from "./grid.js";
 import { hands, pickCell } from "./hands.js";
 import { draw as drawHeat } from "./heat.js";
+import { caption } from "./legend.js";
 import { draw as drawImage } from "./image.js";
 import { draw as drawLines } from "./lines.js";
 import { groupTitle } from "./overview.js";
 import { paneHead } from "./pane.js";
-import { axesOf, plotOf } from "./plot.js";
+import { axesOf, isHot, plotOf } from "./plot.js";
 import { readTable } from "./table.js";
 import { toolbar } from "./toolbar.js";
 
@@ -24,11 +25,9 @@ import { toolbar } from "./toolbar.js";
  * @typedef {import("../app.js").App} App
  * @typedef {import("./plot.js").Plot} Plot
  * @typedef {import("../source.js").Stage} Stage
- * @typedef {(query: number, key: number, peek?: boolean) => void} Select
+ * @typedef {((query: number, key: number, peek?: boolean) => void) & { repaint?: (plot: Partial<Plot>) => void }} Select
  */
 
-/** Grids of more tokens than this have heat cells in place of circles. */
-const CIRCLES = 40;
 const REDRAWN = ["all", "site", "head", "edits", "view", "stage", "turned", "words", "mass", "pane", "theme", "size"];
 
 /**
@@ -48,19 +47,22 @@ export function pattern(app) {
   /** @type {Select[]} */
   let selects = [];
   const viewport = { window: null };
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let waiting;
   const update = (/** @type {Set<string>} */ changed) => {
     if (changed.has("site") || changed.has("head")) viewport.window = null;
     tools.update();
     own.update();
     if (REDRAWN.some((one) => changed.has(one))) {
       fill(title, titleOf(app));
-      selects = drawBoard(app, board, viewport);
+      selects = (changed.has("edits") && repainted(app, board, selects, changed)) || drawBoard(app, board, viewport);
     }
     const at = look(app);
     selects.forEach((select) => select(at.row, at.column, at.peek));
     fill(says, sentence(app, at.query));
     fill(reading, readingOf(app, at.query, at.key));
-    if (!changed.has("peek")) fill(table, readTable(app));
+    clearTimeout(waiting);
+    waiting = setTimeout(() => fill(table, readTable(app)), 200);
   };
   return { element, update };
 }
@@ -105,16 +107,35 @@ function drawBoard(app, board, viewport) {
   const all = state.stage === "all" && state.view !== "image" && !open.large ? known : [stage];
   const versions = open.changes && state.view !== "bars" ? [open.before, open.after] : [open.after];
   const figures = versions.flatMap((tables, v) => all.map((one) => ({ tables, stage: one, name: versions.length > 1 ? (v ? "after" : "before") : "" })));
-  const across = Math.max(1, Math.min(figures.length, Math.floor(board.clientWidth / 240) || 1, all.length > 1 ? all.length : 2));
+  const across = Math.max(1, Math.min(figures.length, Math.floor(board.clientWidth / (all.length > 1 ? 190 : 240)) || 1, all.length > 1 ? all.length : 2));
   const down = Math.ceil(figures.length / across);
-  const room = { width: Math.floor((board.clientWidth - 16 * (across - 1)) / across), height: Math.max(220, Math.floor(board.clientHeight / down) - 44) };
+  const room = { alone: figures.length === 1, width: Math.floor((board.clientWidth - 16 * (across - 1)) / across), height: Math.max(200, Math.floor(board.clientHeight / down) - 44) };
   const frames = figures.map((one) => el("figure", {}, el("div.plot"), caption(app, one)));
   board.style.setProperty("--across", String(across));
   fill(board, frames);
   return figures.map(({ tables, stage: one }, i) => {
     const plot = { ...plotOf(app, tables, one), ...room, ...listeners(app) };
+    if (room.width < 300) Object.assign(plot, { asks: app.say("asksShort"), answers: app.say("answersShort") });
     return drawOne(app, /** @type {Element} */ (frames[i].firstElementChild), plot, viewport);
   });
+}
+
+/**
+ * While a slider moves, only the colours after the edit change; null if there is more to draw.
+ * @param {App} app
+ * @param {HTMLElement} board
+ * @param {Select[]} selects
+ * @param {Set<string>} changed
+ */
+function repainted(app, board, selects, changed) {
+  const last = selects[1]?.repaint;
+  const fits = selects.length === 2 && last && app.open.changes && REDRAWN.every((one) => one === "edits" || !changed.has(one));
+  const stage = app.store.state.stage;
+  if (!fits || stage === "all") return null;
+  const plot = plotOf(app, app.open.after, stage);
+  last({ table: plot.table, range: plot.range, off: plot.off, edited: plot.edited, allowed: plot.allowed, kept: plot.kept });
+  board.querySelectorAll("figcaption")[1]?.replaceWith(caption(app, { stage, tables: app.open.after, name: "after" }));
+  return selects;
 }
 
 /**
@@ -137,7 +158,7 @@ function drawOne(app, element, plot, viewport) {
     return drawBars(element, plot, before);
   }
   if (view === "image") return drawImage(element, plot, app);
-  if (Math.max(plot.rows.length, plot.columns.length) > CIRCLES) return drawHeat(element, plot, viewport);
+  if (isHot(plot)) return drawHeat(element, plot, viewport);
   return drawGrid(element, plot);
 }
 
@@ -161,22 +182,6 @@ function listeners(app) {
 }
 
 /**
- * The stage's name, its formula and its range.
- * @param {App} app
- * @param {{ stage: Stage, tables: import("../head.js").Tables, name: string }} figure
- */
-function caption(app, { stage, tables, name }) {
-  const { range } = plotOf(app, tables, stage);
-  const hidden = stage !== "scores" && tables.allowed ? `, −∞ ${app.say("whereMasked")}` : "";
-  const size = app.say(stage === "weights" ? "sizeWeights" : "sizeScores");
-  return el("figcaption", {},
-    name ? el(`b.${name}`, {}, app.say(name === "before" ? "before" : "after"), " ") : "",
-    el("span", {}, app.say(stage)),
-    el("span.range", { title: `${full(range[0])} … ${full(range[1])}` }, ` ${short(range[0])} … ${short(range[1])}${stage === "masked" ? hidden : ""}`),
-    el("span.size", {}, ` ${size}`));
-}
-
-/**
  * The exact numbers of one cell.
  * @param {App} app
  * @param {number} query
@@ -188,7 +193,7 @@ function readingOf(app, query, key) {
   const figure = (/** @type {Stage} */ stage) => {
     const [x, old] = [stageOf(after, stage).data[key], stageOf(before, stage).data[key]];
     const was = open.changes && old !== x ? [el("s", { title: full(old) }, short(old)), " → "] : [];
-    return el(`span.figure.${stage}`, {}, el("i", {}, say(stage)), " ", ...was, el("b", { title: full(x) }, app.peek ? full(x) : short(x)));
+    return el(`span.figure.${stage}`, {}, el("i", {}, say(/** @type {const} */ ({ scores: "score", masked: "maskedOne", weights: "weight" })[stage])), " ", ...was, el("b", { title: full(x) }, app.peek ? full(x) : short(x)));
   };
   const stages = STAGES.filter((stage) => open.after[stage]);
   return [

@@ -28,6 +28,7 @@ import { rangeOf, stageOf } from "../head.js";
  * @property {Uint8Array | null} edited
  * @property {boolean} off
  * @property {[number, number]} range
+ * @property {boolean} alone whether no other picture stands beside it
  * @property {number} width
  * @property {number} height
  * @property {App["say"]} say
@@ -42,27 +43,71 @@ import { rangeOf, stageOf } from "../head.js";
  * @param {App} app
  * @param {Tables} tables
  * @param {Stage} stage
- * @returns {Omit<Plot, "width" | "height" | "onhover" | "onpick">}
+ * @returns {Omit<Plot, "alone" | "width" | "height" | "onhover" | "onpick">}
  */
 export function plotOf(app, tables, stage) {
   const { state } = app.store;
   const { site } = app.open;
-  const { rows, columns } = axesOf(app);
-  const grouped = rows.length < site.n_query || columns.length < site.n_key;
-  const whole = stageOf(tables, stage);
-  const table = grouped ? gatheredTable(whole, rows, columns, stage === "weights") : whole;
-  const weights = stage === "weights" ? table : grouped ? gatheredTable(tables.weights, rows, columns, true) : tables.weights;
+  const shown = shownOf(app, tables, stage);
+  const { rows, columns } = shown;
   return {
-    ...{ table, stage, rows, columns, turned: state.turned, say: app.say, off: tables.off },
+    ...shown,
+    ...{ stage, turned: state.turned, say: app.say, off: tables.off },
     query: tickAt(rows, state.query),
     key: tickAt(columns, state.key),
-    allowed: grouped ? allowedWords(tables.allowed, rows, columns, site.n_key) : tables.allowed,
-    kept: state.mass < 1 ? keptBy(weights, state.mass) : null,
     edited: editedCells(app, rows, columns),
-    range: rangeOf(table),
     asks: app.say(site.group.endsWith("cross") && site.writes ? "asksWriting" : "asks"),
     answers: app.say("answers"),
   };
+}
+
+/** @type {WeakMap<Tables, Map<string, ReturnType<typeof show>>>} */
+const SHOWN = new WeakMap();
+
+/**
+ * What takes long to find out, once for each table.
+ * @param {App} app
+ * @param {Tables} tables
+ * @param {Stage} stage
+ */
+function shownOf(app, tables, stage) {
+  const { words, mass } = app.store.state;
+  const known = SHOWN.get(tables) ?? new Map();
+  SHOWN.set(tables, known);
+  const place = `${stage} ${words} ${mass}`;
+  if (!known.has(place)) known.set(place, show(app, tables, stage));
+  return /** @type {ReturnType<typeof show>} */ (known.get(place));
+}
+
+/**
+ * @param {App} app
+ * @param {Tables} tables
+ * @param {Stage} stage
+ */
+function show(app, tables, stage) {
+  const { site, large } = app.open;
+  const { rows, columns } = axesOf(app);
+  const grouped = !large && (rows.length < site.n_query || columns.length < site.n_key);
+  const whole = stageOf(tables, stage);
+  const { mass } = app.store.state;
+  const table = grouped ? gatheredTable(whole, rows, columns, stage === "weights") : whole;
+  const weights = stage === "weights" ? table : grouped ? gatheredTable(tables.weights, rows, columns, true) : tables.weights;
+  return {
+    ...{ rows, columns, table, range: rangeOf(table) },
+    allowed: grouped ? allowedWords(tables.allowed, rows, columns, site.n_key) : tables.allowed,
+    kept: mass < 1 ? keptBy(weights, mass) : null,
+  };
+}
+
+/** Grids of more tokens than this have heat cells in place of circles. */
+const CIRCLES = 40;
+
+/**
+ * Whether a grid has too many cells for circles.
+ * @param {{ rows: Tick[], columns: Tick[] }} plot
+ */
+export function isHot({ rows, columns }) {
+  return Math.max(rows.length, columns.length) > CIRCLES;
 }
 
 /**

@@ -52,6 +52,8 @@ export function steps(app) {
     });
   };
   let last = "";
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let waiting;
   return {
     element,
     update: (changed) => {
@@ -60,7 +62,10 @@ export function steps(app) {
       const only = changed.size === 1 && changed.has("peek");
       if (only && now === last) return;
       last = now;
-      show();
+      clearTimeout(waiting);
+      const hurried = only || changed.has("edits"); // the mouse or a slider is on its way
+      if (hurried && element.dataset.ready) waiting = setTimeout(show, 60);
+      else show();
     },
   };
 }

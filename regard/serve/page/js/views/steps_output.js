@@ -10,6 +10,8 @@ import { largestSize } from "./strip.js";
 /** @typedef {import("./steps.js").Way} Way */
 
 const FEW = 4;
+/** How much wider the names of values are than those of other strips. */
+const NAMES = 46;
 
 /**
  * Σ w · v.
@@ -31,11 +33,11 @@ export function valueStep(way) {
   const rows = shown.map((j) =>
     el("div.line.value", {},
       el("span.name", {}, el("b.term.key", {}, open.columns[j].label), el("br"), num(weights[j], { from: "row", role: "weight" })),
-      all.add({ values: value(j), role: "value", label: say("valueOf", { token: open.columns[j].label }), name: "values", most, height: 20 }).element));
+      all.add({ values: value(j), role: "value", label: say("valueOf", { token: open.columns[j].label }), name: "values", most, height: 20 }, way.width - NAMES).element));
   return step("values", say("stepValues"), formula("z = Σ w v", v("z"), " = ", sum("j"), v("w", "j"), v("v", "j")),
     rows,
     hidden ? el("p.small", {}, say("moreKeys", { n: hidden, x: short(order.slice(shown.length).reduce((a, j) => a + weights[j], 0)) })) : "",
-    el("div.line.total", {}, el("span.name", {}, v("z")), all.add({ values: context, role: "value", label: say("context"), name: "context", from: "values row" }).element),
+    el("div.line.total", {}, el("span.name", {}, v("z")), all.add({ values: context, role: "value", label: say("context"), name: "context", from: "values row" }, way.width - NAMES).element),
     all.where);
 }
 

@@ -50,7 +50,7 @@ export function inputStep(way) {
  */
 function plainVectors(way, q, k) {
   const { say, open } = way.app;
-  const both = linked(way, say("givenVectors"), (i) => [v("q", String(i)), ` = ${full(q[i])},  `, v("k", String(i)), ` = ${full(k[i] ?? NaN)}`]);
+  const both = linked(way, say(open.site.left_out ? "leftOut" : "givenVectors"), (i) => [v("q", String(i)), ` = ${full(q[i])},  `, v("k", String(i)), ` = ${full(k[i] ?? NaN)}`]);
   return step("input", say("stepGiven"), formula("q, k", v("q"), ", ", v("k")),
     line(v("q"), both.add({ values: q, role: "query", label: say("queryVector"), name: "q" })),
     line(v("k"), both.add({ values: k, role: "key", label: say("keyVector"), name: "k" })), both.where, el("span.unseen", {}, open.site.path));

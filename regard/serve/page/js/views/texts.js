@@ -1,5 +1,6 @@
 // What the model read and what it answered, token by token.
 
+import { largest } from "../attention.js";
 import { el, fill } from "../dom.js";
 import { short } from "../format.js";
 import { lineAt } from "../select.js";
@@ -16,13 +17,36 @@ const MOST = 70;
  */
 export function texts(app) {
   const element = el("div.texts");
+  let shown = "";
   return {
     element,
     update: (changed) => {
       if (changed.has("pane") && changed.size === 1) return;
-      fill(element, rows(app));
+      const now = `${changed.has("all")} ${JSON.stringify(app.sites.length && spansOf(app))}`;
+      if (now !== shown) fill(element, rows(app));
+      shown = now.replace("true", "false");
+      for (const one of element.querySelectorAll(".token")) refresh(app, /** @type {HTMLElement} */ (one));
     },
   };
+}
+
+/**
+ * Which tokens of each side are shown: those around the selection where there are too many.
+ * @param {App} app
+ * @returns {Record<string, [number, number]>}
+ */
+function spansOf(app) {
+  const { query, key } = app.peek ?? app.store.state;
+  const spans = Object.entries(app.about.tokens).map(([side, list]) => [side, around(list.length, isAsking(app, side) ? query : key, MOST)]);
+  return Object.fromEntries(spans);
+}
+
+/**
+ * @param {App} app
+ * @param {string} side
+ */
+function isAsking({ open }, side) {
+  return open.site.asks === side || (side === "output" && open.site.asks === "target");
 }
 
 /** @param {App} app */
@@ -59,29 +83,40 @@ function candidates(list) {
  * @param {number[]} [chances] logarithms
  */
 function tokens(app, side, chances) {
-  const { about, open, store } = app;
-  const { site } = open;
-  const { query, key } = app.peek ?? store.state;
-  const list = about.tokens[side];
-  const words = about.words[side] ?? [];
-  const asks = site.asks === side || (side === "output" && site.asks === "target");
-  const answers = site.answers === side;
-  const weights = answers ? lineAt(app, query).weights.data : null;
-  const [first, stop] = around(list.length, asks ? query : key, MOST);
-  const most = weights && !open.after.off ? weights.reduce((a, b) => Math.max(a, b), 0) || 1 : 1;
+  const list = app.about.tokens[side];
+  const words = app.about.words[side] ?? [];
+  const [first, stop] = spansOf(app)[side];
   const made = list.slice(first, stop).map((token, n) => {
     const i = first + n;
     const joins = words[i] !== null && words[i] !== undefined && words[i] === words[i - 1];
-    const share = weights && !open.after.off ? weights[i] / most : 0;
-    const classes = ["token", joins ? "joins" : "", words.length && words[i] === null ? "special" : "", asks && i === query ? "asks" : "", answers && i === key ? "answers" : ""];
-    return el(`button.${classes.filter(Boolean).join(".")}`, {
-      style: { "--share": (0.75 * share).toFixed(3) },
-      title: chances ? `p = ${short(Math.exp(chances[i]))}` : weights ? short(weights[i]) : undefined,
+    const special = words.length > 0 && words[i] === null;
+    return el(`button.token${joins ? ".joins" : ""}${special ? ".special" : ""}`, {
+      "data-side": side,
+      "data-i": i,
+      "data-chance": chances ? Math.exp(chances[i]) : undefined,
       onclick: () => app.store.set({ ...placeOf(app, side, i), pinned: true }),
     }, labelOf(token), chances ? el("span.chance", { style: { width: `${Math.round(100 * Math.exp(chances[i]))}%` } }) : "");
   });
   const hidden = list.length - (stop - first);
-  return el("div.tokens", {}, first ? el("span.more", {}, "…") : "", made, hidden ? el("span.more", {}, app.say("moreTokens", { n: hidden })) : "");
+  return el(list.length > 30 ? "div.tokens.many" : "div.tokens", {}, first ? el("span.more", {}, "…") : "", made, hidden ? el("span.more", {}, app.say("moreTokens", { n: hidden })) : "");
+}
+
+/**
+ * Who asks, who answers, and how much weight each token gets.
+ * @param {App} app
+ * @param {HTMLElement} token
+ */
+function refresh(app, token) {
+  const { open, store } = app;
+  const { query, key } = app.peek ?? store.state;
+  const side = token.dataset.side ?? "";
+  const i = Number(token.dataset.i);
+  const answers = open.site.answers === side;
+  const weights = answers && !open.after.off ? lineAt(app, query).weights.data : null;
+  token.style.setProperty("--share", weights ? (0.75 * weights[i] / (largest(weights) || 1)).toFixed(3) : "0");
+  token.classList.toggle("asks", isAsking(app, side) && i === query);
+  token.classList.toggle("answers", answers && i === key);
+  token.title = token.dataset.chance ? `p = ${short(Number(token.dataset.chance))}` : weights ? short(weights[i]) : "";
 }
 
 /**

@@ -4,6 +4,7 @@ import { compare, masked, matrix, product, scaled, softmax, weightedSum } from "
 import { el, fill } from "../dom.js";
 import { factor, short } from "../format.js";
 import { formula, fraction, root, v } from "../math.js";
+import { scaleFormula } from "./hands.js";
 import { saveMenu } from "./pane.js";
 
 /**
@@ -82,13 +83,13 @@ export function compute({ X, WQ, WK, WV, causal, scaled: on, heat }) {
  */
 function controls(app, given, change, reset) {
   const { say } = app;
-  const box = (/** @type {"causal" | "scaled"} */ name, /** @type {string} */ text) => {
+  const box = (/** @type {"causal" | "scaled"} */ name, /** @type {import("../dom.js").Child} */ text) => {
     const input = el("input", { type: "checkbox", checked: given[name], onchange: () => ((given[name] = input.checked), change()) });
     return el("label", {}, input, text);
   };
   const heat = el("input", { type: "range", min: 0, max: 4, step: 0.05, value: given.heat, "aria-label": say("temperature"), oninput: () => ((given.heat = Number(heat.value)), (shown.textContent = short(given.heat, 2)), change()) });
   const shown = el("output.digits", {}, short(given.heat, 2));
-  return el("div.hands.tools", {}, box("scaled", say("scaleOn")), box("causal", say("causalMask")), el("label.slider", {}, say("temperature"), heat, shown), el("button.quiet", { onclick: reset }, say("reset")));
+  return el("div.hands.tools", {}, box("scaled", scaleFormula()), box("causal", say("causalMask")), el("label.slider", {}, say("temperature"), heat, shown), el("button.quiet", { onclick: reset }, say("reset")));
 }
 
 /**
@@ -105,7 +106,7 @@ function rowsOf(app, given, tables, change) {
   const made = (/** @type {"query" | "key" | "value"} */ role, /** @type {string} */ letter) =>
     el(`div.line.${role}`, {}, show("X"), sign("×"), show(`W${letter}`, { words: null }), sign("="), show(letter, { role, title: say(/** @type {any} */ (`${role}Rows`)) }));
   const scores = [show("E", { columns: words, title: say("compared") })];
-  if (given.scaled) scores.push(sign("÷ √d →"), show("S", { columns: words, title: say("scores") }));
+  if (given.scaled) scores.push(el("span.sign", {}, scaleFormula(), " →"), show("S", { columns: words, title: say("scores") }));
   if (given.causal) scores.push(sign("→"), show("M", { columns: words, title: say("masked") }));
   scores.push(sign("→"), show("A", { columns: words, role: "weight", title: say("weights"), sums: true }));
   return [
