@@ -56,3 +56,49 @@ def no_shape_checks(monkeypatch: pytest.MonkeyPatch):
 def classes_of_the_package() -> set[type]:
     modules = [module for name, module in sys.modules.items() if name.startswith("regard.")]
     return {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+
+
+SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12}
+FAMILIES = {
+    "transformer": ("translation", {**SIZES, "n_encoder_layers": 1, "n_decoder_layers": 1}),
+    "seq2seq": ("translation", {"d_model": 8}),
+    "encoder": ("masked", {**SIZES, "n_layers": 1, "n_token_types": 2}),
+    "decoder": ("language", {**SIZES, "n_layers": 1}),
+    "vision": ("classification", {**SIZES, "n_layers": 1, "image_size": 8, "patch_size": 4}),
+}
+
+
+@pytest.fixture(scope="session")
+def small_tokenizer():
+    """A tokenizer that knows two sentences."""
+    from regard.text.train import train_tokenizer
+
+    texts = ["A dog runs along the beach.", "Ein Hund läuft am Strand entlang."] * 2
+    return train_tokenizer(texts, vocab_size=60, min_frequency=1)
+
+
+@pytest.fixture(scope="session")
+def make_bundle(small_tokenizer):
+    """Makes a small bundle of any family; `seed` decides its weights."""
+    from regard.bundle.bundle import Bundle
+    from regard.bundle.card import Card
+    from regard.data.images import Normalisation
+    from regard.models.build import build
+    from regard.models.config import config_from_dict
+
+    def make(family, *, seed=0, settings=None, **more):
+        task, sizes = FAMILIES[family]
+        sizes = {**sizes, **(settings or {})}
+        if family == "vision":
+            sizes.setdefault("n_classes", 3)
+            more.setdefault("labels", ("cat", "dog", "horse"))
+            more.setdefault("pixels", Normalisation((0.4, 0.5, 0.6), (0.2, 0.3, 0.4)))
+        else:
+            sizes.setdefault("n_vocab", len(small_tokenizer))
+            more.setdefault("tokenizer", small_tokenizer)
+        torch.manual_seed(seed)
+        model = build(config_from_dict({"family": family, **sizes})).eval()
+        card = Card(data="two sentences", licence="CC0", score="none")
+        return Bundle(model=model, task=more.pop("task", task), card=card, **more)
+
+    return make

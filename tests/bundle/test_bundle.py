@@ -62,12 +62,12 @@ def test_a_folder_holds_exactly_the_four_files(saved):
     assert (config["format"], config["family"], config["task"]) == (1, "transformer", "translation")
 
 
-def test_a_target_may_have_its_own_tokenizer_and_roles(make_bundle, tmp_path, tokenizer):
+def test_a_target_may_have_its_own_tokenizer_and_roles(make_bundle, tmp_path, small_tokenizer):
     other = train_tokenizer(["läuft am Strand"] * 2, kind="characters", vocab_size=30)
     other = type(other)(other.backend, roles={"start": "[PAD]"})
     make_bundle("transformer", target_tokenizer=other).save(tmp_path / "model")
     again = Bundle.load(tmp_path / "model")
-    assert again.tokenizer.fingerprint == tokenizer.fingerprint
+    assert again.tokenizer.fingerprint == small_tokenizer.fingerprint
     assert again.target_tokenizer.fingerprint == other.fingerprint
     assert (again.tokenizer.start_id, again.target_tokenizer.start_id) == (2, 0)
 

@@ -1,0 +1,107 @@
+"""`regard models`: tables for people, JSON for programs, one sentence for mistakes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.bundle import zoo
+from regard.cli.main import app
+from regard.errors import FileError, InputError, UnknownNameError
+from regard.models.presets import PRESETS, Preset
+
+
+def run(*words):
+    """What the command prints; errors come out as they are raised."""
+    result = CliRunner().invoke(app, ["models", *map(str, words)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def folder(make_bundle, tmp_path):
+    make_bundle("transformer").save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def shelf(make_bundle, tmp_path, monkeypatch):
+    make_bundle("transformer").save(tmp_path / "zoo" / "en-de")
+    make_bundle("vision").save(tmp_path / "zoo" / "animals")
+    monkeypatch.setattr(zoo, "ZOO", tmp_path / "zoo")
+
+
+def test_every_preset_is_listed_with_its_size(monkeypatch):
+    monkeypatch.setattr(Preset, "count_parameters", lambda self: 1000 * self.config.d_model)
+    found = {row["name"]: row for row in json.loads(run("--presets", "--json"))}
+    assert set(found) == set(PRESETS)
+    assert {"base", "big", "A-h1", "E", "tiny", "small", "bert-base", "gpt2"} <= set(found)
+    assert (found["gpt2"]["parameters"], found["gpt2"]["memory"]) == (768_000, 3_072_000)
+    lines = run("--presets").splitlines()
+    assert lines[0].split() == ["name", "family", "parameters", "memory", "about"]
+    (line,) = (line for line in lines if line.startswith("gpt2 "))
+    assert "768,000" in line
+    assert "3.1 MB" in line
+
+
+def test_a_folder_is_shown_as_a_table_with_its_card(folder, make_bundle):
+    printed = run(folder)
+    assert "encoder.layers.0.self" in printed
+    count = sum(weight.numel() for weight in make_bundle("transformer").model.parameters())
+    assert f"{count:,}" in printed
+    assert "FLOPs/token" in printed
+    assert "data: two sentences" in printed
+    assert "licence: CC0" in printed
+    plain = json.loads(run(folder, "--json"))
+    assert plain["parameters"] == count == sum(part["parameters"] for part in plain["parts"])
+    assert plain["card"]["licence"] == "CC0"
+
+
+def test_a_preset_is_shown_by_its_name():
+    assert json.loads(run("tiny", "--json"))["parameters"] == 2_349_568
+    assert run("tiny").startswith("Transformer")
+
+
+def test_bundled_models_are_listed_with_their_cards(shelf):
+    found = json.loads(run("--json"))
+    assert [row["name"] for row in found] == ["animals", "en-de"]
+    assert [row["task"] for row in found] == ["classification", "translation"]
+    lines = run().splitlines()
+    assert lines[0].split()[:3] == ["name", "task", "family"]
+    assert "two sentences" in lines[2]
+    assert run("en-de").startswith("Transformer")
+
+
+def test_without_bundled_models_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(zoo, "ZOO", tmp_path / "nowhere")
+    assert "No models are bundled" in run()
+    assert json.loads(run("--json")) == []
+
+
+def test_mistakes_get_one_sentence(shelf, tmp_path):
+    with pytest.raises(UnknownNameError, match=r"'en-dd' is neither .* the nearest .*en-de"):
+        run("en-dd")
+    with pytest.raises(InputError, match="or ask for --presets, not both"):
+        run("tiny", "--presets")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileError, match=r"holds no config\.json"):
+        run(tmp_path / "empty")
+
+
+def test_the_command_itself_exits_with_2_and_one_line(tmp_path):
+    result = subprocess.run(
+        [sys.executable, "-m", "regard", "models", "tinny"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert "tiny" in result.stderr
