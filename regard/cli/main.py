@@ -6,7 +6,20 @@ import sys
 import typer
 
 import regard
-from regard.cli import classify, fill, generate, show, tokenizer, trace, work
+from regard.cli import (
+    classify,
+    export,
+    fill,
+    generate,
+    import_,
+    models,
+    show,
+    tokenizer,
+    trace,
+    train,
+    translate,
+    work,
+)
 from regard.errors import RegardError
 
 app = typer.Typer(
@@ -17,12 +30,17 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("translate")(translate.translate_command)
 app.command("generate")(generate.generate_command)
 app.command("fill")(fill.fill_command)
 app.command("classify")(classify.classify_command)
+app.command("train")(train.train_command)
 app.command("trace")(trace.trace_command)
 app.command("show")(show.show_command)
 app.command("work")(work.work_command)
+app.command("models")(models.models_command)
+app.command("import")(import_.import_command)
+app.command("export")(export.export_command)
 app.add_typer(tokenizer.app, name="tokenizer")
 
 
