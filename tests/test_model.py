@@ -1,0 +1,44 @@
+"""`regard.load`: a name or a folder becomes a model that can be looked into."""
+
+import pytest
+import torch
+
+import regard
+from regard.bundle import zoo
+from regard.errors import UnknownNameError
+
+
+def test_a_folder_becomes_a_model_that_traces_and_is_saved_again(make_bundle, tmp_path):
+    bundle = make_bundle("transformer")
+    bundle.save(tmp_path / "model")
+    model = regard.load(tmp_path / "model")
+    assert model.config == bundle.config
+    assert model.card.licence == "CC0"
+    assert model.tokenizer is model.target_tokenizer
+    trace = model.trace("A dog runs.", "Ein Hund läuft.")
+    logits = bundle.model(
+        torch.tensor([bundle.tokenizer.encode("A dog runs.")]),
+        torch.tensor([bundle.tokenizer.encode("Ein Hund läuft.")]),
+    )
+    torch.testing.assert_close(trace.value("output.logits"), logits.detach())
+    assert repr(model).startswith("Transformer\n")
+    model.save(tmp_path / "again", dtype="float16")
+    assert regard.load(str(tmp_path / "again")).card.licence == "CC0"
+
+
+def test_a_bundled_model_is_loaded_by_its_name(make_bundle, tmp_path, monkeypatch):
+    make_bundle("vision").save(tmp_path / "zoo" / "animals")
+    monkeypatch.setattr(zoo, "ZOO", tmp_path / "zoo")
+    assert regard.load("animals").bundle.labels == ("cat", "dog", "horse")
+    with pytest.raises(UnknownNameError, match=r"'animal' .*the nearest is animals.*model folder"):
+        regard.load("animal")
+
+
+def test_edits_reach_the_model(make_bundle, tmp_path):
+    make_bundle("decoder").save(tmp_path / "model")
+    model = regard.load(tmp_path / "model")
+    plain = model.trace("A dog runs.")
+    hot = model.trace("A dog runs.", edits=[regard.temperature("decoder.layers.0.self", 0.0)])
+    assert not torch.equal(plain.value("output.logits"), hot.value("output.logits"))
+    weights = hot["decoder.layers.0.self"].weights()
+    assert set(weights.unique().tolist()) == {0.0, 1.0}
