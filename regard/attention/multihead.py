@@ -77,7 +77,10 @@ class MultiHeadAttention(nn.Module):
             )
         self.d_model, self.d_input = d_model, d_input or d_model
         self.to_query = nn.Linear(d_model, self.n_heads * self.d_k, bias=bias)
-        self.to_key = nn.Linear(self.d_input, self.n_kv_heads * self.d_k, bias=bias)
+        # In some forms (Reformer) queries are their own keys: then one projection serves both.
+        shared = getattr(form, "shares_query_and_key", False)
+        width = self.n_kv_heads * self.d_k
+        self.to_key = None if shared else nn.Linear(self.d_input, width, bias=bias)
         self.to_value = nn.Linear(self.d_input, self.n_kv_heads * self.d_v, bias=bias)
         self.to_output = nn.Linear(self.n_heads * self.d_v, d_model, bias=bias)
         self.form = form or attend
@@ -124,7 +127,7 @@ class MultiHeadAttention(nn.Module):
         if cache is not None and cache.filled:
             return cache.read()
         _check_width("keys", x_key, self.d_input)
-        key = self._heads(self.to_key(x_key), self.n_kv_heads)
+        key = self._heads((self.to_key or self.to_query)(x_key), self.n_kv_heads)
         value = self._heads(self.to_value(x_key), self.n_kv_heads)
         if rotate is not None:
             key = rotate(key, cache.length if cache is not None else 0)

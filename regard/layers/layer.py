@@ -10,7 +10,7 @@ from regard.attention.mask import Mask
 from regard.attention.multihead import MultiHeadAttention, Rotate
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import FeedForward
-from regard.layers.form import make_form
+from regard.layers.form import OF_ONE_TEXT, FormPlan, make_form
 from regard.layers.norm import make_norm
 from regard.tap import tap
 
@@ -37,14 +37,26 @@ class LayerPlan:
     attention_bias: bool = True
     feed_forward_bias: bool = True
     form: str = "exact"
+    form_size: int | None = None
+    """What the form is large by; see FormPlan."""
+    n_positions: int = 512
+    """The longest text, for forms that must know it."""
     alibi: bool = False
 
     def make_norm(self) -> nn.Module:
         """A norm for the residual stream."""
         return make_norm(self.norm_kind, self.d_model, eps=self.norm_eps)
 
-    def make_attention(self, path: str, *, alibi: bool) -> MultiHeadAttention:
-        """A multi-head attention for the site `path`."""
+    def make_attention(self, path: str, *, cross: bool = False) -> MultiHeadAttention:
+        """A multi-head attention for the site `path`, which with `cross` reads another text."""
+        form = FormPlan(
+            name="exact" if cross and self.form in OF_ONE_TEXT else self.form,
+            n_heads=self.n_heads,
+            d_k=self.d_k or self.d_model // self.n_heads,
+            size=self.form_size,
+            n_positions=self.n_positions,
+            alibi=self.alibi and not cross,
+        )
         return MultiHeadAttention(
             self.d_model,
             self.n_heads,
@@ -53,7 +65,7 @@ class LayerPlan:
             n_kv_heads=self.n_kv_heads,
             bias=self.attention_bias,
             dropout=self.attention_dropout,
-            form=make_form(self.form, n_heads=self.n_heads, alibi=alibi),
+            form=make_form(form),
             path=path,
         )
 
@@ -92,11 +104,11 @@ class Layer(nn.Module):
     def __init__(self, plan: LayerPlan, *, path: str, cross: bool = False) -> None:
         super().__init__()
         self.path = path
-        attention = plan.make_attention(f"{path}.self", alibi=plan.alibi)
+        attention = plan.make_attention(f"{path}.self")
         self.self_attention = SubLayer(attention, plan)
         self.cross_attention = None
         if cross:
-            attention = plan.make_attention(f"{path}.cross", alibi=False)
+            attention = plan.make_attention(f"{path}.cross", cross=True)
             self.cross_attention = SubLayer(attention, plan)
         feed_forward = FeedForward(
             plan.d_model,

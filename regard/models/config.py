@@ -8,7 +8,7 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from regard.errors import InputError, UnknownNameError, nearest
 from regard.layers.feed_forward import ACTIVATIONS
-from regard.layers.form import FORMS
+from regard.layers.form import FORMS, NOT_CAUSAL
 from regard.layers.initialise import INITIALISATIONS
 from regard.layers.layer import LayerPlan
 from regard.layers.norm import NORMS
@@ -79,6 +79,8 @@ class StackConfig(ModelConfig):
     attention_bias: bool = True
     feed_forward_bias: bool = True
     attention: str = "exact"
+    attention_size: int | None = None
+    """What a form other than exact is large by: a window's radius, a number of features, …"""
     positions: str = "sinusoidal"
     position_layout: str = "interleaved"
     """How sines and cosines stand: in turn, or in halves as Marian has them."""
@@ -95,7 +97,7 @@ class StackConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_counts(self, "d_model", "n_heads", "d_ff", "d_k", "d_v", "n_kv_heads")
-        check_counts(self, "max_positions", "d_rotary")
+        check_counts(self, "max_positions", "d_rotary", "attention_size")
         check_probabilities(self, "dropout", "attention_dropout", "activation_dropout")
         check_choice(self, "norm", ("post", "pre"))
         check_choice(self, "norm_kind", NORMS)
@@ -131,6 +133,8 @@ class StackConfig(ModelConfig):
             attention_bias=self.attention_bias,
             feed_forward_bias=self.feed_forward_bias,
             form=self.attention,
+            form_size=self.attention_size,
+            n_positions=self.max_positions,
             alibi=self.positions == "alibi",
         )
 
@@ -220,6 +224,15 @@ def check_choice(config: ModelConfig, name: str, choices: Sequence[str]) -> None
         raise UnknownNameError(
             f"{name} is {value!r}, which is none of {', '.join(choices)}; "
             f"{nearest(str(value), choices)}."
+        )
+
+
+def check_causal(config: "StackConfig") -> None:
+    """Refuse a decoder made of attention that would see the future."""
+    if config.attention in NOT_CAUSAL:
+        raise InputError(
+            f"{config.attention} attention mixes all positions, so a decoder made of it would see "
+            "the future: choose another form of attention."
         )
 
 

@@ -19,7 +19,7 @@ from regard.layers.embedding import TokenEmbedding
 from regard.layers.initialise import initialise
 from regard.layers.position import places
 from regard.layers.stack import InputEmbedding, Lengths, Stack, cached
-from regard.models.config import StackConfig, check_counts, check_pad
+from regard.models.config import StackConfig, check_causal, check_counts, check_pad
 from regard.models.summary import summarise
 from regard.tap import tap
 
@@ -45,6 +45,7 @@ class DecoderConfig(StackConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_causal(self)
         check_counts(self, "n_vocab", "n_layers")
         check_pad(self, self.n_vocab)
 

@@ -17,7 +17,7 @@ from regard.layers.embedding import TokenEmbedding
 from regard.layers.initialise import initialise
 from regard.layers.position import places
 from regard.layers.stack import InputEmbedding, Lengths, Stack, cached, without_padding
-from regard.models.config import StackConfig, check_choice, check_counts, check_pad
+from regard.models.config import StackConfig, check_causal, check_choice, check_counts, check_pad
 from regard.models.summary import summarise
 from regard.tap import tap
 
@@ -46,6 +46,7 @@ class TransformerConfig(StackConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_causal(self)
         check_counts(self, "n_vocab", "n_source_vocab", "n_encoder_layers", "n_decoder_layers")
         check_pad(self, self.n_vocab)
         check_choice(self, "tie", TIES)

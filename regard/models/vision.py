@@ -48,6 +48,8 @@ class VisionConfig(ModelConfig):
     norm_eps: float = 1e-12
     activation: str = "gelu"
     attention: str = "exact"
+    attention_size: int | None = None
+    """What a form other than exact is large by; see regard.layers.form."""
     pool: str = "class"
     """Which vector stands for the whole image: that of a class token, or the mean of all patches
     (then there is no class token)."""
@@ -100,6 +102,8 @@ class VisionConfig(ModelConfig):
             norm_eps=self.norm_eps,
             activation=self.activation,
             form=self.attention,
+            form_size=self.attention_size,
+            n_positions=(self.image_size // self.patch_size) ** 2 + 2,
         )
 
 

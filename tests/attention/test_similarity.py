@@ -124,7 +124,7 @@ def test_those_that_are_no_dot_products_say_so(similarity):
 @pytest.mark.parametrize(
     "similarity",
     [*NAMED, General(4, 4), Additive(4, 4, 3), lambda q, k: -torch.cdist(q, k)],
-    ids=str,
+    ids=lambda one: one if isinstance(one, str) else type(one).__name__,
 )
 def test_permuted_queries_and_keys_permute_the_similarities(similarity):
     similarity = as_similarity(similarity)
