@@ -8,6 +8,7 @@ import typer
 import regard
 from regard.cli import (
     classify,
+    evaluate,
     export,
     fill,
     generate,
@@ -31,6 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("translate")(translate.translate_command)
+app.command("evaluate")(evaluate.evaluate_command)
 app.command("generate")(generate.generate_command)
 app.command("fill")(fill.fill_command)
 app.command("classify")(classify.classify_command)

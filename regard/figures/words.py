@@ -23,6 +23,35 @@ _WORDS = {
     "mask": ("mask", "마스크"),
     "temperature": ("temperature", "온도"),
     "row sum": ("sum", "합"),
+    "evaluation": ("Evaluation", "평가"),
+    "sentences": ("sentences", "문장"),
+    "bleu by length": ("BLEU by length of the source, in words", "원문 길이(단어 수)별 BLEU"),
+    "words by references": (
+        "F1 of words by how often they are in the references",
+        "참조 번역에 나온 횟수별 단어 F1",
+    ),
+    "words by training": (
+        "F1 of words by how often they are in the training data",
+        "학습 데이터에 나온 횟수별 단어 F1",
+    ),
+    "alignment errors": ("Alignment error rate of each head", "헤드별 정렬 오류율"),
+    "read after": ("read after a word is written", "단어를 쓴 뒤에 본 것"),
+    "read before": ("read to write a word", "단어를 쓰려고 본 것"),
+    "head": ("head", "헤드"),
+    "chosen": ("outlined: chosen", "테두리: 선택됨"),
+    "source": ("source", "원문"),
+    "reference": ("reference", "참조 번역"),
+    "differences": (
+        "Underlined: not in the reference. Struck through: in the reference, but missing.",
+        "밑줄: 참조 번역에 없음. 취소선: 참조 번역에 있으나 빠짐.",
+    ),
+    "widest first": ("The sentences that differ most come first.", "차이가 큰 문장부터 나옵니다."),
+    "worst first": ("The worst sentences come first.", "점수가 낮은 문장부터 나옵니다."),
+    "hide equal": ("hide sentences that both translate alike", "번역이 같은 문장 숨기기"),
+    "p-value": ("chance", "우연일 확률"),
+    "exact match": ("exact match", "완전 일치"),
+    "perplexity": ("perplexity", "퍼플렉서티"),
+    "interval": ("lines: 95 % interval", "선: 95 % 구간"),
 }
 
 
