@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log
 
 import torch
 from torch import Tensor
@@ -12,6 +13,9 @@ from regard.trace.trace import Trace
 
 _SAMPLE = 256
 """Queries looked at in long texts, evenly spread: more would not change a mean."""
+
+
+_PATCHES = "encoder.embedding.patches"
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ def readable(trace: Trace, *, batch: int = 0) -> Selection:
     """
     if not trace.sites:
         raise InputError("the trace has no attention site: nothing was computed while it watched.")
+    if _PATCHES in trace.values:
+        return _of_class_token(trace, batch)
     crossing = [path for path in trace if path.endswith("cross")]
     best = max(
         ((path, head) for path in crossing or trace for head in _heads(trace[path])),
@@ -68,6 +74,19 @@ def readable(trace: Trace, *, batch: int = 0) -> Selection:
     liked = weights * plain * asks[: len(weights), None]
     query, key = divmod(int(liked.argmax()), site.n_key)
     return Selection(best[0], best[1], query, key)
+
+
+def _of_class_token(trace: Trace, batch: int) -> Selection:
+    """For images: the head whose first token looks hardest at one patch."""
+    paths = list(trace)
+    first = trace[paths[0]].n_key - trace.values[_PATCHES].size(-2)
+    rows = {
+        (path, head): trace[path].weights(head, batch=batch, rows=[0])[0, first:]
+        for path in paths
+        for head in _heads(trace[path])
+    }
+    path, head = max(rows, key=lambda place: float(rows[place].max()))
+    return Selection(path, head, 0, first + int(rows[path, head].argmax()))
 
 
 def sides(path: str) -> tuple[str, str]:
@@ -83,7 +102,7 @@ def _measure(weights: Tensor, rows: Tensor, site: Site) -> HeadMeasures:
     apart = (_expected(rows, site)[:, None] - torch.arange(site.n_key)).abs()
     favourites = weights.argmax(-1)[weights.sum(-1) > 0].unique()
     return HeadMeasures(
-        entropy=float(-(torch.xlogy(weights, weights)).sum(-1).mean() / torch.tensor(2.0).log()),
+        entropy=float(-(torch.xlogy(weights, weights)).sum(-1).mean() / log(2)),
         distance=float((weights * apart).sum(-1).mean()),
         diagonal=float((weights * (apart <= 1)).sum(-1).mean()),
         peak=float(weights.amax(-1).mean()),

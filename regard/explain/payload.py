@@ -20,6 +20,9 @@ from regard.trace.site import Site
 from regard.trace.trace import Trace
 
 FORMAT = 1
+_AT_ONCE = 400_000_000
+"""Products that a browser computes while a reader waits; beyond that, small pictures go along."""
+_SMALL = 32
 
 
 @dataclass
@@ -59,6 +62,10 @@ def payload(trace: Trace, *, title: str = "", batch: int = 0) -> Payload:
     about["image"] = picture(trace, made.add, batch=batch)
     for path in trace:
         about["sites"].append(_site(trace, path, made, batch))
+    if sum(_cost(site) for site in trace.sites.values()) > _AT_ONCE:
+        for described in about["sites"]:
+            site = trace[described["path"]]
+            described["arrays"]["thumbnails"] = _thumbnails(site, made, batch)
     return made
 
 
@@ -73,6 +80,7 @@ def _site(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, Any]:
         "streams": _describe_streams(trace, path, made, batch),
         "projections": _describe_projections(trace, path, made),
         "arrays": _arrays(site, made, batch),
+        "left_out": False,
     }
 
 
@@ -91,6 +99,11 @@ def _arrays(site: Site, made: Payload, batch: int) -> dict[str, str]:
 def _cost(site: Site) -> int:
     """How many products all scores of a site take."""
     return site.n_heads * site.n_query * site.n_key * site.key.size(-1)
+
+
+def _thumbnails(site: Site, made: Payload, batch: int) -> str:
+    small = site.thumbnails(_SMALL, batch=batch).clamp(0, 1)
+    return made.add(f"{site.path}.thumbnails", (small * 255).round().to(torch.uint8), "pixels")
 
 
 def plain(value: Any) -> Any:

@@ -12,7 +12,10 @@ from pathlib import Path
 PAGE = Path(__file__).with_name("page")
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[^"]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) +(\w+))", re.MULTILINE)
-_COMMENT = re.compile(r"^[ \t]*/\*\*?(?:[^*]|\*(?!/))*\*/[ \t]*\n|^[ \t]*//[^\n]*\n", re.MULTILINE)
+_COMMENT = re.compile(
+    r"^[ \t]*/\*\*(?:[^*]|\*(?!/))*\*/[ \t]*\n|^[ \t]*//[^\n]*\n|/\*\*(?:[^*]|\*(?!/))*\*/ ?",
+    re.MULTILINE,
+)
 
 
 @cache

@@ -35,8 +35,8 @@ def pack(array: np.ndarray, kind: Kind) -> dict[str, Any]:
         data = _by_place(array.clip(-_MOST, _MOST).astype("<f2"))
     else:
         data = _by_place(array.astype("<f4"))
-    # Numbers hardly ever repeat, so looking for repetitions costs time and gives nothing.
-    way = zlib.Z_DEFAULT_STRATEGY if name == "uint8" else zlib.Z_HUFFMAN_ONLY
+    # Counts hardly ever repeat, so looking for repetitions costs time and gives nothing.
+    way = zlib.Z_HUFFMAN_ONLY if isinstance(kind, Steps) else zlib.Z_DEFAULT_STRATEGY
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, 9, way)
     deflated = packer.compress(data) + packer.flush()
     return {"dtype": name, "shape": list(array.shape), "data": b64encode(deflated).decode()}

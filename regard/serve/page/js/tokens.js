@@ -37,7 +37,8 @@ export function ticksOf(about, side, count) {
   const words = (side && about.words[side]) || [];
   return Array.from({ length: count }, (_, i) => {
     const continues = words[i] !== null && words[i] !== undefined && words[i] === words[i - 1];
-    const label = tokens ? labelOf(tokens[i], continues) : String(i);
+    const token = tokens ? labelOf(tokens[i], continues) : String(i);
+    const label = about.image && /^\d+,\d+$/.test(token) ? `(${token})` : token; // a patch
     return { label, first: i, last: i, special: words.length > 0 && words[i] === null };
   });
 }

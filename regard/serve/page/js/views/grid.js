@@ -63,7 +63,7 @@ function layOut(plot) {
   const wide = widest(across);
   const low = sums && turned ? 22 : 6;
   const fit = (/** @type {number} */ head) =>
-    Math.max(9, Math.floor(Math.min((plot.width - left - right) / across.length, (plot.height - head - low) / down.length, 52)));
+    Math.max(16, Math.floor(Math.min((plot.width - left - right) / across.length, (plot.height - head - low) / down.length, 52)));
   const heads = { level: 46, slanted: 38 + Math.ceil(wide * 0.72) };
   const slanted = wide > fit(heads.level) - 5;
   const top = slanted ? heads.slanted : heads.level;

@@ -1,6 +1,6 @@
 // Attention over an image: which patches one query looks at.
 
-import { row } from "../attention.js";
+import { largest, row } from "../attention.js";
 import { colour } from "../colour.js";
 import { el, fill, sharpen } from "../dom.js";
 import { short } from "../format.js";
@@ -102,14 +102,16 @@ function paintAsking(canvas, size, query) {
 function paintAnswers(canvas, size, plot, query, key) {
   const pen = photograph(canvas, size);
   const { image } = size;
+  pen.fillStyle = colour("ground");
+  pen.globalAlpha = 0.55; // the picture steps back behind what is marked on it
+  pen.fillRect(0, 0, size.wide, size.tall);
   const line = row(plot.table, query).subarray(image.first);
-  const most = plot.off ? 0 : line.reduce((a, b) => Math.max(a, b), 0);
+  const most = plot.off ? 0 : largest(line);
   const [w, h] = [size.wide / image.n_columns, size.tall / image.n_rows];
+  pen.fillStyle = colour("key");
   for (let i = 0; i < line.length; i++) {
-    const [x, y] = [(i % image.n_columns) * w, Math.floor(i / image.n_columns) * h];
-    pen.fillStyle = colour("shade");
-    pen.globalAlpha = 0.9 * (1 - (most ? Math.max(0, line[i]) / most : 0));
-    pen.fillRect(x, y, w + 0.5, h + 0.5);
+    pen.globalAlpha = most > 0 ? (0.92 * Math.max(0, line[i])) / most : 0;
+    pen.fillRect((i % image.n_columns) * w, Math.floor(i / image.n_columns) * h, w, h);
   }
   pen.globalAlpha = 1;
   grid(pen, size);

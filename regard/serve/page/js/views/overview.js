@@ -268,8 +268,8 @@ async function onImage({ source, about }, site) {
   for (let head = 0; head < site.n_heads; head++) {
     const span = { start: image.first, stop: site.n_key, bins: site.n_key };
     const line = await source.tile(site.path, head, "weights", { start: 0, stop: 1, bins: 1 }, span);
-    const most = Math.max(...line.data) || 1;
-    made.push(matrix(image.n_rows, image.n_columns, line.data.map((x) => x / most)));
+    const even = 1 / line.data.length; // ten times as much as equal shares is as dark as can be
+    made.push(matrix(image.n_rows, image.n_columns, line.data.map((x) => Math.min(1, x / (10 * even)))));
   }
   return made;
 }

@@ -129,7 +129,7 @@ export function maskStep({ app, key, line: numbers, old }) {
   if (score === undefined) return null;
   const allowed = !numbers.allowed || numbers.allowed[key] === 1;
   const text = say(allowed ? "allowed" : "forbidden");
-  return step("mask", say("stepMask"), formula("−∞ where forbidden", el("span.small", {}, app.open.site.mask)),
+  return step("mask", say("stepMask"), formula("−∞ where forbidden", el("span.small", {}, maskName(app))),
     el("p", {}, el(`span.${allowed ? "yes" : "no"}`, {}, allowed ? "✓ " : "✕ ", text), " → ", num(score, { name: "masked", from: "score", was: old.masked?.data[key] })));
 }
 
@@ -170,4 +170,13 @@ function worked(scores, key, heat, result) {
   for (const s of scores) total += exponential(s, peak, heat);
   const above = heat === 1 ? `${short(scores[key])} − ${factor(peak)}` : `(${short(scores[key])} − ${factor(peak)}) / ${short(heat, 2)}`;
   return [e(above), " = ", short(part), ",  ", short(part), " ÷ ", short(total), " = ", result];
+}
+
+/**
+ * The mask in words, where there are some for it.
+ * @param {import("../app.js").App} app
+ */
+function maskName({ say, open }) {
+  if (open.site.mask === "everything()") return say("maskNone");
+  return open.site.mask === "causal()" ? say("causalMask") : open.site.mask;
 }
