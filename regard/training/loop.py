@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
-from regard.errors import InputError
+from regard.errors import FileError, InputError
 from regard.training.average import MovingAverage, mean_of
 from regard.training.batch import Batch
 from regard.training.callbacks import Callbacks, Evaluation, Moment
@@ -72,6 +73,10 @@ class Trainer:
 
     def run(self) -> Outcome:
         """Train to the end, or until somebody stops it."""
+        with self._full_disk_told():
+            return self._run()
+
+    def _run(self) -> Outcome:
         self._begin()
         with stop_requests() as request:
             while (why := self._over()) is None:
@@ -84,6 +89,22 @@ class Trainer:
                 if self._stopped(request):
                     return self._leave(request)
         return self._finish(why)
+
+    @contextmanager
+    def _full_disk_told(self) -> Iterator[None]:
+        """Say in one sentence what a file that could not be written leaves behind."""
+        try:
+            yield
+        except (OSError, SafetensorError) as error:
+            if isinstance(error, FileError):
+                raise
+            kept = self.checkpoints.steps()
+            step = f"step {kept[-1]:,}" if kept else "no step"
+            reason = getattr(error, "strerror", None) or error
+            raise FileError(
+                f"a file of the run cannot be written ({reason}); the last whole checkpoint is of "
+                f"{step}: make room and go on with --resume."
+            ) from error
 
     @property
     def place(self) -> Place:

@@ -49,7 +49,7 @@ def find_data(path: str, root: str | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Held:
-    """The rows whose first field falls into a stretch of [0, 1) by its hash.
+    """The rows whose source or text falls into a stretch of [0, 1) by its hash.
 
     So rows that share a source are always on the same side, and nothing that was learnt by heart
     can be taken for skill.
@@ -64,8 +64,9 @@ class Held:
         return self.rows.names
 
     def __iter__(self) -> Iterator[Row]:
+        place = self.names.index("text") if "text" in self.names else 0
         for row in self.rows:
-            if self.first <= _fraction(row) < self.last:
+            if self.first <= _fraction(row.fields[place : place + 1]) < self.last:
                 yield row
 
     def fingerprint(self) -> str:
@@ -78,8 +79,8 @@ class Held:
         return Held(self.rows.settled(folder), self.first, self.last)
 
 
-def _fraction(row: Row) -> float:
-    text = (row.fields[0] if row.fields else None) or b""
+def _fraction(fields: Sequence[bytes | None]) -> float:
+    text = b"".join(field or b"" for field in fields)
     return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest()) / 2**56
 
 
@@ -157,9 +158,12 @@ class Sources:
         return plain_text(path)
 
     def texts(self, part: str, *, fields: Sequence[int] | None = None) -> Iterator[str]:
-        """The texts of a part that pass the checks, for learning a vocabulary."""
-        rows = self.rows(part)
+        """The texts of a part that pass the checks, for learning a vocabulary.
+
+        Running text is not held out line by line, so its vocabulary is that of the whole.
+        """
         running = self._recipe.task == "language"
+        rows = self.whole() if running else self.rows(part)
         for example in read_checked(rows, self.checks) if rows else ():
             for number, text in enumerate(example.texts):
                 if fields is None or number in fields:
