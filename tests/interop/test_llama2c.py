@@ -46,6 +46,10 @@ def test_tensors_follow_one_another_in_their_order(tmp_path, tied):
     assert torch.equal(
         state["decoder.layers.1.self_attention.norm.weight"], weights[at + 8 : at + 16]
     )
+    at += LAYERS * (DIM + DIM * DIM)  # the keys of the first layer: one head of four rows
+    rows = weights[at : at + 4 * DIM].view(4, DIM)
+    key = state["decoder.layers.0.self_attention.inner.to_key.weight"]
+    assert torch.equal(key, rows[[0, 2, 1, 3]])
     assert ours.config.tie == tied
     if not tied:
         assert torch.equal(state["projection.weight"].flatten(), weights[-VOCAB * DIM :])

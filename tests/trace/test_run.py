@@ -48,6 +48,15 @@ def test_without_a_target_it_runs_on_what_the_model_writes(make_bundle, small_to
     assert again.output["log_probabilities"][:n] == expected
 
 
+def test_the_start_token_and_padding_are_never_written(make_bundle):
+    bundle = make_bundle("transformer", settings={"logits_bias": True})
+    with torch.no_grad():
+        bundle.model.logits_bias[[0, 2]] = 100.0  # what it would like best
+    written = write_greedily(bundle, [2, 5, 6, 3])
+    assert written[0] == 2
+    assert not {0, 2} & set(written[1:])
+
+
 def test_a_target_without_its_ends_gets_them_and_ids_are_as_good_as_text(
     make_bundle, small_tokenizer
 ):
