@@ -41,7 +41,9 @@ def draw_pattern(
         note = f"  {row[best]:.2f} {heads[best]}" if row[best] > 0 else "  sees nothing"
         lines.append(" " * (margin - width(name)) + name + " " + " ".join(cells) + note)
     step = 1 / (len(shades) - 1)
-    legend = "  ".join(f"{shade * 2} ≥ {i * step:.1f}" for i, shade in enumerate(shades) if i)
+    legend = "  ".join(
+        f"{shade * 2} ≥ {(i - 0.5) * step:.1f}" for i, shade in enumerate(shades) if i
+    )
     return Picture(lines, legend.replace("≥", ">=") if shades == PLAIN_SHADES else legend)
 
 
@@ -55,7 +57,7 @@ def width(text: str) -> int:
 
 def _shade(weight: float, shades: str) -> str:
     steps = len(shades) - 1
-    return shades[min(steps, int(weight * steps + 1e-9) if weight >= 1 / steps else 0)]
+    return shades[min(steps, int(weight * steps + 0.5))]
 
 
 def _centred(text: str, columns: int) -> str:

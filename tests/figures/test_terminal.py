@@ -8,12 +8,12 @@ def test_a_picture_by_hand():
     assert picture.lines == [
         "    나 b",
         "  I ██     1.00 나",
-        "see ·· ▒▒  0.75 b",
+        "see ·· ▓▓  0.75 b",
     ]
 
 
 @pytest.mark.parametrize(
-    ("weight", "shade"), [(0, " "), (0.19, " "), (0.2, "·"), (0.99, "▓"), (1, "█")]
+    ("weight", "shade"), [(0, " "), (0.09, " "), (0.11, "·"), (0.89, "▓"), (0.91, "█"), (1, "█")]
 )
 def test_shades_grow_with_the_weight(weight, shade):
     (_, line) = draw_pattern([[weight, 0.0]], ["q"], ["k", "l"]).lines
@@ -22,7 +22,7 @@ def test_shades_grow_with_the_weight(weight, shade):
 
 def test_columns_stand_under_their_names_in_any_script():
     picture = draw_pattern([[0.5, 0.5]] * 2, ["쿼리", "q"], ["열쇠들", "k"])
-    ends = {width(line[: line.index("░")]) for line in picture.lines[1:]}
+    ends = {width(line[: line.index("▒")]) for line in picture.lines[1:]}
     assert len(ends) == 1
 
 
