@@ -294,3 +294,41 @@ def test_a_trace_of_it_can_be_saved_and_loaded(tmp_path):
 def test_a_dropout_that_is_no_probability_is_refused(dropout):
     with pytest.raises(InputError, match=f"dropout is {dropout}; it is a probability"):
         Longformer(3)(*drawn(1, 2, 30, 4), dropout=dropout)
+
+
+def test_it_is_the_longformer_of_transformers_on_the_same_weights():
+    from transformers.models.longformer import modeling_longformer as modeling
+
+    config = modeling.LongformerConfig(
+        hidden_size=8, num_attention_heads=2, attention_window=[6], attention_probs_dropout_prob=0.0
+    )
+    torch.manual_seed(0)
+    theirs = modeling.LongformerSelfAttention(config, layer_id=0).eval()
+    x, tokens, lengths = torch.randn(2, 24, 8), [0, 5], [24, 17]
+    state = torch.zeros(2, 24)
+    state[:, tokens] = 10_000.0  # global
+    state[1, 17:] = -10_000.0  # padding
+    wanted = theirs(
+        x,
+        attention_mask=state,
+        is_index_masked=state < 0,
+        is_index_global_attn=state > 0,
+        is_global_attn=True,
+    )[0]
+
+    def heads(linear):
+        return linear(x).unflatten(-1, (2, 4)).transpose(1, 2)
+
+    found = longformer_attention(
+        *(heads(linear) for linear in (theirs.query, theirs.key, theirs.value)),
+        reach=reach(3, global_tokens=tokens),
+        global_heads=GlobalHeads(
+            heads(theirs.query_global)[..., tokens, :],
+            heads(theirs.key_global),
+            heads(theirs.value_global),
+        ),
+        allowed=regard.padding(lengths),
+    )
+    found = found.transpose(1, 2).flatten(-2)
+    for batch, length in enumerate(lengths):
+        assert_close(found[batch, :length], wanted[batch, :length], atol=1e-5, rtol=1e-4)
