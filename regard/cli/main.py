@@ -14,6 +14,7 @@ from regard.cli import (
     generate,
     import_,
     models,
+    serve,
     show,
     tokenizer,
     trace,
@@ -39,6 +40,7 @@ app.command("classify")(classify.classify_command)
 app.command("train")(train.train_command)
 app.command("trace")(trace.trace_command)
 app.command("show")(show.show_command)
+app.command("serve")(serve.serve_command)
 app.command("work")(work.work_command)
 app.command("models")(models.models_command)
 app.command("import")(import_.import_command)

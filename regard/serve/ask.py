@@ -16,6 +16,7 @@ from regard.errors import InputError, UnknownNameError, nearest
 LONGEST_TEXT = 200_000
 MOST_TEXTS = 10_000
 MOST_EDITS = 200
+MOST_WRITTEN = 2_000
 WIDEST_BEAM = 16
 MOST_BYTES = 20 * 2**20
 """The largest body of a request."""
@@ -80,7 +81,26 @@ class AskTranslation:
         check_beam(self.beam)
 
 
-Asked = TypeVar("Asked", AskTrace, AskTranslation)
+@dataclass(frozen=True, kw_only=True)
+class AskGeneration:
+    """Go on with a text, token by token."""
+
+    model: str
+    text: str
+    max_tokens: int = 60
+    temperature: float = 1.0
+    """0 always takes the most probable token."""
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_length("text", self.text)
+        if not 1 <= self.max_tokens <= MOST_WRITTEN:
+            raise InputError(f"max_tokens is {self.max_tokens}; it must be 1 to {MOST_WRITTEN:,}.")
+
+
+Asked = TypeVar("Asked", AskTrace, AskTranslation, AskGeneration)
 
 
 def read_ask(kind: type[Asked], body: bytes) -> Asked:
@@ -136,12 +156,13 @@ def check_beam(beam: int) -> None:
 def _check_type(name: str, value: Any, hint: Any) -> None:
     parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     kinds = tuple(get_origin(part) or part for part in parts)
+    kinds += (int,) if float in kinds else ()
     if not isinstance(value, kinds) or isinstance(value, bool):
         allowed = " or ".join(_SPOKEN[kind] for kind in kinds if kind in _SPOKEN)
         raise InputError(f"{name} is {_brief(value)}; it must be {allowed}.")
 
 
-_SPOKEN = {str: "a text", int: "a whole number", list: "a list"}
+_SPOKEN = {str: "a text", float: "a number", int: "a whole number", list: "a list"}
 
 
 def _brief(value: Any) -> str:

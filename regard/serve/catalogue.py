@@ -43,6 +43,7 @@ class Entry:
         with self._lock:
             if self._model is None:
                 self._model = load(self.folder)
+                self._model.model.eval()
             return self._model
 
     @property

@@ -1,17 +1,24 @@
 """What a translator writes under edits, by the same beam search that translates without them."""
 
 from collections.abc import Sequence
+from math import exp
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.bundle.bundle import Bundle
+from regard.decoding.alternative import alternatives
+from regard.decoding.beam import BeamOptions
+from regard.decoding.hypothesis import LengthPenalty
+from regard.decoding.stepper import TranslationStepper
 from regard.engine.plain import PlainEngine
 from regard.engine.search import Found, SearchOptions
+from regard.engine.vocabulary import never_written
 from regard.errors import InputError
 from regard.serve.worker import Job, Watching
 from regard.tap import listen
+from regard.text.tokenizer import Tokenizer
 from regard.trace.edit import Ablate, Edit
 from regard.trace.run import Patient
 
@@ -23,17 +30,64 @@ def search(
 
     Edits that name positions hold from the moment the text is long enough to have them.
     """
+    tokenizer = _writer(bundle)
+    model = bundle.model if _goes_on(bundle.model, edits) else Rereading(bundle.model)
+    options = SearchOptions(beam=beam, n_best=beam, most=_room(bundle.config))
+    with listen(Watching(job, "writing"), *map(Patient, edits)):
+        (found,) = PlainEngine([model], tokenizer).submit([list(source_ids)], options).wait()
+    return found
+
+
+def others(
+    bundle: Bundle,
+    source_ids: Sequence[int],
+    begun: list[int],
+    *,
+    beam: int,
+    edits: Sequence[Edit],
+    count: int,
+    job: Job,
+) -> list[dict[str, Any]]:
+    """The most probable tokens after what is begun, each with the text that follows from it."""
+    tokenizer = _writer(bundle)
+    model = bundle.model if _goes_on(bundle.model, edits) else Rereading(bundle.model)
+    source = torch.tensor([list(source_ids)])
+    options = BeamOptions(
+        start_id=tokenizer.start_id or 0,
+        end_id=tokenizer.end_id or 0,
+        beam=beam,
+        penalty=LengthPenalty("average", SearchOptions().alpha),
+        never=tuple(never_written(tokenizer, bundle.config.n_vocab)),
+    )
+
+    def make(n: int) -> TranslationStepper:
+        return TranslationStepper(
+            model, source.expand(n, -1), torch.full((n,), source.size(1), dtype=torch.long)
+        )
+
+    limit = SearchOptions(most=_room(bundle.config)).limit(len(source_ids))
+    with torch.inference_mode(), listen(Watching(job, "writing"), *map(Patient, edits)):
+        found = alternatives(make, begun, options, count=count, limit=limit)
+    return [
+        {
+            "token": tokenizer.pieces_of([*begun, one.token])[-1].text,
+            "id": one.token,
+            "probability": exp(one.log_prob),
+            "text": tokenizer.decode(one.continuation.ids),
+            "ids": one.continuation.ids,
+        }
+        for one in found
+    ]
+
+
+def _writer(bundle: Bundle) -> Tokenizer:
     tokenizer = bundle.target_tokenizer
     if tokenizer is None or tokenizer.start_id is None or tokenizer.end_id is None:
         raise InputError(
             "this model's tokenizer does not say how a target starts and ends, so it cannot write "
             "one by itself: give a target."
         )
-    model = bundle.model if _goes_on(bundle.model, edits) else Rereading(bundle.model)
-    options = SearchOptions(beam=beam, n_best=beam, most=_room(bundle.config))
-    with listen(Watching(job, "writing"), *(Patient(edit) for edit in edits)):
-        (found,) = PlainEngine([model], tokenizer).submit([list(source_ids)], options).wait()
-    return found
+    return tokenizer
 
 
 def _room(config: Any) -> int | None:

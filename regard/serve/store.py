@@ -34,11 +34,11 @@ class Kept:
     known: dict[Any, Any] = field(default_factory=dict)
     """Descriptions, thumbnails and pyramids, by name."""
     n_bytes: int = 0
-    lock: RLock = field(default_factory=RLock)
+    _locks: dict[Any, RLock] = field(default_factory=dict)
 
     def work_out(self, name: Any, work: Callable[[], Any]) -> Any:
         """What is known under this name, worked out the first time somebody asks."""
-        with self.lock:
+        with self._locks.setdefault(name, RLock()):
             if name not in self.known:
                 self.known[name] = work()
             return self.known[name]

@@ -37,6 +37,8 @@ class Progress:
     done: int
     of: int | None = None
     """Of how many; None where nobody knows."""
+    text: str | None = None
+    """What is written so far, where a text is written."""
 
 
 @dataclass(eq=False)
@@ -61,13 +63,15 @@ class Job:
         if self._stopped.is_set():
             raise Cancelled
 
-    def report(self, doing: str, done: int, of: int | None = None) -> None:
+    def report(
+        self, doing: str, done: int, of: int | None = None, *, text: str | None = None
+    ) -> None:
         """Say how far it is; not more often than somebody could read it."""
         self.check()
         now = time.monotonic()
         if self.tell is not None and (now - self._told > _PAUSE or done == of):
             self._told = now
-            self.tell(Progress(doing, done, of))
+            self.tell(Progress(doing, done, of, text))
 
     def run(self) -> None:
         """Do the work and hand over what comes of it."""

@@ -1,0 +1,161 @@
+"""The web application: the API, the page's files, and what holds for every answer."""
+
+import logging
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from regard.errors import RegardError
+from regard.serve.api import Api, TooLargeError
+from regard.serve.link import PAGE
+from regard.serve.openapi import document
+from regard.serve.operations import OPERATIONS
+from regard.serve.service import GoneError, Service
+from regard.serve.work import BROKEN, CLIENT_GONE
+from regard.serve.worker import Busy, Cancelled
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+_LOG = logging.getLogger("regard.serve")
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": (
+        "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
+        "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+}
+
+
+def make_app(
+    service: Service, *, hosts: Collection[str] | None = LOCAL, version: str = ""
+) -> Starlette:
+    """The application.
+
+    Args:
+        hosts: the names under which it answers; None for all. A page from elsewhere that has its
+            own name lead to this machine is so kept out.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        del app
+        yield
+        service.close()
+
+    return Starlette(
+        routes=_routes(Api(service), version),
+        middleware=[Middleware(Guard, hosts=hosts)],
+        exception_handlers={
+            HTTPException: _http_fault,
+            TooLargeError: _fault(413),
+            GoneError: _fault(404),
+            RegardError: _fault(422),
+            Busy: _busy,
+            Cancelled: _cancelled,
+            Exception: _broken,
+        },
+        lifespan=lifespan,
+    )
+
+
+def _routes(api: Api, version: str) -> list[BaseRoute]:
+    described = document(version)
+
+    async def openapi(request: Request) -> JSONResponse:
+        del request
+        return JSONResponse(described, headers={"cache-control": "no-cache"})
+
+    routes: list[BaseRoute] = [Route("/api/openapi.json", openapi)]
+    for one in OPERATIONS:
+        path = one.path.replace("{number}", "{number:int}")
+        routes.append(Route(path, getattr(api, one.name), methods=[one.method]))
+    return [*routes, Mount("/", PageFiles(directory=PAGE, html=True))]
+
+
+class PageFiles(StaticFiles):
+    """The page's files; a browser asks each time whether they are still the same."""
+
+    def file_response(self, *args: object, **options: object) -> Response:
+        """A file, or the word that it has not changed."""
+        made = super().file_response(*args, **options)  # type: ignore[arg-type]
+        made.headers["cache-control"] = "no-cache"
+        return made
+
+
+class Guard:
+    """Lets in only requests that mean this server, and says on every answer what pages may do."""
+
+    def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None) -> None:
+        self.app, self.hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message["headers"]}
+                extra = [(k.encode(), v.encode()) for k, v in _HEADERS.items()]
+                message["headers"] = [*message["headers"], *(x for x in extra if x[0] not in given)]
+            await send(message)
+
+        said = self._refusal(Request(scope))
+        app = self.app if said is None else _sentence(403, said)
+        await app(scope, receive, send_with_headers)
+
+    def _refusal(self, request: Request) -> str | None:
+        host = request.headers.get("host", "")
+        if self.hosts is not None and urlsplit(f"//{host}").hostname not in self.hosts:
+            return f"this server answers only as {', '.join(self.hosts)}, not as {host[:100]!r}."
+        origin = request.headers.get("origin")
+        if request.method != "GET" and origin and urlsplit(origin).netloc != host:
+            return "another page may not ask this server anything."
+        return None
+
+
+def _sentence(status: int, text: str) -> JSONResponse:
+    return JSONResponse({"error": text}, status, headers={"cache-control": "no-store"})
+
+
+def _fault(status: int):  # noqa: ANN202  a handler
+    def handle(request: Request, error: Exception) -> Response:
+        del request
+        return _sentence(status, str(error))
+
+    return handle
+
+
+def _http_fault(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    said = {404: "there is nothing at {path}.", 405: "{path} cannot be asked with {method}."}
+    text = said.get(status, "{path} cannot be answered.")
+    return _sentence(status, text.format(path=request.url.path[:200], method=request.method))
+
+
+def _busy(request: Request, error: Exception) -> Response:
+    del request, error
+    made = _sentence(503, "too many requests wait for this model: try again in a moment.")
+    made.headers["retry-after"] = "2"
+    return made
+
+
+def _cancelled(request: Request, error: Exception) -> Response:
+    del request, error
+    return _sentence(CLIENT_GONE, "the request was cancelled.")
+
+
+def _broken(request: Request, error: Exception) -> Response:
+    del request, error
+    return _sentence(500, BROKEN)
