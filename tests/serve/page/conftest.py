@@ -171,3 +171,16 @@ def modules(browser: Browser):
 
     yield run
     context.close()
+
+
+@pytest.fixture(scope="session")
+def shown():
+    """A function from a number to how the page writes it."""
+
+    def write(x: float, digits: int = 3) -> str:
+        size = abs(x)
+        places = digits - 2 if size >= 100 else digits - 1 if size >= 10 else digits
+        text = f"{x:.{places}f}"
+        return (text.lstrip("-") if float(text) == 0 else text).replace("-", "−")
+
+    return write

@@ -12,14 +12,25 @@ const STAGES = /** @type {const} */ (["scores", "masked", "weights", "all"]);
 export function listenToKeys(app) {
   app.root.ownerDocument.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !app.root.isConnected) return;
-    const target = /** @type {HTMLElement} */ (event.target);
-    if (target.closest("input, textarea, select, [contenteditable]") && event.key !== "Escape") return;
+    if (isTaken(/** @type {HTMLElement} */ (event.target), event.key)) return;
     if (app.store.state.page !== "explore" && !["?", "Escape"].includes(event.key)) return;
     const parts = press(app, event.key);
     if (parts === undefined) return;
     event.preventDefault();
     if (parts) app.store.set(parts);
   });
+}
+
+/**
+ * Whether whoever has the focus needs this key: fields take all of them, sliders the arrows.
+ * @param {HTMLElement} target
+ * @param {string} key
+ */
+function isTaken(target, key) {
+  if (key === "Escape") return false;
+  if (target.closest("input[type=range]")) return key.startsWith("Arrow");
+  if (target.closest("input[type=checkbox]")) return key === "Enter";
+  return target.closest("input, textarea, select, [contenteditable]") !== null;
 }
 
 /**

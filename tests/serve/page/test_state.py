@@ -1,0 +1,152 @@
+"""One selection, held in the address, moved by mouse and keys."""
+
+import pytest
+
+SITE = "decoder.layers.1.cross"
+
+
+def test_a_copied_link_opens_the_same_view(open_page, file):
+    state = f"site={SITE}&head=2&query=1&key=3&pinned=1&view=bars&stage=scores&turned=1&sort=peak"
+    first = open_page(file)
+    first.open(state)
+    first.page.keyboard.press("ArrowRight")
+    link = first.page.evaluate("new Promise((f) => setTimeout(() => f(location.href), 300))")
+    again = open_page(file)
+    again.page.goto(link)
+    again.page.wait_for_selector("#regard[data-ready]")
+    assert again.text(".pattern") == first.text(".pattern")
+    assert again.page.get_attribute('[data-choice="bars"]', "aria-checked") == "true"
+
+
+def test_another_address_in_the_same_window_is_followed(explorer):
+    page = explorer.open(f"site={SITE}&head=0")
+    page.evaluate(f"location.hash = '#language=en&site={SITE}&head=2&query=0&key=0'")
+    explorer.settle()
+    assert "head 2" in explorer.text(".pattern .title")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "site=nowhere&head=99&query=999&key=999",
+        "head=-1&view=nonsense&mass=7&edits=x:y~~",
+        "%E0%A4%A",
+    ],
+)
+def test_an_address_of_another_trace_does_no_harm(explorer, state):
+    explorer.open(state)
+    assert explorer.text(".sentence")
+
+
+def test_clicking_pins_and_escape_unpins(explorer):
+    page = explorer.open(f"site={SITE}&head=0&query=0&key=0")
+    box = page.locator("svg.grid rect.chosen").bounding_box()
+    middle = (box["x"] + box["width"] * 1.5, box["y"] + box["height"] * 2.5)
+    page.mouse.click(*middle)
+    state = explorer.state()
+    assert (state["query"], state["key"], state["pinned"]) == ("2", "1", "1")
+    who = explorer.text(".steps .who")
+    page.mouse.move(box["x"] + 3, box["y"] + 3)  # elsewhere: pinned steps stay
+    page.wait_for_timeout(250)
+    assert explorer.text(".steps .who") == who
+    page.keyboard.press("Escape")
+    page.mouse.move(box["x"] + 6, box["y"] + 6)
+    page.wait_for_timeout(250)
+    assert explorer.text(".steps .who") != who
+    assert "pinned" not in explorer.state()
+
+
+def test_hovering_previews_and_leaving_brings_the_selection_back(explorer):
+    page = explorer.open(f"site={SITE}&head=0&query=0&key=0")
+    before = explorer.text(".reading .who")
+    box = page.locator("svg.grid rect.chosen").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 2.5, box["y"] + box["height"] * 2.5)
+    explorer.settle()
+    assert explorer.text(".reading .who") != before
+    page.mouse.move(5, 5)
+    explorer.settle()
+    assert explorer.text(".reading .who") == before
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (["ArrowDown", "ArrowRight", "ArrowRight"], {"query": "1", "key": "2"}),
+        (["ArrowUp", "ArrowLeft"], {"query": "0", "key": "0"}),
+        (["]"], {"head": "2", "site": SITE}),
+        (["]", "]"], {"head": "2", "site": SITE}),
+        (["[", "["], {"head": "2", "site": "decoder.layers.0.cross"}),
+        (["{"], {"site": "decoder.layers.0.cross", "head": "1"}),
+        (["2"], {"view": "lines"}),
+        (["s"], {"stage": "all"}),
+        (["t", "ArrowDown"], {"turned": "1", "key": "1"}),
+        (["w"], {"words": "1"}),
+        (["Enter"], {"pinned": "1"}),
+    ],
+)
+def test_keys_move_the_selection(explorer, keys, expected):
+    page = explorer.open(f"site={SITE}&head=1&query=0&key=0")
+    for key in keys:
+        page.keyboard.press(key)
+        explorer.settle()
+    assert expected.items() <= explorer.state().items()
+
+
+def test_keys_typed_into_a_field_move_nothing(explorer):
+    page = explorer.open(f"site={SITE}&head=1&query=0&key=0")
+    page.focus(".hands input[type=number]")
+    page.keyboard.press("]")
+    page.keyboard.press("t")
+    assert "turned" not in explorer.state()
+    assert "head 1" in explorer.text(".pattern .title")
+
+
+def test_help_lists_every_key_and_closes(explorer):
+    page = explorer.open()
+    page.keyboard.press("?")
+    assert page.locator("dialog dt").count() == 12
+    page.keyboard.press("Escape")
+    assert page.locator("dialog").count() == 0
+
+
+def test_tokens_of_input_and_answer_are_ways_in(explorer):
+    page = explorer.open(f"site={SITE}&head=0&query=0&key=0")
+    page.click('.token[data-side="source"] >> nth=2')
+    assert explorer.state()["key"] == "2"
+    page.click('.token[data-side="output"] >> nth=1')
+    assert explorer.state()["query"] == "1"
+    explorer.open("site=encoder.layers.0.self&head=0&query=0&key=0")
+    page.click('.token[data-side="output"] >> nth=1')  # a written word leads to who wrote it
+    assert explorer.state()["site"].endswith("cross")
+
+
+def test_every_pane_can_fill_the_window(explorer):
+    page = explorer.open()
+    page.click(".steps .large")
+    explorer.settle()
+    assert not page.is_visible(".pattern")
+    assert page.is_visible(".steps")
+    page.keyboard.press("Escape")
+    explorer.settle()
+    assert page.is_visible(".pattern")
+
+
+def test_a_narrow_screen_has_tabs_and_loses_nothing(open_page, file):
+    explorer = open_page(file, width=390, height=800)
+    page = explorer.open()
+    for name in ("overview", "pattern", "steps"):
+        page.click(f'.tabs [data-tab="{name}"]')
+        explorer.settle()
+        assert page.is_visible(f".pane.{name}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_theme_follows_the_system_and_can_be_turned(open_page, file):
+    explorer = open_page(file, color_scheme="dark")
+    page = explorer.open()
+    assert page.get_attribute("#regard", "data-theme") == "dark"
+    page.click('.top button[title="light or dark"]')
+    assert page.get_attribute("#regard", "data-theme") == "light"
+    page.reload()
+    page.wait_for_selector("#regard[data-ready]")
+    assert page.get_attribute("#regard", "data-theme") == "light"

@@ -1,0 +1,107 @@
+"""Both languages are complete, and every word that is asked for is there."""
+
+import re
+
+import pytest
+
+from regard.serve.link import PAGE
+
+SAID = re.compile(r"""\bsay(?:\.parts)?\(\s*(?:/\*\*.*?\*/ \()?["'](\w+)["']""")
+KOREAN = re.compile(r"[가-힣]")
+
+
+@pytest.fixture(scope="module")
+def words():
+    """The table as the module holds it: word → (English, Korean)."""
+    text = (PAGE / "js/words.js").read_text("utf-8")
+    table = text[text.index("export const WORDS = {") : text.index("/** @typedef {keyof")]
+    quoted = r'"((?:[^"\\]|\\.)*)"'
+    entry = re.compile(rf"^  (\w+): \[\s*{quoted},\s*{quoted},?\s*\],", re.MULTILINE)
+    found = {name: (english, korean) for name, english, korean in entry.findall(table)}
+    assert len(found) == len(re.findall(r"^  \w+: \[", table, re.MULTILINE))
+    return found
+
+
+def test_every_word_is_there_in_english_and_in_korean(words):
+    assert len(words) > 120
+    for name, (english, korean) in words.items():
+        assert english.strip(), name
+        if name != "and":  # Korean puts a comma there
+            assert KOREAN.search(korean), name
+        assert not KOREAN.search(english), name
+
+
+def test_both_languages_fill_in_the_same_names(words):
+    for name, pair in words.items():
+        english, korean = (sorted(re.findall(r"\{(\w+)\}", text)) for text in pair)
+        assert english == korean, name
+
+
+def test_korean_sentences_are_polite(words):
+    for name, (english, korean) in words.items():
+        if english.endswith(".") and "{" not in english:
+            assert re.search(r"(니다|개)[.(]|regard serve\.$", korean), name
+
+
+def sources():
+    return {path.name: path.read_text("utf-8") for path in (PAGE / "js").rglob("*.js")}
+
+
+def test_every_word_that_is_said_is_in_the_table(words):
+    for name, text in sources().items():
+        assert set(SAID.findall(text)) <= set(words), name
+
+
+def test_no_word_is_in_the_table_for_nothing(words):
+    text = "".join(text for name, text in sources().items() if name != "words.js")
+    made_up = {"sort_", "view_", "how_"}  # the ends of these come from lists
+    for name in words:
+        known = re.search(rf"""["'`]{name}["'`]""", text) or any(map(name.startswith, made_up))
+        built = re.search(r"^(query|key|value)Rows$|Help$", name)
+        assert known or built, name
+
+
+def test_no_text_stands_in_the_code(words):
+    """What readers see comes from the table: views hold no sentences of their own."""
+    for path in (PAGE / "js").rglob("*.js"):
+        if path.name in ("words.js", "math.js"):
+            continue
+        code = re.sub(r"/\*\*.*?\*/|//[^\n]*", "", path.read_text("utf-8"), flags=re.DOTALL)
+        assert not KOREAN.search(code.replace('"한"', "")), path.name
+        sentences = re.findall(r'"[A-Z][a-z]+ [a-z]+ [^"]*"', code)
+        assert sentences == [], path.name
+
+
+@pytest.mark.parametrize("page", ["explore", "worked"])
+def test_the_korean_page_shows_no_english_words(explorer, words, page):
+    explorer.page.goto("about:blank")
+    explorer.page.goto(f"{explorer.path.as_uri()}#language=ko&page={page}")
+    explorer.page.wait_for_selector("#regard[data-ready]")
+    seen = explorer.page.evaluate(
+        """() => {
+          const parts = [document.getElementById("regard").innerText];
+          for (const one of document.querySelectorAll("[title], [aria-label]")) {
+            parts.push(one.getAttribute("title") ?? "", one.getAttribute("aria-label") ?? "");
+          }
+          return parts.join("\\n");
+        }"""
+    )
+    english = [text for text, korean in words.values() if text != korean and len(text.split()) > 1]
+    for text in english:
+        if "{" not in text:
+            assert text.lower() not in seen.lower(), text
+    assert explorer.page.get_attribute("html", "lang") == "ko"
+
+
+def test_the_language_is_switched_in_place(explorer):
+    page = explorer.open("site=decoder.layers.1.cross&head=1&query=1&key=2")
+    page.click('.language [lang="ko"]')
+    explorer.settle()
+    assert "패턴" in explorer.text(".pattern h2")
+    assert explorer.state()["language"] == "ko"
+    assert "니다" in explorer.text(".sentence")
+    page.click('.language [lang="en"]')
+    explorer.settle()
+    assert "this head looks" in explorer.text(".sentence") or "spreads" in explorer.text(
+        ".sentence"
+    )
