@@ -104,16 +104,23 @@ class Explorer:
 
     def state(self) -> dict[str, str]:
         """The state that the address holds, once it has settled."""
-        self.page.wait_for_timeout(200)
+        self.settle(200)
         hash_ = self.page.evaluate("decodeURI(location.hash)")
         return dict(part.split("=", 1) for part in hash_.lstrip("#").split("&") if "=" in part)
 
     def text(self, selector: str) -> str:
         return " ".join(self.page.inner_text(selector).split())
 
-    def settle(self):
-        """Until everything that follows a change has been drawn."""
-        self.page.wait_for_timeout(120)
+    def settle(self, milliseconds: int = 100):
+        """Until everything that follows a change is drawn, however busy the machine is.
+
+        The page's own clock is asked: what it has put off before comes before what is put off now.
+        """
+        self.page.evaluate(
+            """(time) => new Promise((done) =>
+              requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, time))))""",
+            milliseconds,
+        )
 
 
 @pytest.fixture

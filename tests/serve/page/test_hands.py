@@ -100,7 +100,7 @@ def test_a_head_that_is_off_gives_nothing(explorer):
     explorer.settle()
     assert explorer.state()["edits"] == f"ablate:{SITE}:1"
     assert "switched off" in explorer.text(".sentence")
-    page.wait_for_timeout(200)
+    explorer.settle(150)
     assert "its context is 0" in explorer.text('[data-step="values"]')
 
 

@@ -25,7 +25,7 @@ def test_a_long_text_has_few_nodes_in_every_view(open_page, long_file, view):
     explorer = open_page(long_file[0])
     page = explorer.open(f"view={view}&site=encoder.layers.1.self&head=2&query=300&key=301")
     page.wait_for_selector(".steps[data-ready]")
-    page.wait_for_timeout(300)
+    explorer.settle(300)
     assert page.evaluate("document.querySelectorAll('*').length") <= 2000
 
 

@@ -47,11 +47,11 @@ def test_clicking_pins_and_escape_unpins(explorer):
     assert (state["query"], state["key"], state["pinned"]) == ("2", "1", "1")
     who = explorer.text(".steps .who")
     page.mouse.move(box["x"] + 3, box["y"] + 3)  # elsewhere: pinned steps stay
-    page.wait_for_timeout(250)
+    explorer.settle(150)
     assert explorer.text(".steps .who") == who
     page.keyboard.press("Escape")
     page.mouse.move(box["x"] + 6, box["y"] + 6)
-    page.wait_for_timeout(250)
+    explorer.settle(150)
     assert explorer.text(".steps .who") != who
     assert "pinned" not in explorer.state()
 
