@@ -2,11 +2,11 @@
 
 import hashlib
 import io
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,9 +117,8 @@ class _Work:
         came = reading.windows_as_they_come(translator.window)
         number = 0
         for lines, done in _together(translator, came, self.options):
-            sys.stdout.write(self.records.write(lines, done, number))
+            _print(self.records.write(lines, done, number))
             number += len(lines)
-            sys.stdout.flush()
             _advance(progress, done, reading)
         _end(progress, reading)
 
@@ -188,6 +187,15 @@ def _end(progress: Progress | None, reading: "Reading") -> None:
             f"{which}",
             err=True,
         )
+
+
+def _print(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit from None
 
 
 def _typed() -> str | None:

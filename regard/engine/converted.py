@@ -4,10 +4,12 @@ import hashlib
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from regard.bundle.folder import CONFIG, TARGET_TOKENIZER, TOKENIZER, weights_file
 from regard.errors import FileError
+from regard.text.files import write_whole
 
 MODEL = "model.bin"
 _VERSION = "1"
@@ -57,11 +59,8 @@ def fingerprint(folder: Path) -> str:
         return stamp.read_text("ascii")
     except OSError:
         name = _contents(there)
-    try:
-        stamp.parent.mkdir(parents=True, exist_ok=True)
-        stamp.write_text(name, "ascii")
-    except OSError:
-        pass  # a cache that cannot be written only costs time
+    with suppress(OSError):  # a cache that cannot be written only costs time
+        write_whole(stamp, name)
     return name
 
 

@@ -69,7 +69,7 @@ class PlainEngine:
             ids[row, : len(sources[index])] = torch.tensor(sources[index])
         steppers: list[Stepper] = [TranslationStepper(model, ids, lengths) for model in self.models]
         stepper = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
-        stepper = _Barred(stepper, self.never) if self.never else stepper
+        stepper = _Barred(stepper, self.never, _known(self.end_id))
         beam = BeamOptions(
             start_id=_known(self.start_id),
             end_id=_known(self.end_id),
@@ -85,17 +85,22 @@ class PlainEngine:
 
 
 class _Barred(Stepper):
-    """A stepper for which some tokens are impossible; the others share their probability."""
+    """A stepper for which some tokens are impossible; the others share their probability.
 
-    def __init__(self, inner: Stepper, never: Sequence[int]) -> None:
-        self.inner, self.never = inner, torch.tensor(never, device=inner.device)
+    The end is impossible at first: a translation has at least one token.
+    """
+
+    def __init__(self, inner: Stepper, never: Sequence[int], end_id: int) -> None:
+        self.inner = inner
         self.n_rows, self.device = inner.n_rows, inner.device
+        self._never = torch.tensor(never, dtype=torch.long, device=inner.device)
+        self._now = torch.tensor([*never, end_id], device=inner.device)
 
     def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
-        log_probs = self.inner.step(ids)
-        lost = log_probs[:, self.never].exp().sum(dim=1, keepdim=True)
-        log_probs = log_probs - torch.log1p(-lost)
-        return log_probs.index_fill_(1, self.never, -inf)
+        log_probs, barred = self.inner.step(ids), self._now
+        lost = log_probs[:, barred].exp().sum(dim=1, keepdim=True)
+        self._now = self._never
+        return (log_probs - torch.log1p(-lost)).index_fill_(1, barred, -inf)
 
     def keep(self, rows: Int[Tensor, "kept"]) -> None:
         self.inner.keep(rows)

@@ -8,6 +8,8 @@ def test_batches_by_hand():
     assert batches_by_length([3, 9, 2, 8], tokens=18, rows=10) == [[1, 3], [0, 2]]
     assert batches_by_length([3, 9, 2, 8], tokens=1000, rows=3) == [[1, 3, 0], [2]]
     assert batches_by_length([], tokens=10, rows=10) == []
+    tens = batches_by_length([3, 9, 12, 8], tokens=99, rows=9, group=lambda length: length // 10)
+    assert tens == [[2], [1, 3, 0]]
 
 
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 200), st.integers(1, 20))

@@ -4,7 +4,8 @@ import torch
 from regard.decoding.stepper import TranslationStepper
 from regard.engine.plain import PlainEngine
 from regard.engine.search import Found, SearchOptions
-from regard.engine.translator import WINDOW, LineTranslator
+from regard.engine.translator import WINDOW, LineTranslator, Translation
+from regard.engine.vocabulary import never_written
 from regard.errors import InputError
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.text.train import train_tokenizer
@@ -76,6 +77,46 @@ def test_memory_holds_two_windows_and_no_more(tokenizer):
     assert sum(1 for _ in stream) == 5 * WINDOW - 1
 
 
+def test_an_empty_window_brings_out_what_is_being_translated(tokenizer):
+    taken = []
+
+    def windows():
+        for window in (["a dog"], [], ["a cat"], ["the dog"], []):
+            taken.append(window)
+            yield window
+
+    stream = LineTranslator(Upper(), tokenizer).translate_windows(windows(), SearchOptions())
+    assert [one.text for one in next(stream)] == ["a dog"]
+    assert len(taken) == 2  # and not a window later
+    assert [[one.text for one in window] for window in stream] == [["a cat"], ["the dog"]]
+
+
+def test_parts_tell_what_was_translated_at_a_time(tokenizer):
+    line = "the dog is sleeping . a cat , and a dog !"
+    (done,) = LineTranslator(Upper(), tokenizer, longest=8).translate([line], SearchOptions())
+    assert "".join(part.source + part.seam for part in done.parts) == line
+    assert "".join(part.text + part.seam for part in done.parts) == done.text
+    for part in done.parts:
+        assert part.source_ids == tokenizer.encode(part.source)
+        assert tokenizer.decode(part.ids) == part.text
+    (copied,) = LineTranslator(Upper(), tokenizer).translate(["🍜"], SearchOptions())
+    assert copied.parts[0].copied
+    with pytest.raises(InputError, match="no trace of this translation: the line was copied"):
+        copied.trace  # noqa: B018
+    with pytest.raises(InputError, match="none was asked for"):
+        Translation("x", 0.0, [], []).trace  # noqa: B018
+
+
+def test_no_engine_writes_special_or_unused_tokens(model, tokenizer):
+    options = SearchOptions(beam=4, n_best=4)
+    sources = [tokenizer.encode(text) for text in TEXTS]
+    found = PlainEngine([model], tokenizer).submit(sources, options).wait()
+    written = {id for best in found for one in best for id in one.ids}
+    assert not written & set(never_written(tokenizer, len(tokenizer)))
+    assert never_written(tokenizer, len(tokenizer) + 2)[-2:] == [len(tokenizer), len(tokenizer) + 1]
+    assert tokenizer.end_id not in never_written(tokenizer, len(tokenizer))
+
+
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_torch_engine_translates_alike_alone_and_in_batches(model, tokenizer, beam):
     engine, options = PlainEngine([model], tokenizer), SearchOptions(beam=beam, n_best=beam)
@@ -97,8 +138,12 @@ def test_a_score_is_the_mean_log_probability_of_what_was_written(model, tokenize
     total, before = 0.0, tokenizer.start_id
     ended = len(best.ids) < options.limit(len(source))
     written = [*best.ids, tokenizer.end_id] if ended else best.ids
+    never = never_written(tokenizer, len(tokenizer))
     for token in written:
-        total += float(stepper.step(torch.tensor([[before]]))[0, token])
+        chances = stepper.step(torch.tensor([[before]]))[0].exp()
+        chances[never] = 0  # what is never written leaves its probability to the others
+        chances[tokenizer.end_id] *= before != tokenizer.start_id  # there is at least one token
+        total += float((chances / chances.sum())[token].log())
         before = token
     assert best.score == pytest.approx(total / len(written))
 
@@ -114,7 +159,7 @@ def test_two_equal_models_vote_like_one(model, tokenizer):
 
 def test_threads_are_given_back(model, tokenizer):
     before = torch.get_num_threads()
-    PlainEngine([model], tokenizer).submit([tokenizer.encode("a dog")], SearchOptions())
+    PlainEngine([model], tokenizer).submit([tokenizer.encode("a dog")], SearchOptions()).wait()
     assert torch.get_num_threads() == before
 
 

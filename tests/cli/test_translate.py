@@ -1,0 +1,320 @@
+import gzip
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli.main import app
+from regard.cli.progress import Progress, duration
+from regard.errors import FileError, InputError, UnknownNameError
+from tests.engine.toy import pairs, toy
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = [sys.executable, "-m", "regard", "translate"]
+
+
+@pytest.fixture(scope="session")
+def folder():
+    return toy()
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(cache, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(cache))
+
+
+def run(*words, input=None):
+    """What the command prints; errors come out as they are raised."""
+    result = CliRunner().invoke(app, ["translate", *map(str, words)], input=input)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def lines_of(count, seed=-5):
+    return [source for source, _ in pairs(count, seed=seed)]
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("".join(line + "\n" for line in lines_of(40)))
+    return path
+
+
+def test_every_line_has_its_translation(folder):
+    assert run(folder, "-", input="one two three\nten nine\n") == "drei zwei eins\nneun zehn\n"
+    assert run(folder, "-", input="one two three") == "drei zwei eins\n"
+    assert run(folder, "-", input="") == ""
+
+
+def test_files_packed_or_not_are_translated_like_input(folder, source, tmp_path):
+    packed = tmp_path / "in.gz"
+    packed.write_bytes(gzip.compress(source.read_bytes()))
+    plain = run(folder, source)
+    assert plain.count("\n") == 40
+    assert run(folder, packed) == plain
+    assert run(folder, "-", input=source.read_text()) == plain
+    true = [target for _, target in pairs(40, seed=-5)]
+    right = sum(one == two for one, two in zip(plain.splitlines(), true, strict=True))
+    assert right >= 36
+
+
+@pytest.mark.parametrize("engine", ["ctranslate2", "torch"])
+def test_whatever_a_line_holds_comes_out_on_its_own_line(folder, tmp_path, engine):
+    odd = [
+        b"",
+        b"one two",
+        b"   \t  ",
+        "🍜🍣".encode(),
+        b"two\x00\x1b[31mthree\x07",
+        b"x" * 100_000,
+        b"one " * 3000,
+        "one 개 two أهلا".encode(),
+        b"\xff\xfe broken \xc3",
+        b"[SEP] [PAD] one",
+        "a\u2028b\u0085c\ufeff".encode(),
+        b"two one\r",
+    ]
+    path, output = tmp_path / "odd.txt", tmp_path / "out.txt"
+    path.write_bytes(b"\n".join(odd) + b"\n")
+    run(folder, path, "--engine", engine, "-o", output)
+    written = output.read_bytes().decode().split("\n")
+    assert len(written) == len(odd) + 1
+    assert written[-1] == ""
+    assert len(output.read_text().splitlines()) == len(odd)
+    assert written[0] == written[2] == ""
+    assert written[1] == "zwei eins"
+    assert written[3] == "🍜🍣"
+    assert not re.search(r"[\x00-\x08\x0b-\x1f]", "".join(written))
+    assert len(written[6]) > 3000 * 3
+    assert written[11] == "eins zwei"
+
+
+def test_bytes_that_are_no_utf8_are_told_of(folder, tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"one\n\xff\ntwo \xff\n")
+    result = CliRunner().invoke(app, ["translate", str(folder), str(path)])
+    assert result.stdout.count("\n") == 3
+    assert "2 lines hold bytes that are no UTF-8, read as U+FFFD: 2, 3" in result.stderr
+
+
+def test_the_best_few_have_the_number_of_their_line_and_their_score(folder):
+    told = run(folder, "-", "--n-best", 2, input="one two\nsix\n").splitlines()
+    parts = [line.split(" ||| ") for line in told]
+    assert [part[0] for part in parts] == ["0", "0", "1", "1"]
+    assert parts[0][1] == "zwei eins"
+    assert float(parts[0][2]) >= float(parts[1][2])
+    assert parts[0][1] != parts[1][1]
+
+
+def test_json_has_scores_tokens_and_alternatives(folder):
+    told = run(folder, "-", "--json", "--n-best", 3, input="one two\n\n")
+    one, empty = map(json.loads, told.splitlines())
+    assert one["source"] == "one two"
+    assert one["text"] == "zwei eins"
+    assert "".join(one["tokens"]).replace("▁", " ").strip() == "zwei eins"
+    assert one["score"] < 0
+    assert len(one["alternatives"]) == 2
+    assert one["alternatives"][0]["score"] <= one["score"]
+    assert one["source_tokens"][0] == "[CLS]"
+    assert empty == {"source": "", "source_tokens": [], "text": "", "score": 0.0, "tokens": []}
+
+
+def test_alignments_are_true_counted_between_spaces_and_follow_the_text(folder):
+    lines = ["one two three", "ten nine", "", "🍜 x"]
+    told = run(folder, "-", "--alignments", input="\n".join(lines)).splitlines()
+    assert told[:3] == ["drei zwei eins ||| 0-2 1-1 2-0", "neun zehn ||| 0-1 1-0", " |||"]
+    assert re.fullmatch(r".* \|\|\| \d+-\d+.*", told[3])
+
+
+def test_alignments_in_json_are_hard_and_soft(folder):
+    told = json.loads(run(folder, "-", "--alignments", "--json", input="seven eight nine\n"))
+    found = told["alignment"]
+    assert found["source_words"] == ["seven", "eight", "nine"]
+    assert found["target_words"] == ["neun", "acht", "sieben"]
+    assert found["hard"] == "0-2 1-1 2-0"
+    for target in range(3):
+        weights = [weight for _, one, weight in found["soft"] if one == target]
+        assert sum(weights) == pytest.approx(1, abs=0.05)
+
+
+def alone(*words, **options):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*PROGRAM, *map(str, words)], cwd=REPOSITORY, env=environment, **options
+    )
+
+
+def test_a_run_that_is_killed_again_and_again_goes_on_where_it_stopped(folder, tmp_path):
+    source, output, whole = (tmp_path / name for name in ("in.txt", "out.txt", "whole.txt"))
+    lines = lines_of(1500)
+    lines[700] = ""
+    source.write_text("".join(line + "\n" for line in lines))
+    options = ["--engine", "torch", "--beam", 2]
+    sizes = []
+    for _ in range(3):
+        process = alone(folder, source, *options, "-o", output, "--resume")
+        before = output.stat().st_size if output.exists() else 0
+        while process.poll() is None:
+            if output.exists() and output.stat().st_size > before:
+                process.send_signal(signal.SIGKILL)
+            time.sleep(0.01)
+        assert process.returncode == -signal.SIGKILL
+        sizes.append(output.stat().st_size)
+        with output.open("ab") as stream:  # what a disk may leave of a line
+            stream.write(b"zw")
+    assert sizes == sorted(set(sizes))
+    assert (tmp_path / ".out.txt.run").exists()
+    assert alone(folder, source, *options, "-o", output, "--resume").wait() == 0
+    assert not (tmp_path / ".out.txt.run").exists()
+    assert alone(folder, source, *options, "-o", whole).wait() == 0
+    assert output.read_bytes() == whole.read_bytes()
+    assert whole.read_text().count("\n") == 1500
+    assert whole.read_text().split("\n")[700] == ""
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--n-best", "2"], ["--alignments"]], ids=str)
+@pytest.mark.parametrize("kept", [0, 1, 17, 39, 40])
+def test_a_file_cut_anywhere_is_completed(folder, source, tmp_path, options, kept):
+    whole, output = tmp_path / "whole", tmp_path / "out"
+    run(folder, source, *options, "-o", whole)
+    text = whole.read_bytes()
+    lines = text.splitlines(keepends=True)
+    output.write_bytes(b"".join(lines[:kept]) + b"".join(lines[kept:])[:3])
+    run(folder, source, *options, "-o", output, "--resume")
+    if options == ["--alignments"]:  # heads are chosen anew where nothing was noted
+        assert output.read_bytes().count(b"\n") == 40
+    else:
+        assert output.read_bytes() == text
+
+
+def test_a_file_that_is_complete_stays_as_it_is(folder, source, tmp_path):
+    output = tmp_path / "out"
+    run(folder, source, "-o", output)
+    text = output.read_bytes()
+    run(folder, source, "-o", output, "--resume")
+    assert output.read_bytes() == text
+    run(folder, source, "-o", output)
+    assert output.read_bytes() == text
+
+
+def test_the_command_never_imports_torch_with_the_fast_engine(folder):
+    program = (
+        "import sys\nfrom regard.cli.main import app\n"
+        "try:\n    app()\n"
+        "except SystemExit:\n    print('torch' in sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "translate", str(folder), "-", "--json"],
+        cwd=REPOSITORY,
+        input="one two\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["text"] == "zwei eins"
+    assert done.stderr == "False\n"
+
+
+def test_lines_that_come_slowly_are_answered_at_once(folder):
+    process = alone(folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    for line, answer in (("one two", "zwei eins"), ("", ""), ("six one", "eins sechs")):
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == answer + "\n"  # with the input still open
+    process.stdin.close()
+    assert process.stdout.read() == ""
+    assert process.wait() == 0
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault(folder, source):
+    process = alone(folder, source, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.wait() == 0
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_a_person_types_lines_and_reads_translations(folder):
+    ours, theirs = pty.openpty()
+    process = alone(folder, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    assert "Ctrl-D ends" in _until(ours, "> ")
+    os.write(ours, b"one two three\n")
+    assert "drei zwei eins\r\n" in _until(ours, "> ")
+    os.write(ours, b"\n")
+    _until(ours, "> ")
+    os.write(ours, b"six one\n")
+    assert "eins sechs\r\n" in _until(ours, "> ")
+    os.write(ours, b"\x04")
+    assert process.wait(timeout=60) == 0
+    os.close(ours)
+
+
+def _until(handle, text, seconds=60):
+    seen, end = "", time.monotonic() + seconds
+    while text not in seen and time.monotonic() < end:
+        if select.select([handle], [], [], 0.1)[0]:
+            seen += os.read(handle, 4096).decode(errors="replace")
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "sentence"),
+    [
+        (["--resume"], InputError, "--resume goes on with a file: name it with -o"),
+        (["-o", "x.gz"], InputError, "plain text under a packed name"),
+        (["--beam", "0"], InputError, "beam is 0"),
+        (["--beam", "2", "--n-best", "3"], InputError, "3 best translations were asked for"),
+        (["--engine", "magic"], InputError, "engine is 'magic'"),
+        (["-o", "{source}"], InputError, "is the input itself"),
+        (["-o", "{source}/x"], FileError, "cannot be written"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(folder, source, words, error, sentence):
+    words = [word.format(source=source) for word in words]
+    before = source.read_bytes()
+    with pytest.raises(error, match=sentence):
+        run(folder, source, *words)
+    assert source.read_bytes() == before
+
+
+def test_a_missing_file_or_model_is_named(folder, tmp_path):
+    with pytest.raises(FileError, match=r"absent\.txt cannot be read"):
+        run(folder, tmp_path / "absent.txt")
+    with pytest.raises(UnknownNameError, match="neither a bundled model"):
+        run("nobody", "-", input="x")
+
+
+def test_progress_tells_lines_pace_share_and_time_left(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    now = [0.0]
+    monkeypatch.setattr("regard.cli.progress.time.monotonic", lambda: now[0])
+    progress = Progress(3000, first=1000)
+    now[0] = 10.0
+    progress.advance(50, 500, 2000)  # 1000 bytes in 10 s, 1000 to go
+    now[0] = 20.0
+    progress.close()
+    told = capsys.readouterr().err
+    assert "50 lines · 50 tokens/s · 67 % · 10 s left" in told
+    assert "50 lines in 20 s · 25 tokens/s" in told
+
+
+def test_durations_by_hand():
+    assert [duration(s) for s in (3.21, 59, 65, 7629)] == ["3.2 s", "59 s", "1:05", "2:07:09"]

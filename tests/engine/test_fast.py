@@ -1,0 +1,101 @@
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from regard.decoding.beam import BeamOptions, beam_search
+from regard.decoding.hypothesis import LengthPenalty
+from regard.decoding.stepper import TranslationStepper
+from regard.engine.opening import open_translator
+from regard.engine.search import SearchOptions
+from regard.model import load
+from tests.engine.toy import pairs
+
+SENTENCES = [source for source, _ in pairs(120, seed=-3)]
+
+
+def translated(folder, engine, *, int8=False, sentences=SENTENCES, **options):
+    translator = open_translator(folder, engine=engine, int8=int8)
+    return list(translator.translate(sentences, SearchOptions(**options)))
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_both_engines_write_the_same(toy_folder, beam):
+    fast, plain = (translated(toy_folder, name, beam=beam) for name in ("ctranslate2", "torch"))
+    assert [one.text for one in fast] == [one.text for one in plain]
+    assert [one.tokens for one in fast] == [one.tokens for one in plain]
+    assert [one.score for one in fast] == pytest.approx([one.score for one in plain], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"unused": 5}, {"positions": "learned", "max_positions": 24}, {"norm": "pre"}, {"d_k": 4}],
+    ids=str,
+)
+def test_both_engines_write_the_same_where_nothing_was_learnt(make_folder, settings):
+    folder = make_folder(**settings)
+    few = [*SENTENCES[:20], "one", "ten " * 9]
+    fast, plain = (
+        translated(folder, name, sentences=few, beam=3, n_best=2)
+        for name in ("ctranslate2", "torch")
+    )
+    for ours, theirs in zip(fast, plain, strict=True):
+        assert ours.tokens == theirs.tokens
+        assert ours.score == pytest.approx(theirs.score, abs=1e-4)
+        assert [x.tokens for x in ours.alternatives] == [x.tokens for x in theirs.alternatives]
+
+
+@torch.no_grad()
+def test_the_fast_engine_finds_what_the_definition_of_beam_search_finds(toy_folder):
+    model = load(toy_folder)
+    words = model.tokenizer
+    options = BeamOptions(
+        words.start_id, words.end_id, beam=4, penalty=LengthPenalty("average", 1.0)
+    )
+    for sentence, one in zip(
+        SENTENCES[:20], translated(toy_folder, "ctranslate2", sentences=SENTENCES[:20]), strict=True
+    ):
+        ids = torch.tensor([words.encode(sentence)])
+        stepper = TranslationStepper(model.model, ids, torch.tensor([ids.size(1)]))
+        ((best,),) = beam_search(stepper, [60], options)
+        assert [words.token_of(id) for id in best.ids] == one.tokens
+
+
+def test_alone_and_together_every_sentence_has_the_same_translation(make_folder):
+    folder = make_folder()
+    mixed = ["one", *SENTENCES[:30], "seven " * 20]
+    translator, options = open_translator(folder), SearchOptions(beam=3)
+    assert translator.engine.name == "ctranslate2"
+    together = list(translator.translate(mixed, options))
+    alone = [next(translator.translate([line], options)) for line in mixed]
+    assert [one.tokens for one in together] == [one.tokens for one in alone]
+    turned = list(translator.translate(mixed[::-1], options))[::-1]
+    assert [one.tokens for one in together] == [one.tokens for one in turned]
+
+
+def test_eight_bits_are_enough_for_nearly_all(toy_folder):
+    exact, rough = (translated(toy_folder, "ctranslate2", int8=int8) for int8 in (False, True))
+    same = sum(one.text == other.text for one, other in zip(exact, rough, strict=True))
+    assert same >= 0.75 * len(SENTENCES)  # so narrow a model feels every bit
+    assert any(one.score != other.score for one, other in zip(exact, rough, strict=True))
+
+
+def test_the_fast_engine_needs_no_torch_not_even_to_convert(toy_folder, cache, tmp_path):
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from regard.engine.opening import open_translator\n"
+        "from regard.engine.search import SearchOptions\n"
+        f"made = open_translator(Path({str(toy_folder)!r}))\n"
+        "print(next(made.translate(['one two'], SearchOptions())).text)\n"
+        "print('torch' in sys.modules, made.engine.name)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"REGARD_CACHE": str(tmp_path / "fresh"), "PATH": "/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "zwei eins\nFalse ctranslate2\n"

@@ -1,0 +1,48 @@
+import pytest
+
+from regard.bundle.folder import read_description
+from regard.engine.opening import choose_engine, open_translator, room_of
+from regard.engine.search import SearchOptions
+from regard.errors import InputError
+
+
+def test_the_fastest_engine_that_can_run_a_model_is_chosen(make_folder):
+    chosen = {
+        "transformer": open_translator(make_folder()).engine.name,
+        "rnn": open_translator(make_folder("seq2seq")).engine.name,
+        "efficient": open_translator(make_folder(attention="efficient")).engine.name,
+    }
+    assert chosen == {"transformer": "ctranslate2", "rnn": "torch", "efficient": "torch"}
+
+
+def test_every_engine_that_is_asked_for_is_used(toy_folder):
+    assert open_translator(toy_folder, engine="torch").engine.name == "torch"
+    assert open_translator(toy_folder, engine="ctranslate2").engine.name == "ctranslate2"
+
+
+@pytest.mark.parametrize(
+    ("family", "engine", "int8", "sentence"),
+    [
+        ("transformer", "tensorflow", False, "engine is 'tensorflow'; it can be auto, "),
+        ("seq2seq", "ctranslate2", False, r"CTranslate2 cannot run this model \(seq2seq\)"),
+        ("seq2seq", "auto", True, "int8 is for the engine ctranslate2, but torch is the only"),
+        ("transformer", "torch", True, "but torch was asked for: translate without int8"),
+    ],
+)
+def test_an_engine_that_cannot_do_it_says_so(make_folder, family, engine, int8, sentence):
+    described = read_description(make_folder(family))
+    with pytest.raises(InputError, match=sentence):
+        choose_engine(described, engine, int8=int8)
+
+
+@pytest.mark.parametrize("engine", ["ctranslate2", "torch"])
+def test_learned_positions_are_never_overrun(make_folder, engine):
+    folder = make_folder(positions="learned", max_positions=12)
+    translator = open_translator(folder, engine=engine)
+    assert room_of(read_description(folder).model) == 12
+    line = "one two three four five six seven eight " * 4
+    (done,) = translator.translate([line], SearchOptions())
+    assert len(done.parts) > 2
+    assert max(len(part.source_ids) for part in done.parts) <= 12
+    assert max(len(part.ids) for part in done.parts) <= 12
+    assert "".join(part.source + part.seam for part in done.parts) == line.strip()
