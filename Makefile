@@ -13,7 +13,7 @@ INSTALLED := .venv/.installed
 INSTALLED_TEST := .venv/.installed-test
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help run test format bench clean system-packages
+.PHONY: help run test format bench clean system-packages page-types
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,7 @@ test: $(INSTALLED_TEST) system-packages  ## Set up if needed, then check format,
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+	@$(MAKE) page-types
 	$(PYTEST) -q tests/test_architecture.py
 	$(PYTEST) -q -n 2 --ignore=tests/test_architecture.py --cov --cov-report=term
 
@@ -68,6 +69,16 @@ $(INSTALLED_TEST): $(INSTALLED)
 	@echo "Installing what the tests need"
 	$(PIP) --editable '.[test]'
 	@touch $@
+
+# The page's modules say their types in comments. Only this check needs npm, and only the first
+# time the network; where either is missing it says so and lets the other tests run.
+TSC := .venv/node/node_modules/.bin/tsc
+page-types:
+	@if [ ! -x $(TSC) ] && command -v npm >/dev/null; then \
+	    npm install --silent --no-fund --no-audit --prefix .venv/node typescript@7.0.2 2>/dev/null || true; \
+	fi; \
+	if [ -x $(TSC) ]; then echo "$(TSC) --project jsconfig.json"; $(TSC) --project jsconfig.json; \
+	else echo "The types of the page's modules were not checked: npm or its registry is not at hand."; fi
 
 # The browser tests need Chromium, and pictures with Korean words need a font that has them.
 system-packages:
