@@ -67,17 +67,19 @@ def run_changed(
 ) -> Run:
     """Run the model under changes, and compare with what it answered before."""
     given = put_tokens(bundle, given, changes.tokens, written=before.answer.get("ids"))
+    unmet: list[Edit] = []
     if bundle.family in ("transformer", "seq2seq"):
         fitting(changes.inner, before.trace, strict=True)
         after = _translate(bundle, given, ask, changes.inner, job)
         told = _forced(bundle, given, changes.inner, before, job)
+        met = fitting(changes.inner, after.trace)
+        unmet = [edit for edit in changes.inner if edit not in met]
     else:
         trace = _traced(bundle, given.content, None, changes.inner, job)
         told = _candidates_now(before.answer, trace)
         after = _finished(trace)
-    met = fitting(changes.inner, after.trace)
-    unmet = [write_edit(edit) for edit in changes.inner if edit not in met]
-    compared = {"before": before.answer, "compare": told, "unmet": unmet}
+    compared = {"before": before.answer, "compare": told}
+    compared["unmet"] = [write_edit(edit) for edit in unmet]
     return Run(after.trace, {**after.answer, **compared})
 
 

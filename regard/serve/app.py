@@ -75,11 +75,11 @@ def _routes(api: Api, version: str) -> list[BaseRoute]:
         del request
         return JSONResponse(described, headers={"cache-control": "no-cache"})
 
-    routes: list[BaseRoute] = [Route("/api/openapi.json", openapi)]
+    routes: list[BaseRoute] = [Route("/openapi.json", openapi)]
     for one in OPERATIONS:
-        path = one.path.replace("{number}", "{number:int}")
+        path = one.path.removeprefix("/api").replace("{number}", "{number:int}")
         routes.append(Route(path, getattr(api, one.name), methods=[one.method]))
-    return [*routes, Mount("/", PageFiles(directory=PAGE, html=True))]
+    return [Mount("/api", routes=routes), Mount("/", PageFiles(directory=PAGE, html=True))]
 
 
 class PageFiles(StaticFiles):

@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+from regard.engine.translator import Translation
 from regard.errors import InputError, UnknownNameError
 from regard.serve.answer import Changes, Run, run, run_changed
 from regard.serve.ask import AskGeneration, AskTrace, AskTranslation, read_image
@@ -94,7 +95,7 @@ class Service:
             job.report("writing", first, len(ask.texts))
             part = ask.texts[first : first + _TEXTS_AT_ONCE]
             found = model.translate(part, beam=ask.beam, n_best=ask.n_best)
-            done += [asdict(one) for one in found]
+            done += [_told(one) for one in found]
         return done
 
     def generate(self, ask: AskGeneration, job: Job) -> dict[str, Any]:
@@ -168,7 +169,8 @@ class Service:
 
     def _given(self, entry: Entry, ask: AskTrace) -> Given:
         if (ask.image is None) != (entry.reads == "text"):
-            raise InputError(f"{entry.name} reads a {entry.reads}: give it one.")
+            reads = {"text": "a text", "image": "an image"}[entry.reads]
+            raise InputError(f"{entry.name} reads {reads}: give it one.")
         if ask.image is None:
             return Given(ask.text or "", ask.target)
         if ask.target is not None:
@@ -177,6 +179,11 @@ class Service:
             number = ask.image.removeprefix(_EXAMPLE)
             return Given(read_picture(entry.picture(_number(number)).read_bytes()))
         return Given(read_picture(self.uploads.get(ask.image)))
+
+
+def _told(one: Translation) -> dict[str, Any]:
+    plain = {name: getattr(one, name) for name in ("text", "score", "tokens", "source_tokens")}
+    return {**plain, "alternatives": [_told(other) for other in one.alternatives]}
 
 
 def _number(text: str) -> int:
