@@ -240,6 +240,7 @@ def test_lines_that_come_slowly_are_answered_at_once(folder):
         assert process.stdout.readline() == answer + "\n"  # with the input still open
     process.stdin.close()
     assert process.stdout.read() == ""
+    process.stdout.close()
     assert process.wait() == 0
 
 
