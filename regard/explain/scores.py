@@ -69,7 +69,7 @@ def score_systems(
     test = PairedTest(named, metrics, [list(references)], test_type="bs", n_samples=samples)
     signatures, results = test()
     return {
-        system: [_resampled(name, results[name][i], signatures[name]) for name in signatures]
+        system: [_resampled(name, results[name], i, signatures[name]) for name in signatures]
         for i, system in enumerate(systems)
     }
 
@@ -108,8 +108,11 @@ def _alone(metric: Any, texts: Sequence[str], references: Sequence[str], samples
     return Score(found.name, float(found.score), *spread, str(metric.get_signature()))
 
 
-def _resampled(name: str, result: Any, signature: Any) -> Score:
+def _resampled(name: str, results: Sequence[Any], i: int, signature: Any) -> Score:
+    result = results[i]
     chance = None if result.p_value is None else float(result.p_value)
+    if i and result.score == results[0].score:
+        chance = 1.0  # sacreBLEU finds a system significantly different from itself
     spread = float(result.mean), float(result.ci)
     return Score(name, float(result.score), *spread, str(signature), chance)
 

@@ -64,7 +64,7 @@ def marked(reference: str, text: str) -> str:
 def _words(text: str) -> list[str]:
     """Words and marks, each with the space that follows it; together they are the text."""
     starts = [start for start, _ in word_spans(text)]
-    ends = [*starts[1:], len(text)]
+    ends = [*starts[1:], len(text)][: len(starts)]
     return [text[start:end] for start, end in zip(starts, ends, strict=True)]
 
 

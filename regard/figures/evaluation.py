@@ -89,7 +89,7 @@ def _bar(x: float, bottom: int, width: float, group: Group, scale: float, colour
 def _heads(name: str, measured: Measured, y: int, language: str) -> str:
     """One row for each layer, one cell for each head; the number is in the cell."""
     best = measured.best
-    how = word("read after" if best.after else "before", language)
+    how = word("read after" if best.after else "read before", language)
     title = f"{word('alignment errors', language)}: {name}"
     note = f"{how} · {word('chosen', language)}"
     parts = [_text(20, y, title, bold=True), _text(20, y + 18, note, faint=True)]

@@ -1,0 +1,112 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli.main import app
+from regard.errors import FileError, InputError
+from regard.explain.aligner import Aligner
+from tests.engine.toy import pairs, toy
+
+TEST = pairs(60, seed=-20)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, side in (("en", 0), ("de", 1)):
+        (tmp_path / name).write_text("".join(pair[side] + "\n" for pair in TEST))
+    return ["--source", tmp_path / "en", "--reference", tmp_path / "de", "--samples", 20]
+
+
+def run(*words):
+    result = CliRunner().invoke(app, ["evaluate", *map(str, words)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_a_model_is_measured_in_every_way(files, tmp_path):
+    told = json.loads(run(toy(), *files, "--json"))
+    assert told["sentences"] == 60
+    (system,) = told["systems"]
+    scores = {score["name"]: score for score in system["scores"]}
+    assert set(scores) == {"BLEU", "chrF2", "TER"}
+    assert scores["BLEU"]["value"] > 80
+    assert scores["BLEU"]["signature"].startswith("nrefs:1|bs:20")
+    assert system["exact_match"] > 0.8
+    assert 1 <= system["perplexity"] < 2
+    assert len(system["heads"]) == 4
+    best = system["alignment_heads"]
+    assert best["source"] == "dictionary"
+    assert best["error"] <= min(min(h["error"], h["error_after"]) for h in system["heads"])
+    # and translations are aligned by them from now on
+    assert Aligner.of_folder(toy()).chosen.to_json() == best
+
+
+def test_gold_links_take_the_place_of_the_dictionary(files, tmp_path):
+    lengths = [len(source.split()) for source, _ in TEST]
+    gold = tmp_path / "gold"
+    gold.write_text("".join(" ".join(f"{n - 1 - t}-{t}" for t in range(n)) + "\n" for n in lengths))
+    told = json.loads(run(toy(), *files, "--gold", gold, "--json"))
+    best = told["systems"][0]["alignment_heads"]
+    assert (best["source"], best["n_links"]) == ("gold", sum(lengths))
+    assert best["error"] < 0.2
+    gold.write_text("0-0\n")
+    with pytest.raises(InputError, match="has 1 lines of alignments for 60 sentences"):
+        run(toy(), *files, "--gold", gold)
+
+
+def test_a_model_is_compared_with_a_file_page_and_figure_included(files, tmp_path):
+    other = tmp_path / "other.de"
+    other.write_text("".join(" ".join(target.split()[::-1]) + "\n" for _, target in TEST))
+    page, figure = tmp_path / "page.html", tmp_path / "figure.svg"
+    told = run(toy(), *files, "--compare", other, "--html", page, "--figure", figure)
+    assert "other.de" in told
+    assert "p = 0.0" in told
+    assert "alignment error" in told
+    assert page.read_text().startswith("<!doctype html>")
+    assert "정렬" not in figure.read_text()
+    run(other, *files, "--figure", figure, "--language", "ko")
+    assert "원문 길이" in figure.read_text()
+
+
+def test_files_need_no_model(files, tmp_path):
+    told = json.loads(run(tmp_path / "de", *files, "--json"))
+    (system,) = told["systems"]
+    assert system["exact_match"] == 1
+    assert system["perplexity"] is None
+    assert system["alignment_heads"] is None
+
+
+def test_words_are_counted_in_the_training_text_that_is_given(files, tmp_path):
+    training = tmp_path / "train.de"
+    training.write_text("eins zwei\n" * 3)
+    told = json.loads(run(tmp_path / "de", *files, "--training", training, "--json"))
+    assert told["words_counted_in"] == "training"
+    labels = [group["label"] for group in told["systems"][0]["by_word_count"]]
+    assert labels == ["0", "2–4"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "sentence"),
+    [
+        (["--figure", "x.png"], InputError, r"must end in \.svg"),
+        (["--language", "fr"], InputError, "language is 'fr'"),
+        (["--tokenize", "words"], InputError, "no tokenizer 'words'"),
+        (["--compare", "{tmp}/short"], InputError, "1 lines of translations and 60"),
+        (["--reference", "{tmp}/short"], InputError, "60 lines of sources and 1 of references"),
+        (["--reference", "{tmp}/bytes"], InputError, "is not valid UTF-8 at byte 0"),
+        (["--reference", "{tmp}/absent"], FileError, "absent cannot be read"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(files, tmp_path, words, error, sentence):
+    (tmp_path / "short").write_text("eins\n")
+    (tmp_path / "bytes").write_bytes(b"\xff\n")
+    with pytest.raises(error, match=sentence):
+        run(tmp_path / "de", *files, *(word.format(tmp=tmp_path) for word in words))
