@@ -139,6 +139,9 @@ def test_a_narrow_screen_has_tabs_and_loses_nothing(open_page, file):
         explorer.settle()
         assert page.is_visible(f".pane.{name}")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.click(".top nav button:last-child")
+    explorer.settle()
+    assert page.is_visible(".pane.worked")
 
 
 def test_the_theme_follows_the_system_and_can_be_turned(open_page, file):

@@ -139,9 +139,10 @@ export function softmaxInto(scores, temperature, into) {
     into.fill(0);
     return;
   }
+  const plain = temperature > 0 && Number.isFinite(temperature); // e^(−∞ / T) is 0 by itself then
   let total = 0;
   for (let j = 0; j < scores.length; j++) {
-    const part = exponential(scores[j], peak, temperature);
+    const part = plain ? Math.exp((scores[j] - peak) / temperature) : exponential(scores[j], peak, temperature);
     into[j] = part;
     total += part;
   }

@@ -61,7 +61,7 @@ function layOut(plot) {
   const sums = plot.stage === "weights" && plot.alone;
   const right = sums && !turned ? 52 : 12;
   const wide = widest(across);
-  const low = sums && turned ? 22 : 6;
+  const low = sums ? 22 : 6;
   const fit = (/** @type {number} */ head) =>
     Math.max(16, Math.floor(Math.min((plot.width - left - right) / across.length, (plot.height - head - low) / down.length, 52)));
   const heads = { level: 46, slanted: 38 + Math.ceil(wide * 0.72) };
@@ -213,7 +213,7 @@ function fitTitles(made, plot, layout) {
  * @param {Plot} plot
  * @param {Layout} layout
  */
-function sums(plot, { cell, left, top, n_across: m, n_down: n }) {
+function sums(plot, { cell, left, top, slanted, n_across: m, n_down: n }) {
   const { table, rows, columns, turned, say } = plot;
   const made = rows.map((_, i) => {
     let sum = 0;
@@ -224,7 +224,8 @@ function sums(plot, { cell, left, top, n_across: m, n_down: n }) {
     }
     return cell < 12 ? null : shape("text.sum", { x: left + m * cell + 8, y: top + (i + 0.5) * cell, dy: "0.35em" }, text);
   });
-  if (!turned) made.push(shape("text.sum", { x: left + m * cell + 8, y: top - 6 }, say("sum")));
+  // leaning labels would run into the word above the sums
+  if (!turned) made.push(shape("text.sum", { x: left + m * cell + 8, y: slanted ? top + n * cell + 15 : top - 6 }, say("sum")));
   return made.filter((one) => one !== null);
 }
 
