@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -125,9 +126,9 @@ def report(times: dict[int, dict], memory: dict[int, dict], how: str) -> str:
 
 {about()}, {os.cpu_count()} cores, {memory_of_machine():.0f} GB of memory.
 
-Batch 1, {HEADS} heads, d {D_K}, float32. {how}, and in brackets the ratio to the fused kernel
-(`F.scaled_dot_product_attention`) in the same run: medians of alternating rounds. Explicit
-attention is left out beyond {EXPLICIT_UP_TO:,} positions.
+Batch 1, {HEADS} heads, d {D_K}, float32. {how}.
+In brackets the ratio to the fused kernel (`F.scaled_dot_product_attention`) in the same run:
+medians of alternating rounds. Explicit attention is left out beyond {EXPLICIT_UP_TO:,} positions.
 
 ## Forward
 
@@ -154,6 +155,7 @@ def time_cell(measured: dict[str, dict[str, float]], name: str, kind: str) -> st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     parser.add_argument("--cpu-time", action="store_true", help="for a busy machine: one thread")
     parser.add_argument("-o", "--output", type=Path)
@@ -162,17 +164,18 @@ def main() -> None:
     if options.cpu_time:
         torch.set_num_threads(1)
         clock, how = time.process_time, "Milliseconds of CPU time (the machine was busy)"
-    lengths = [512, 1024] if options.quick else [512, 1024, 2048, 4096, 8192]
-    rounds = 3 if options.quick else 5
-    memory = {length: measure_memory(length) for length in lengths}
-    times = {length: measure_time(length, rounds, clock) for length in lengths}
+    times, memory = {}, {}
+    for length in options.lengths[:2] if options.quick else options.lengths:
+        memory[length] = measure_memory(length)
+        times[length] = measure_time(length, 3 if options.quick else 5, clock)
+        print(f"{length} done", file=sys.stderr, flush=True)
+        if options.output:  # after each length, so that a run that is stopped leaves something
+            options.output.parent.mkdir(parents=True, exist_ok=True)
+            options.output.write_text(report(times, memory, how))
     if options.json:
         print(json.dumps({"about": about(), "times": times, "memory": memory}, indent=1))
     else:
         print(report(times, memory, how))
-    if options.output:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(report(times, memory, how))
 
 
 if __name__ == "__main__":
