@@ -65,7 +65,8 @@ class Api:
         """All models, and the worked example of a server that has none."""
         del request
         entries = [entry.describe() for entry in self.service.catalogue.entries.values()]
-        return JSONResponse({"models": entries, "worked": DEFAULT}, headers=_FRESH)
+        told = {"models": entries, "worked": DEFAULT, "example": self.service.example().id}
+        return JSONResponse(told, headers=_FRESH)
 
     async def examples(self, request: Request) -> ASGIApp:
         """What to try on a model."""
@@ -126,10 +127,12 @@ class Api:
         position, count = read_count(given, "position"), read_count(given, "count", 5)
         if not 1 <= count <= 50:
             raise InputError(f"count is {count}; ask for 1 to 50.")
+        if kept.answer["kind"] != "translation":
+            raise InputError("only a translation has other words at its positions.")
         find = self.service.alternatives
         return await self._compute(
             request,
-            kept.asked["model"],
+            kept.asked.get("model", ""),
             lambda job: {"alternatives": find(kept, position, count, job)},
         )
 

@@ -22,16 +22,16 @@ MOST_CELLS = 64_000_000
 """Cells of a table that is sent whole because it cannot be computed from vectors."""
 
 
-def describe(kept: Kept, entry: Entry) -> dict[str, Any]:
+def describe(kept: Kept, entry: Entry | None) -> dict[str, Any]:
     """Tokens, sites with their measures, where to begin, and the answer."""
     trace = kept.trace
     shown = picture(trace, lambda name, value, kind: name)
     return {
         "id": kept.id,
         "asked": kept.asked,
-        "title": entry.name,
-        "family": entry.described.family,
-        "task": entry.described.task,
+        "title": entry.name if entry else "",
+        "family": entry.described.family if entry else "",
+        "task": entry.described.task if entry else "",
         "tokens": trace.tokens,
         "words": trace.words,
         "output": kept.answer["output"],

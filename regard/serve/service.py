@@ -7,6 +7,7 @@ from typing import Any
 
 from regard.engine.translator import Translation
 from regard.errors import InputError, UnknownNameError
+from regard.explain.worked import DEFAULT
 from regard.serve.answer import Changes, Run, run, run_changed
 from regard.serve.ask import AskGeneration, AskTrace, AskTranslation, read_image
 from regard.serve.catalogue import Catalogue, Entry
@@ -17,6 +18,7 @@ from regard.serve.search import others
 from regard.serve.store import Kept, Store
 from regard.serve.tiles import Level, Span, build_level, is_direct, thumbnails, tile
 from regard.serve.uploads import PREFIX, Uploads
+from regard.serve.worked import worked_trace
 from regard.serve.worker import Job
 
 _EXAMPLE = "example:"
@@ -54,6 +56,16 @@ class Service:
         self._readers.submit(job.run)
         return job
 
+    def example(self) -> Kept:
+        """The trace of the worked example, which needs no model."""
+        id = self.store.id_of({})
+        kept = self.store.get(id)
+        if kept is None:
+            trace = worked_trace(DEFAULT)
+            kept = Kept(id, {}, trace, {"kind": "none", "output": None})
+            self.store.put(kept)
+        return kept
+
     def kept(self, id: str) -> Kept:
         """The trace of this id."""
         found = self.store.get(id)
@@ -85,7 +97,8 @@ class Service:
 
     def describe(self, kept: Kept) -> dict[str, Any]:
         """A trace as JSON."""
-        return kept.work_out("about", lambda: describe(kept, self.entry_of(kept)))
+        entry = self.entry_of(kept) if kept.asked else None
+        return kept.work_out("about", lambda: describe(kept, entry))
 
     def translate(self, ask: AskTranslation, job: Job) -> list[dict[str, Any]]:
         """The translations of texts, a few at a time."""
@@ -115,8 +128,6 @@ class Service:
 
     def alternatives(self, kept: Kept, position: int, count: int, job: Job) -> list[dict[str, Any]]:
         """What else could stand at a position of a translation, and how it would go on."""
-        if kept.answer["kind"] != "translation":
-            raise InputError("only a translation has other words at its positions.")
         if position >= len(kept.answer["ids"]):
             raise InputError(
                 f"there is no token {position} in the answer; it has {len(kept.answer['ids'])}."

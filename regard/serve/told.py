@@ -44,6 +44,9 @@ class Models:
 
     models: list[ModelAbout]
     worked: dict[str, Any]
+    """Its matrices."""
+    example: str
+    """The id of its trace."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,14 +57,30 @@ def joined() -> Iterator[Team]:
     if ranks == 1:
         yield Team(device=device)
         return
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
     if device.type == "cuda":
         torch.cuda.set_device(device)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=_PATIENCE)
+    store, rank, _ = next(rendezvous("env://", timeout=_PATIENCE))
+    store = PrefixStore(_round(), store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=_PATIENCE)
     try:
-        yield Team(dist.get_rank(), ranks, device)
+        yield Team(rank, ranks, device)
     finally:
         dist.destroy_process_group()
+
+
+def _round() -> str:
+    """A name for this attempt of torchrun, the same for all processes.
+
+    Torchrun keeps one store for all attempts, in which a process that was started again may find
+    the addresses of those that are gone. On several hosts attempts are not counted together, so
+    there the store must be made anew: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 (docs/scaling.md).
+    """
+    alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
+    return f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}" if alone else "attempt"
 
 
 def restarted() -> bool:

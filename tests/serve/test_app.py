@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from safetensors.numpy import load
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
@@ -176,7 +177,7 @@ def test_a_text_that_is_too_long_is_refused(client, monkeypatch):
     answer = client.post("/api/trace", json={"model": "encoder", "text": "x" * 21})
     assert (answer.status_code, "21 characters" in answer.text) == (422, True)
     monkeypatch.setattr(inputs, "MOST_TOKENS", 3)
-    answer = client.post("/api/trace", json={"model": "encoder", "text": "the dog is"})
+    answer = client.post("/api/trace", json={"model": "encoder", "text": "is the dog"})
     assert answer.status_code == 422
     assert "at most 3 are traced" in answer.json()["error"]
 
@@ -230,7 +231,14 @@ def test_a_server_without_models_still_has_the_worked_example(tmp_path, monkeypa
     with TestClient(make_app(Service(Catalogue())), base_url="http://127.0.0.1") as empty:
         told = empty.get("/api/models").json()
         assert told["models"] == []
-        assert len(told["worked"]["words"]) == 3
+        shown = empty.get(f"/api/trace/{told['example']}").json()
+        assert shown["tokens"]["source"] == told["worked"]["words"] == ["one", "two", "three"]
+        # by hand: q of "one" is (2, 0, 1, 1); the keys are (0, 1, 1, 2), (2, 0, 2, 0) and
+        # (1, 1, 2, 2), so q · k is 3, 6 and 6, and half of that after √4
+        place = {"site": shown["sites"][0]["path"], "head": 0, "stage": "scores"}
+        place |= {"row_start": 0, "row_stop": 1, "column_start": 0, "column_stop": 3}
+        tile = empty.get(f"/api/trace/{told['example']}/tile", params=place)
+        assert load(tile.content)["tile"].tolist() == [[1.5, 3.0, 3.0]]
         refused = empty.post("/api/trace", json={"model": "en-de", "text": "a"})
         assert "this server has none" in refused.json()["error"]
         assert empty.get("/").status_code == 200

@@ -46,6 +46,8 @@ import { speaker } from "./words.js";
  * @property {import("./words.js").Say} say
  * @property {{ query: number, key: number } | null} peek where the mouse is
  * @property {(peek: App["peek"]) => void} look
+ * @property {((app: App) => Pane)[]} extras panes of a host: above the others, and below them
+ * @property {(source: Source) => Promise<void>} show another trace in the place of this one
  */
 
 /** A pane: something that is drawn once and follows the selection. */
@@ -56,13 +58,14 @@ import { speaker } from "./words.js";
  * @param {HTMLElement} root
  * @param {Source} source
  * @param {import("./state.js").Address} address
+ * @param {App["extras"]} [extras]
  * @returns {Promise<App>}
  */
-export async function start(root, source, address) {
+export async function start(root, source, address, extras = []) {
   const [about, sites] = await Promise.all([source.about(), source.sites()]);
   showDigits(about.digits ?? 3);
   const store = new Store(firstState(about), address);
-  const app = /** @type {App} */ ({ root, source, about, sites, store, peek: null });
+  const app = /** @type {App} */ ({ root, source, about, sites, store, extras, peek: null });
   app.store.state = withinBounds(app, store.state);
   app.say = speaker(store.state.language);
   app.open = await opened(app);
@@ -72,10 +75,12 @@ export async function start(root, source, address) {
     app.peek = peek;
     soon(["peek"]);
   };
+  app.show = (other) => exchange(app, other, panes);
   store.subscribe((_, changed) => soon(changed));
   listenToKeys(app);
   panes.update(new Set(["all"]));
   root.dataset.ready = "1";
+  refine(app, panes);
   return app;
 }
 
@@ -126,6 +131,25 @@ function gathering(act) {
 let LATEST = 0;
 
 /**
+ * Show another trace: the selection begins anew, the way of looking stays.
+ * @param {App} app
+ * @param {Source} source
+ * @param {{ update: (changed: Set<string>) => void }} panes
+ */
+async function exchange(app, source, panes) {
+  const [about, sites] = await Promise.all([source.about(), source.sites()]);
+  const first = firstState(about);
+  const fresh = { ...about.start, edits: [], pinned: false, view: about.image ? first.view : app.store.state.view };
+  const next = { ...app, source, about, sites, peek: null };
+  const state = withinBounds(next, { ...app.store.state, ...fresh });
+  const open = await opened(/** @type {App} */ ({ ...next, store: { state } }));
+  LATEST++;
+  Object.assign(app, { source, about, sites, open, peek: null });
+  app.store.begin(first, state);
+  panes.update(new Set(["all"]));
+}
+
+/**
  * @param {App} app
  * @param {{ update: (changed: Set<string>) => void }} panes
  * @param {Set<string>} changed
@@ -142,6 +166,26 @@ async function follow(app, panes, changed) {
     app.peek = null;
   } else if (changed.has("edits")) app.open = edited(app, app.open);
   panes.update(changed);
+  if (["edits", "site", "head"].some((one) => changed.has(one))) await refine(app, panes);
+}
+
+/** @type {number} */
+let REFINED = 0;
+
+/**
+ * Where a model can be asked: the open head after edits elsewhere, too, which change what it reads.
+ * @param {App} app
+ * @param {{ update: (changed: Set<string>) => void }} panes
+ */
+async function refine(app, panes) {
+  const mine = ++REFINED;
+  const { site, head, large } = app.open;
+  const { edits } = app.store.state;
+  if (!edits.length || !app.source.after || large) return;
+  const after = await app.source.after(edits, site.path, head).catch(() => null);
+  if (mine !== REFINED || !after) return; // the reader has moved on, or the edits make no sense
+  app.open = { ...app.open, after };
+  panes.update(new Set(["edits"]));
 }
 
 /**

@@ -1,5 +1,5 @@
 // Where the views get their numbers from. Every host has one Source: a page that holds its data
-// itself (file_source.js), and later the local server and a notebook. Views know nothing else.
+// itself (file_source.js), the local server (http_source.js). Views know nothing else.
 
 /**
  * @typedef {import("./attention.js").Matrix} Matrix
@@ -115,6 +115,8 @@
  * @property {(path: string, axes: number) => Promise<Space | null>} space
  * @property {((edits: import("./edits.js").Edit[]) => Promise<any>) | null} answer
  *   the output after edits; null where there is no model to ask
+ * @property {((edits: import("./edits.js").Edit[], path: string, head: number) => Promise<import("./head.js").Tables>) | null} [after]
+ *   a head's tables after edits anywhere in the model; null where there is no model to ask
  */
 
 export const STAGES = /** @type {const} */ (["scores", "masked", "weights"]);

@@ -82,7 +82,7 @@ export class Store {
     this.listeners = [];
     /** @type {State["edits"][]} */
     this.past = [];
-    address.listen(() => this.change(readWhole(start, address.read()), false));
+    address.listen(() => this.change(readWhole(this.start, address.read()), false));
   }
 
   /** @param {(state: State, changed: Set<string>) => void} listener */
@@ -97,6 +97,18 @@ export class Store {
   set(parts, goesOn = false) {
     if (parts.edits && !goesOn) this.past.push(this.state.edits);
     this.change(parts, true);
+  }
+
+  /**
+   * Begin anew, with another trace.
+   * @param {State} start
+   * @param {State} state
+   */
+  begin(start, state) {
+    this.start = start;
+    this.state = state;
+    this.past = [];
+    this.address.write(writeState(state, start));
   }
 
   /** Take back the last edit. */

@@ -31,10 +31,12 @@ export function frame(app) {
     const page = app.store.state.page;
     panes = page === "worked" ? [worked(app)] : [texts(app), overview(app), pattern(app), steps(app), changesBar(app)];
     const [first, ...rest] = panes.map((pane) => pane.element);
+    const [above, below] = app.extras.map((make) => make(app));
+    panes.push(...[above, below].filter(Boolean));
     const middle = page === "worked" ? [first] : [first, tabs(app), el("main.panes", {}, rest.slice(0, 3)), rest[3]];
     app.root.lang = app.store.state.language;
     document.documentElement.lang = app.store.state.language;
-    fill(app.root, top(app, () => update(new Set(["theme"]))), middle, foot(app));
+    fill(app.root, top(app, () => update(new Set(["theme"]))), above?.element, middle, below?.element, foot(app));
   };
   const update = (/** @type {Set<string>} */ given) => {
     const anew = ["all", "language", "page"].some((one) => given.has(one));

@@ -1,0 +1,175 @@
+"""The live page in a real browser, before a real server: it asks, shows, edits and is reopened."""
+
+import threading
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from playwright.sync_api import sync_playwright
+
+from regard.model import load
+from regard.serve.address import address_of, bind
+from regard.serve.app import make_app
+from regard.serve.catalogue import Catalogue
+from regard.serve.service import Service
+from regard.trace.edit import unscaled
+
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+CROSS = "decoder.layers.0.cross"
+
+
+class Running:
+    """A server in a thread, at an address of its own."""
+
+    def __init__(self, service: Service):
+        bound = bind("127.0.0.1", 0)
+        self.address = address_of(bound, "127.0.0.1")
+        config = uvicorn.Config(make_app(service), log_level="warning", lifespan="off")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [bound]})
+        self.thread.start()
+
+    def end(self):
+        self.server.should_exit = True
+        self.thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(service):
+    running = Running(service)
+    yield running.address
+    running.end()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=OPTIONS)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def page(browser, address):
+    """A window; at the end nothing may have gone wrong in it, nor gone elsewhere."""
+    context = browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
+    made, faults, hosts = context.new_page(), [], set()
+    made.on("console", lambda m: faults.append(m.text) if m.type != "log" else None)
+    made.on("pageerror", lambda error: faults.append(str(error)))
+    made.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
+    yield made
+    context.close()
+    assert faults == []
+    assert hosts == {urlsplit(address).netloc}
+
+
+def opened(page, address):
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_selector("#regard[data-ready]")
+    return page
+
+
+def text_of(page, selector):
+    return " ".join(page.inner_text(selector).split())
+
+
+def test_numbers_on_the_page_are_those_of_the_python_trace(page, address, folders, ask):
+    model = load(folders["transformer"])
+    told = ask(text="the dog is")
+    ids = [model.target_tokenizer.start_id, *told["answer"]["ids"]]
+    site = model.trace("the dog is", ids)[CROSS]
+    opened(page, f"{address}/?model=transformer&text=the+dog+is#site={CROSS}&head=1&query=1&key=2")
+    shown = text_of(page, ".pattern")
+    assert f"weight {site.weights(1)[1, 2]:.3f}" in shown
+    assert f"score {site.scores(1)[1, 2]:.3f}".replace("-", "−") in shown
+    assert text_of(page, ".texts .text:first-child .tokens").split() == [
+        piece.strip() for piece in told["tokens"]["source"]
+    ]
+
+
+def test_another_text_is_run_and_its_link_reopens_it(page, address, ask):
+    opened(page, f"{address}/?model=transformer&text=the+dog")
+    page.fill(".ask .text", "the garden is sleeping")
+    page.press(".ask .text", "Enter")
+    told = ask(text="the garden is sleeping")
+    source = [piece.strip() for piece in told["tokens"]["source"]]
+    page.wait_for_function(
+        "n => document.querySelectorAll('.texts .text:first-child .token').length === n",
+        arg=len(source),
+    )
+    assert "text=the+garden+is+sleeping" in page.url
+    page.go_back()
+    fewer = "n => document.querySelectorAll('[data-side=source]').length < n"
+    page.wait_for_function(fewer, arg=len(source))
+    page.go_forward()
+    opened(page, page.url)
+    assert text_of(page, ".texts .text:first-child .tokens").split() == source
+    assert page.input_value(".ask .text") == "the garden is sleeping"
+
+
+def test_an_edit_shows_the_answer_before_and_after(page, address, client):
+    edit = {"kind": "ablate", "site": "decoder.layers.0.self", "head": 0}
+    asked = {"model": "transformer", "text": "the dog is sleeping", "edits": [edit]}
+    answer = client.post("/api/answer", json=asked).json()["answer"]
+    state = "site=decoder.layers.0.self&head=0&query=1&key=0"
+    opened(page, f"{address}/?model=transformer&text=the+dog+is+sleeping#{state}")
+    assert page.is_hidden(".compared")
+    page.click(".headOff input")
+    page.wait_for_selector(".compared .moved li")
+    shown = text_of(page, ".compared")
+    first = answer["compare"][0]
+    assert f"{first['before']:.3f} → {first['after']:.3f}" in shown
+    same = answer["ids"] == answer["before"]["ids"]
+    assert ("stays the same" in shown) == same
+    link = page.evaluate("new Promise(done => setTimeout(() => done(location.href), 300))")
+    opened(page, link)
+    page.wait_for_selector(".compared .moved li")
+    assert text_of(page, ".compared") == shown
+    page.click(".changes button:has-text('reset')")
+    page.wait_for_selector(".compared", state="hidden")
+
+
+def test_a_head_that_reads_what_an_edit_has_changed_is_shown_as_it_is_then(page, address, folders):
+    model, edit = load(folders["encoder"]), unscaled("encoder.layers.0.self")
+    before, after = (
+        model.trace("the dog is", edits=edits)["encoder.layers.1.self"].weights(0)[1, 2]
+        for edits in ([], [edit])
+    )
+    expected = f"{after:.3f}"
+    assert expected != f"{before:.3f}"
+    state = "site=encoder.layers.1.self&head=0&query=1&key=2&edits=unscaled:encoder.layers.0.self"
+    opened(page, f"{address}/?model=encoder&text=the+dog+is#{state}")
+    page.wait_for_function(
+        "x => document.querySelector('.pattern').innerText.replace(/\\s+/g, ' ').includes(x)",
+        arg=expected,
+    )
+
+
+def test_what_a_model_refuses_is_said_in_the_page(page, address):
+    opened(page, f"{address}/?model=transformer&text=the+dog")
+    page.route(
+        "**/api/trace",
+        lambda route: route.fulfill(
+            body='event: error\ndata: {"error": "the text is too long."}\n\n',
+            content_type="text/event-stream",
+        ),
+    )
+    page.fill(".ask .text", "the dog the dog")
+    page.press(".ask .text", "Enter")
+    page.wait_for_selector(".ask .fault")
+    assert text_of(page, ".ask .fault") == "the text is too long."
+
+
+def test_without_a_model_the_worked_example_is_open(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.bundle.zoo.ZOO", tmp_path)
+    running = Running(Service(Catalogue()))
+    try:
+        context = browser.new_context(locale="ko-KR")
+        page = opened(context.new_page(), running.address)
+        assert "regard serve FOLDER" in text_of(page, ".ask")
+        assert page.is_visible(".worked input")
+        assert "니다" in text_of(page, ".ask")
+        context.close()
+    finally:
+        running.end()

@@ -1,0 +1,148 @@
+"""Several processes: the gradients of one, whatever their number, and a run that survives them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from regard.errors import InputError
+from regard.training.distributed import Team, shared, whole
+
+HERE = Path(__file__).parent
+RECIPE = """
+task = "translation"
+[data]
+train = "{data}"
+validation = 0.1
+[tokenizer]
+kind = "characters"
+[model]
+d_model = 16
+n_heads = 2
+d_ff = 32
+n_encoder_layers = 1
+n_decoder_layers = 1
+dropout = 0.0
+attention_bias = false  # the loss does not depend on a bias of keys: its gradient is mere rounding
+[training]
+lr = 0.01
+warmup = 5
+batch_tokens = 100
+accumulate = 4
+steps = 12
+validate_every = 4
+threads = 1
+[evaluate]
+samples = 0
+"""
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("team")
+    data = folder / "digits.tsv"
+    numbers = [str(7 * n * n + n) for n in range(1, 300)]
+    data.write_text("".join(f"{' '.join(n)}\t{' '.join(reversed(n))}\n" for n in numbers))
+    path = folder / "backwards.toml"
+    path.write_text(RECIPE.format(data=data))
+    return path
+
+
+def torchrun(n_processes: int, *given, restarts: int = 0) -> subprocess.Popen:
+    launch = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={n_processes}"]
+    launch += [f"--max-restarts={restarts}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    return subprocess.Popen(
+        [*launch, *map(str, given)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen) -> str:
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    return said
+
+
+def gradients(recipe: Path, tmp_path: Path, n_processes: int, *changes: str):
+    output = tmp_path / f"gradients-{n_processes}.safetensors"
+    finish(torchrun(n_processes, HERE / "gradients_of_team.py", recipe, output, *changes))
+    return load_file(output)
+
+
+def close(one, other):
+    assert one.keys() == other.keys()
+    for name in one:
+        assert_close(one[name], other[name], msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_two_and_three_processes_have_the_gradients_of_one(recipe, tmp_path):
+    # four batches of unequal token counts: 2 and 2, or 1, 1, 1 and the fourth shared by rows
+    alone = gradients(recipe, tmp_path, 1)
+    assert any(value.abs().max() > 1e-3 for value in alone.values())
+    for n_processes in (2, 3):
+        close(gradients(recipe, tmp_path, n_processes), alone)
+
+
+@pytest.mark.parametrize("n_processes", [2, 3])
+def test_sharded_processes_have_the_gradients_of_one(recipe, tmp_path, n_processes):
+    alone = gradients(recipe, tmp_path, 1)
+    close(gradients(recipe, tmp_path, n_processes, "training.shard=true"), alone)
+
+
+def test_a_checkpoint_of_two_sharded_processes_resumes_on_one_and_on_three(recipe, tmp_path):
+    train = ("-m", "regard", "train", recipe)
+    folder = tmp_path / "moving"
+    sharded = ("--set", "training.shard=true")
+    finish(torchrun(2, *train, "-o", folder, *sharded, "--set", "training.steps=5"))
+    finish(torchrun(1, *train, "-o", folder, "--resume", "--set", "training.steps=9"))
+    said = finish(torchrun(3, *train, "-o", folder, "--resume"))
+    assert "going on from step 9" in said
+    finish(torchrun(1, *train, "-o", tmp_path / "alone"))
+    last = "training/checkpoints/step-00000012/model.safetensors"
+    for name, value in load_file(tmp_path / "alone" / last).items():
+        moved = load_file(folder / last)[name]
+        assert_close(moved, value, rtol=1e-3, atol=1e-5, msg=lambda text, name=name: name + text)
+
+
+def test_after_a_worker_is_killed_the_run_goes_on_by_itself(recipe, tmp_path):
+    train = ("-m", "regard", "train", recipe, "--set", "model.dropout=0.1")
+    finish(torchrun(2, *train, "-o", tmp_path / "whole"))
+    folder = tmp_path / "killed"
+    process = torchrun(2, *train, "-o", folder, restarts=2)
+    end = time.monotonic() + 300
+    while not (folder / "training/checkpoints/step-00000004").is_dir():
+        assert time.monotonic() < end
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(workers_of(process.pid)[-1], signal.SIGKILL)
+    said = finish(process)
+    assert "going on from step" in said
+    one, other = (load_file(at / "model.safetensors") for at in (tmp_path / "whole", folder))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def workers_of(parent: int) -> list[int]:
+    import psutil
+
+    return [child.pid for child in psutil.Process(parent).children()]
+
+
+def test_one_process_is_a_team_and_holds_everything():
+    team = Team()
+    assert team.leads
+    assert team.total(1, 2.5) == [1.0, 2.5]
+    assert torch.equal(whole(torch.ones(2)), torch.ones(2))
+    module = torch.nn.Linear(2, 2)
+    assert shared(module, team) is module
+    with pytest.raises(InputError, match="needs several processes"):
+        shared(module, team, sharded=True)

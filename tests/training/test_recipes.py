@@ -1,0 +1,81 @@
+"""The shipped recipes: each can be read, says what it takes, and learns from its data."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+from regard.layers.form import FORMS
+from regard.models.seq2seq import ATTENTIONS
+from regard.training.assemble import make_learner, make_schedule
+from regard.training.construct import build_seeded, complete_config, given_fields, image_tokens
+from regard.training.distributed import Team
+from regard.training.pictures import is_image_data
+from regard.training.prepare import prepare
+from regard.training.recipe import read_recipe
+
+FOLDER = Path(regard.__file__).parent / "recipes"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))
+NEEDS = {
+    "attention": "shakespeare",
+    "masked": "shakespeare",
+    "shakespeare": "shakespeare",
+    "multi30k": "multi30k",
+    "rnn": "multi30k",
+    "tatoeba": "tatoeba",
+    "en": "localisation",
+    "vit-fashion": "fashion-mnist",
+}
+
+
+def data_of(name: str) -> str | None:
+    return NEEDS.get(name) or NEEDS.get(name.partition("-")[0])
+
+
+def test_every_recipe_that_was_promised_is_there():
+    wanted = {"dates", "multi30k-tiny", "multi30k-small", "tatoeba-en-de", "en-ko", "masked"}
+    wanted |= {"shakespeare-characters", "shakespeare-bpe", "vit-digits", "vit-fashion"}
+    wanted |= {f"rnn-{kind}" for kind in ATTENTIONS} | {f"attention-{form}" for form in FORMS}
+    assert set(NAMES) == wanted
+
+
+def test_the_folder_recipes_shows_them_where_people_look():
+    assert {path.stem for path in (FOLDER.parents[1] / "recipes").glob("*.toml")} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_can_be_read_and_says_at_its_head_what_it_takes(name):
+    read_recipe(FOLDER / f"{name}.toml")
+    head = "".join(
+        line for line in (FOLDER / f"{name}.toml").read_text().splitlines() if line.startswith("#")
+    )
+    assert "Time and score: " in head
+    assert len(head) > 80
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.data(data_of(n))] if data_of(n) else []) for n in NAMES],
+)
+def test_a_recipe_takes_steps_that_lower_its_loss(name, tmp_path_factory, monkeypatch, request):
+    if data_of(name):
+        monkeypatch.setenv("REGARD_DATA", str(request.getfixturevalue("data")))
+    changes = ["data.count=500", "training.batch_tokens=1000", "training.warmup=1"]
+    if name in ("tatoeba-en-de", "en-ko"):  # learning their vocabularies would take a minute
+        changes.append("tokenizer.load=vocabularies/bert-base-uncased.vocab.txt")
+    recipe = read_recipe(FOLDER / f"{name}.toml", changes=changes)
+    torch.set_num_threads(1)
+    images = recipe.task == "classification" and is_image_data(recipe.data)
+    fields = given_fields(recipe, images=images)
+    # recipes that share data and tokenizer share what is prepared
+    key = f"{recipe.data.model_dump_json()}{recipe.tokenizer.model_dump_json()}"
+    home = tmp_path_factory.getbasetemp() / f"recipe-{hash(key)}"
+    material = prepare(recipe, home, n_tokens=lambda side: image_tokens(fields, side))
+    config = complete_config(fields, recipe, material)
+    learner = make_learner(recipe, build_seeded(config, 1), Team())
+    feed = material.feed(batch_tokens=1000, accumulate=1, seed=1)
+    assert make_schedule(recipe.training, config.d_model).lr > 0
+    parts = feed.take()
+    losses = [learner.learn(parts, step=step, lr=1e-3).loss for step in (1, 2, 3)]
+    assert losses[-1] < losses[0]
