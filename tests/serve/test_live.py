@@ -5,7 +5,6 @@ from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
-from playwright.sync_api import sync_playwright
 
 from regard.model import load
 from regard.serve.address import address_of, bind
@@ -39,14 +38,6 @@ def address(service):
     running = Running(service)
     yield running.address
     running.end()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=OPTIONS)
-        yield made
-        made.close()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Page, Route, sync_playwright
+from playwright.sync_api import Browser, Page, Route
 
 from regard.bundle.bundle import Bundle
 from regard.models.transformer import Transformer, TransformerConfig
@@ -22,14 +22,6 @@ HERE = "http://regard.test"
 TEXTS = ["the dog is sleeping", "a cat sleeps", "der Hund schläft", "eine Katze schläft"]
 PROBE = Path(__file__).with_name("probe.js")
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
-
-@pytest.fixture(scope="session")
-def browser():
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=OPTIONS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="session")
