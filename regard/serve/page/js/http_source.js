@@ -102,7 +102,7 @@ export class HttpSource {
     this.known = new Map();
     /** @type {{ edits: string, source: Promise<HttpSource> } | null} */
     this.changed = null;
-    this.answer = described.title ? (/** @type {Edit[]} */ edits, /** @type {AbortSignal} */ signal) => this.answerAfter(edits, signal) : null;
+    this.answer = described.title ? (/** @type {Edit[]} */ edits, /** @type {AbortSignal | undefined} */ signal = undefined) => this.answerAfter(edits, signal) : null;
     this.after = described.title ? (/** @type {Edit[]} */ edits, /** @type {string} */ path, /** @type {number} */ head) => this.tablesAfter(edits, path, head) : null;
   }
 

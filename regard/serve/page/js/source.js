@@ -113,7 +113,7 @@
  *   one for each head, at most size × size, pooled by the mean
  * @property {(path: string, head: number, query: number, key: number) => Promise<Streams>} steps
  * @property {(path: string, axes: number) => Promise<Space | null>} space
- * @property {((edits: import("./edits.js").Edit[]) => Promise<any>) | null} answer
+ * @property {((edits: import("./edits.js").Edit[], signal?: AbortSignal) => Promise<any>) | null} answer
  *   the output after edits; null where there is no model to ask
  * @property {((edits: import("./edits.js").Edit[], path: string, head: number) => Promise<import("./head.js").Tables>) | null} [after]
  *   a head's tables after edits anywhere in the model; null where there is no model to ask
