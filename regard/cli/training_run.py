@@ -13,8 +13,9 @@ from torch import nn
 
 from regard.bundle.bundle import Bundle
 from regard.bundle.zoo import find_model
-from regard.cli.workshop import TRAINING, Workshop, open_folder
+from regard.cli.workshop import RESULT, TRAINING, Workshop, open_folder
 from regard.models.config import ModelConfig
+from regard.text.files import write_whole
 from regard.training.assemble import make_learner, make_trainer
 from regard.training.callbacks import Callbacks, Reporter
 from regard.training.construct import (
@@ -145,8 +146,10 @@ def _tell(
         "seconds_per_epoch": {"predicted": predicted.seconds, "measured": epoch},
         "memory": {"predicted": predicted.memory, "measured": memory},
     }
+    written = json.dumps(report, ensure_ascii=False)
+    write_whole(workshop.folder / TRAINING / RESULT, written + "\n")
     if as_json:
-        typer.echo(json.dumps(report, ensure_ascii=False))
+        typer.echo(written)
         return
     typer.echo(
         f"{place.step:,} steps, {place.epochs:.1f} epochs in {spoken_time(place.seconds)} "

@@ -24,6 +24,8 @@ from regard.training.sources import Sources
 
 TRAINING = "training"
 """The folder inside a model folder that holds what its training needs and leaves."""
+RESULT = "result.json"
+"""What a run came to: where and why it ended, its scores, time and memory."""
 _TOGETHER = 64
 _FIXED = ("task", "data", "tokenizer", "model")
 """Tables of a recipe that a run cannot change on its way."""
