@@ -176,4 +176,4 @@ def _turn(cos: Tensor, sin: Tensor, x: Tensor, first: int) -> Tensor:
     turned = [left * cos - right * sin, right * cos + left * sin]
     if 2 * n_pairs < x.size(-1):
         turned.append(x[..., 2 * n_pairs :])
-    return torch.cat(turned, dim=-1)
+    return torch.cat(turned, dim=-1).to(x.dtype)  # under autocast angles are wider than queries

@@ -1,0 +1,156 @@
+"""The arithmetic of docs/scaling.md: memory and communication of three models, from their configs.
+
+Activations are measured: what autograd keeps for the way back is counted for texts of two lengths
+and for one and two layers, which gives the bytes of one more token in a model of any depth.
+"""
+
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from timing import table
+
+from regard.models.build import build, outline
+from regard.models.config import ModelConfig
+from regard.models.decoder import llama_config
+from regard.models.presets import get_preset
+from regard.training.batch import PairBatch, TextBatch
+from regard.training.objective import Language, Translation
+
+GB = 1e9
+MODELS: dict[str, ModelConfig] = {
+    "base": get_preset("base").config,
+    "big": get_preset("big").config,
+    "1.3 billion": llama_config(n_vocab=32_000, d_model=2048, n_heads=16, n_layers=24, d_ff=5504),
+}
+LINKS = {"100 Gbit/s": 12.5e9, "300 GB/s": 300e9}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What does not depend on the batch, in bytes of one process; all of it in float32."""
+
+    parameters: int
+
+    @property
+    def weights(self) -> int:
+        return 4 * self.parameters
+
+    @property
+    def whole(self) -> int:
+        """Weights, gradients and both moments of Adam."""
+        return 4 * self.weights
+
+    def sharded(self, ranks: int) -> float:
+        return self.whole / ranks
+
+    def all_reduce(self, ranks: int) -> float:
+        """Bytes that each process sends in a step of DDP, and as many that it receives (a ring)."""
+        return 2 * (ranks - 1) / ranks * self.weights
+
+    def shard_traffic(self, ranks: int) -> float:
+        """The same for FSDP2: two gatherings of weights and one scattering of gradients."""
+        return 3 * (ranks - 1) / ranks * self.weights
+
+
+def count(config: ModelConfig) -> Weights:
+    return Weights(sum(one.numel() for one in outline(config).parameters()))
+
+
+def kept_bytes(config: ModelConfig, length: int, *, narrow: bool) -> int:
+    """What autograd keeps of one text (or pair) of this length, weights left out."""
+    model: Any = build(config)
+    objective: Any
+    ids, lengths = torch.ones(1, length, dtype=torch.long), torch.tensor([length])
+    if config.family == "transformer":
+        objective, batch = Translation(model, label_smoothing=0.1), None
+        batch = PairBatch(ids[:, :-1], ids, lengths - 1, lengths)
+    else:
+        objective, batch = Language(model), TextBatch(ids, lengths)
+    own = {one.untyped_storage().data_ptr() for one in model.parameters()}
+    seen: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    half = torch.autocast("cpu", torch.bfloat16) if narrow else nullcontext()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), half:
+        sums = objective(batch)
+    total = sum(seen.values())
+    del sums
+    return total
+
+
+def with_layers(config: Any, count: int) -> tuple[Any, int]:
+    """The model with so few layers of each kind, and how many times deeper the whole one is."""
+    if config.family == "transformer":
+        return replace(config, n_encoder_layers=count, n_decoder_layers=count), (
+            config.n_encoder_layers
+        )
+    return replace(config, n_layers=count), config.n_layers
+
+
+def bytes_per_token(config: Any, *, narrow: bool) -> float:
+    """What one more token costs; for pairs, a token on each side."""
+    config = replace(config, n_vocab=1000)  # logits are never kept, so their number is not felt
+
+    def slope(n_layers: int) -> float:
+        shallow, _ = with_layers(config, n_layers)
+        one, two = (kept_bytes(shallow, length, narrow=narrow) for length in (65, 129))
+        return (two - one) / 64
+
+    first, second = slope(1), slope(2)
+    return first + (with_layers(config, 1)[1] - 1) * (second - first)
+
+
+def memory_rows() -> list[list[str]]:
+    rows = []
+    for name, config in MODELS.items():
+        found = count(config)
+        parts = [found.weights, found.weights, 2 * found.weights, found.whole, found.sharded(8)]
+        rows.append([name, f"{found.parameters:,}", *(f"{part / GB:.2f}" for part in parts)])
+    return rows
+
+
+def traffic_rows(ranks: int) -> list[list[str]]:
+    rows = []
+    for name, config in MODELS.items():
+        found = count(config)
+        ways = {"all-reduce": found.all_reduce(ranks), "FSDP2": found.shard_traffic(ranks)}
+        cells = [f"{size / GB:.2f}" for size in ways.values()]
+        cells += [f"{1e3 * size / speed:.0f}" for speed in LINKS.values() for size in ways.values()]
+        rows.append([name, *cells])
+    return rows
+
+
+def activation_rows() -> list[list[str]]:
+    rows = []
+    for name, config in MODELS.items():
+        sizes = [bytes_per_token(config, narrow=narrow) for narrow in (False, True)]
+        cells = [f"{size / 1e3:,.0f}" for size in sizes]
+        rows.append([name, *cells, *(f"{4096 * size / GB:.1f}" for size in sizes)])
+    return rows
+
+
+MEMORY = ["model", "parameters", "weights", "gradients", "Adam's two moments", "together"]
+MEMORY += ["of 8 with FSDP2"]
+TRAFFIC = ["model", "DDP GB", "FSDP2 GB"]
+TRAFFIC += [f"{way} at {link}, ms" for link in LINKS for way in ("DDP", "FSDP2")]
+ACTIVATIONS = ["model", "float32, kB a token", "bf16, kB a token"]
+ACTIVATIONS += ["4,096 tokens, float32, GB", "4,096 tokens, bf16, GB"]
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    print(table(MEMORY, memory_rows()), "\n")
+    print(table(ACTIVATIONS, activation_rows()), "\n")
+    for ranks in (8, 64):
+        print(f"{ranks} processes\n\n{table(TRAFFIC, traffic_rows(ranks))}\n")
+
+
+if __name__ == "__main__":
+    main()
