@@ -75,12 +75,14 @@ class Model:
 
         The engine "auto" is the fastest that can run the model: CTranslate2 for Transformers,
         PyTorch for all others. With `trace`, each translation has a trace of everything this model
-        computes when it writes exactly that, whichever engine has found it.
+        computes when it writes exactly that, whichever engine has found it. With `beam_tree`,
+        PyTorch searches, and each translation has a `beam_tree` of all that was looked at.
         """
         if isinstance(texts, str):
             raise InputError("translate takes a list of texts: put the one text into [ ].")
-        translator = self._translator(engine, int8)
-        found = list(translator.translate(texts, SearchOptions(**options)))
+        asked = SearchOptions(**options)
+        translator = self._translator(engine, int8, asked.beam_tree)
+        found = list(translator.translate(texts, asked))
         return [self._traced(one) for one in found] if trace else found
 
     def _traced(self, translation: Translation) -> Translation:
@@ -110,10 +112,11 @@ class Model:
         """Write the model folder; with dtype "float16" its weights take half the room."""
         self.bundle.save(folder, dtype=dtype)
 
-    def _translator(self, engine: str, int8: bool) -> LineTranslator:
+    def _translator(self, engine: str, int8: bool, beam_tree: bool) -> LineTranslator:
         """The engine asked for, opened once; a model without a folder has only PyTorch's."""
         if self.folder is not None:
-            engine = choose_engine(read_description(self.folder), engine, int8=int8)
+            described = read_description(self.folder)
+            engine = choose_engine(described, engine, int8=int8, beam_tree=beam_tree)
         chosen = engine, int8
         if chosen not in self._translators:
             if self.folder is None or engine == "torch":

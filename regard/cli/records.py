@@ -23,7 +23,7 @@ class Records:
         folder: the model's, where its alignments are wanted.
     """
 
-    def __init__(self, *, as_json: bool, n_best: int, folder: Path | None) -> None:
+    def __init__(self, *, as_json: bool, n_best: int, folder: Path | None = None) -> None:
         self.as_json, self.n_best, self.folder = as_json, n_best, folder
         self._aligner: Aligner | None = None
         self._heads: Mapping[str, Any] | None = None
@@ -91,6 +91,9 @@ def _as_json(line: str, pairs: list[tuple["Translation", "Alignment | None"]]) -
     record: dict[str, Any] = {"source": line, "source_tokens": pairs[0][0].source_tokens, **first}
     if others:
         record["alternatives"] = others
+    trees = [part.tree.to_json() for part in pairs[0][0].parts if part.tree is not None]
+    if trees:
+        record["beam_trees"] = trees
     return json.dumps(record, ensure_ascii=False)
 
 

@@ -45,6 +45,9 @@ def translate_command(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object to a line: scores, tokens, ….")
     ] = False,
+    beam_tree: Annotated[
+        bool, typer.Option("--beam-tree", help="With --json: all that the search looked at.")
+    ] = False,
 ) -> None:
     """Translate lines; without a file, those that you type.
 
@@ -60,12 +63,18 @@ def translate_command(
     from regard.engine.opening import open_translator
     from regard.engine.search import SearchOptions
 
-    options = SearchOptions(beam=max(4, n_best) if beam is None else beam, n_best=n_best)
+    width = max(4, n_best) if beam is None else beam
+    options = SearchOptions(beam=width, n_best=n_best, beam_tree=beam_tree)
+    if beam_tree and not as_json:
+        raise InputError("--beam-tree writes a tree for each line, which only --json can hold.")
     _check_output(file, output, resume)
     folder = find_model(model)
     records = Records(as_json=as_json, n_best=n_best, folder=folder if alignments else None)
     work = _Work(
-        folder, lambda: open_translator(folder, engine=engine, int8=int8), options, records
+        folder,
+        lambda: open_translator(folder, engine=engine, int8=int8, beam_tree=beam_tree),
+        options,
+        records,
     )
     _speak_utf8()
     if file is None and sys.stdin.isatty():
@@ -80,6 +89,7 @@ def translate_command(
             "int8": int8,
             "alignments": alignments,
             "json": as_json,
+            "beam-tree": beam_tree,
         }
         work.write(file or "-", output, settings, resume=resume)
 

@@ -17,7 +17,9 @@ _ROOM = 2048
 """Positions of a model that can compute any: more than it was trained on, no engine has more."""
 
 
-def open_translator(folder: Path, *, engine: str = "auto", int8: bool = False) -> LineTranslator:
+def open_translator(
+    folder: Path, *, engine: str = "auto", int8: bool = False, beam_tree: bool = False
+) -> LineTranslator:
     """The translator in a folder; torch is imported only if its engine is needed."""
     description = read_description(folder)
     tokenizer, own = read_tokenizers(folder, description)
@@ -27,7 +29,7 @@ def open_translator(folder: Path, *, engine: str = "auto", int8: bool = False) -
             f"{folder} holds a model for {description.task}; only one for translation translates."
         )
     options = {"longest": longest_of(description.extras), "room": room_of(description.model)}
-    if choose_engine(description, engine, int8=int8) == "torch":
+    if choose_engine(description, engine, int8=int8, beam_tree=beam_tree) == "torch":
         plain = _plain(folder, target)
         return LineTranslator(plain, tokenizer, target, window=SLOW_WINDOW, **options)
     from regard.engine.fast import FastEngine
@@ -38,7 +40,9 @@ def open_translator(folder: Path, *, engine: str = "auto", int8: bool = False) -
     return LineTranslator(fast, tokenizer, target, **options)
 
 
-def choose_engine(description: Description, engine: str, *, int8: bool) -> str:
+def choose_engine(
+    description: Description, engine: str, *, int8: bool = False, beam_tree: bool = False
+) -> str:
     """The engine asked for; "auto" is CTranslate2 for what it can run, else PyTorch."""
     if engine not in ENGINES:
         raise InputError(f"engine is {engine!r}; it can be {', '.join(ENGINES)}.")
@@ -47,7 +51,9 @@ def choose_engine(description: Description, engine: str, *, int8: bool) -> str:
         raise InputError(
             f"CTranslate2 cannot run this model ({description.family}): use the engine torch."
         )
-    chosen = engine if engine != "auto" else "ctranslate2" if fast else "torch"
+    if engine == "ctranslate2" and beam_tree:
+        raise InputError("CTranslate2 does not tell what it has looked at: use the engine torch.")
+    chosen = engine if engine != "auto" else "ctranslate2" if fast and not beam_tree else "torch"
     if int8 and chosen == "torch":
         why = "was asked for" if engine == "torch" else "is the only one that can run this model"
         raise InputError(

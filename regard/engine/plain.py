@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.decoding.beam import BeamOptions, beam_search
+from regard.decoding.beam import BeamOptions, Event, beam_search
 from regard.decoding.hypothesis import LengthPenalty
 from regard.decoding.stepper import Ensemble, Stepper, TranslationStepper
 from regard.engine.batch import batches_by_length
@@ -78,9 +78,12 @@ class PlainEngine:
             penalty=LengthPenalty("average", options.alpha),
         )
         limits = [options.limit(length) for length in lengths.tolist()]
+        record: list[list[Event]] | None = [] if options.beam_tree else None
+        found = beam_search(stepper, limits, beam, record=record)
+        trees = record or [()] * len(found)
         return [
-            [Found(best.ids, best.score) for best in hypotheses]
-            for hypotheses in beam_search(stepper, limits, beam)
+            [Found(one.ids, one.score, () if i else tree) for i, one in enumerate(hypotheses)]
+            for hypotheses, tree in zip(found, trees, strict=True)
         ]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from regard.engine.tree import Event
 from regard.errors import InputError
 
 _GROUP = 16
@@ -21,6 +22,7 @@ class SearchOptions:
         factor: the most tokens written for each token of the source (counted by sixteens) …
         extra: … and this many more.
         most: the most tokens written, however long the source; what the model has positions for.
+        beam_tree: whether everything that was looked at is kept; only the engine torch can do that.
     """
 
     beam: int = 4
@@ -29,6 +31,7 @@ class SearchOptions:
     factor: float = 2.0
     extra: int = 20
     most: int | None = None
+    beam_tree: bool = False
 
     def __post_init__(self) -> None:
         if self.beam < 1:
@@ -61,6 +64,8 @@ class Found:
 
     ids: list[int]
     score: float
+    tree: Sequence[Event] = ()
+    """What beam search has noted, with the best translation where it was asked for."""
 
 
 @runtime_checkable

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from regard.engine.batch import windows
 from regard.engine.search import Engine, Found, Pending, SearchOptions
 from regard.engine.segment import Segment, clean, segments
+from regard.engine.tree import BeamTree, tree_of
 from regard.engine.vocabulary import names_of
 from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
@@ -36,6 +37,8 @@ class Part:
     copied: bool = False
     seam: str = ""
     """What stands between this part and the next, in the line and in its translation."""
+    tree: BeamTree | None = None
+    """Every sequence that beam search looked at, where that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,22 @@ class Translation:
             return self.traces[0]
         if self.traces:
             raise InputError(f"the line was translated in {len(self.traces)} parts: see `traces`.")
-        why = "the line was copied" if self.parts and self.parts[0].copied else "none was asked for"
-        raise InputError(f"there is no trace of this translation: {why}.")
+        raise InputError(f"there is no trace of this translation: {self._why_not}.")
+
+    @property
+    def beam_tree(self) -> BeamTree:
+        """Every sequence that beam search looked at, its score at each step and why it died."""
+        trees = [part.tree for part in self.parts if part.tree is not None]
+        if len(trees) == 1:
+            return trees[0]
+        if trees:
+            raise InputError(f"the line was translated in {len(trees)} parts: see `parts`.")
+        raise InputError(f"there is no beam tree of this translation: {self._why_not}.")
+
+    @property
+    def _why_not(self) -> str:
+        copied = self.parts and self.parts[0].copied
+        return "the line was copied" if copied else "none was asked for"
 
 
 @dataclass(frozen=True)
@@ -189,7 +206,8 @@ class LineTranslator:
         several = []
         for one, text in found:
             tokens = [self._target_names[id] for id in one.ids]
-            own = (Part(part.text, text, ids, one.ids, seam=part.seam),)
+            tree = tree_of(one.tree, self._target_names) if one.tree else None
+            own = (Part(part.text, text, ids, one.ids, seam=part.seam, tree=tree),)
             several.append(Translation(text, one.score, tokens, source, parts=own))
         if len(several) == 1:
             return several[0]
