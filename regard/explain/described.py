@@ -18,6 +18,7 @@ from regard.attention.masks import split_causal
 from regard.attention.pattern import Exact, Tile
 from regard.attention.similarity import Additive, Alibi, Dot
 from regard.explain.heads import measure_heads, sides
+from regard.explain.space import has_space
 from regard.explain.steps import head_temperature, is_rotary, norm_comes_first, vectors
 from regard.trace.site import Site
 from regard.trace.trace import Trace
@@ -46,6 +47,7 @@ def describe_site(trace: Trace, path: str, *, batch: int = 0) -> dict[str, Any]:
         "mask": {"kind": mask_kind(site), "text": repr(site.allowed)},
         "rotary": is_rotary(trace, path),
         "norm_first": norm_comes_first(trace, path),
+        "space": has_space(trace, path),
     }
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from regard.explain.described import describe_site, head_arrays, mask_bits
 from regard.explain.heads import readable
 from regard.explain.picture import picture
+from regard.explain.space import has_space, space
 from regard.explain.steps import attention_module, key_input_path
 from regard.trace.site import Site
 from regard.trace.trace import Trace
@@ -23,6 +24,8 @@ FORMAT = 1
 _AT_ONCE = 400_000_000
 """Products that a browser computes while a reader waits; beyond that, small pictures go along."""
 _SMALL = 32
+_MOST_POINTS = 1024
+"""Tokens that a page shows as points: of more, nobody could tell one from another."""
 
 
 @dataclass
@@ -34,7 +37,7 @@ class Payload:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     """float32, or uint8 for masks (one bit a cell) and pixels."""
     kinds: dict[str, str] = field(default_factory=dict)
-    """What each array is: "vectors", "tables", "streams", "weights", "masks" or "pixels"."""
+    """What it is: "vectors", "tables", "streams", "weights", "space", "masks" or "pixels"."""
 
     def add(self, name: str, value: Tensor | np.ndarray, kind: str) -> str:
         """Keep an array under a name, which is given back."""
@@ -80,6 +83,7 @@ def _site(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, Any]:
         "streams": _describe_streams(trace, path, made, batch),
         "projections": _describe_projections(trace, path, made),
         "arrays": _arrays(site, made, batch),
+        "space": _describe_space(trace, path, made, batch),
         "left_out": False,
     }
 
@@ -126,6 +130,15 @@ def _describe_streams(trace: Trace, path: str, made: Payload, batch: int) -> dic
         if value is not None and value.dim() >= 2:
             found[name] = made.add(place, value[batch] if value.dim() > 2 else value, "streams")
     return found
+
+
+def _describe_space(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, Any] | None:
+    """The tokens as points: before, after, what no head adds, what each adds; axis × token each."""
+    if not has_space(trace, path) or trace[path].n_query > _MOST_POINTS:
+        return None
+    seen = space(trace, path, n_axes=3, batch=batch)
+    tables = torch.cat([torch.stack([seen.before, seen.after, seen.rest]), seen.arrows])
+    return {"array": made.add(f"{path}.space", tables.mT, "space"), "share": seen.share}
 
 
 def _describe_projections(trace: Trace, path: str, made: Payload) -> dict[str, Any] | None:

@@ -26,6 +26,11 @@ class Space:
     """How much of the points' spread each axis shows."""
 
 
+def has_space(trace: Trace, path: str) -> bool:
+    """Whether the trace holds what stands before and after a site."""
+    return all(f"{path}.{name}" in trace.values for name in ("output", "residual"))
+
+
 def space(trace: Trace, path: str, *, n_axes: int = 2, batch: int = 0) -> Space:
     """The tokens of a site in the plane in which they differ most, before and after attention.
 

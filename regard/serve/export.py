@@ -17,8 +17,8 @@ from regard.text.files import write_whole
 from regard.trace.trace import Trace
 
 MEGABYTES = 2.5
-_EXACT: dict[str, Kind] = {"vectors": "float32", "tables": "float32", "streams": "float32"}
-_HALF: dict[str, Kind] = {"vectors": "float16", "tables": "float16", "streams": "float16"}
+_EXACT: dict[str, Kind] = dict.fromkeys(("vectors", "tables", "streams", "space"), "float32")
+_HALF: dict[str, Kind] = dict.fromkeys(_EXACT, "float16")
 # From the best to the smallest: what a plan does not mention is left out of the page.
 _PLANS: tuple[dict[str, Kind], ...] = (
     {**_EXACT, "weights": "float32"},
@@ -27,8 +27,11 @@ _PLANS: tuple[dict[str, Kind], ...] = (
     {**_EXACT, "streams": "float16"},
     {**_HALF, "weights": "float16"},
     _HALF,
-    {"vectors": "float16", "tables": "float16"},
-    *({"vectors": Steps(most), "tables": "float16"} for most in (127, 112, 96, 80, 64)),
+    {"vectors": "float16", "tables": "float16", "space": "float16"},
+    *(
+        {"vectors": Steps(most), "tables": "float16", "space": Steps(127)}
+        for most in (127, 112, 96, 80, 64)
+    ),
 )
 _TEMPLATE = """<!doctype html>
 <html lang="en">

@@ -166,6 +166,7 @@ class SiteAbout:
     mask: MaskAbout
     rotary: bool
     norm_first: bool | None
+    space: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,6 +51,7 @@ def test_every_array_that_is_mentioned_is_there(trace):
     mentioned = set()
     for site in made.about["sites"]:
         mentioned |= set(site["arrays"].values()) | set(site["streams"].values())
+        mentioned.add(site["space"]["array"])
         for part in ("query", "key", "value", "output"):
             mentioned |= set(site["projections"][part].values())
     assert mentioned == set(made.arrays)

@@ -100,10 +100,14 @@ function firstState(about) {
     mass: 1,
     sort: "layer",
     pane: "",
+    heads: "",
+    spin: 0,
     language: navigator.language.startsWith("ko") ? "ko" : "en",
     edits: [],
     work: "",
     drawing: false,
+    lesson: 0,
+    learned: [],
   };
 }
 

@@ -132,12 +132,12 @@ export class FileSource {
     return made;
   }
 
-  /**
-   * The directions in which tokens differ most are found where Python stands, not here.
-   * @returns {Promise<null>}
-   */
-  async space() {
-    return null;
+  /** @param {string} path */
+  async space(path) {
+    const { space } = this.described.get(path);
+    if (!space) return null;
+    const [before, after, rest, ...arrows] = (await this.allHeads(space.array)).map(turned);
+    return { before, after, rest, arrows, share: space.share };
   }
 
   /**
@@ -154,7 +154,7 @@ export class FileSource {
    */
   site(path) {
     const site = this.described.get(path);
-    return { ...site, temperature: site.temperature.map(known), mask: site.mask.text };
+    return { ...site, temperature: site.temperature.map(known), mask: site.mask.text, space: Boolean(site.space) };
   }
 
   /**
@@ -252,6 +252,14 @@ export function cut(table, rows, columns) {
  */
 function fromBytes({ rows, columns, data }) {
   return matrix(rows, columns, Float32Array.from(data, (x) => x / 255));
+}
+
+/**
+ * Arrays of points lie axis by axis.
+ * @param {Matrix} table
+ */
+function turned({ rows, columns, data }) {
+  return matrix(columns, rows, Float32Array.from({ length: data.length }, (_, i) => data[(i % rows) * columns + Math.floor(i / rows)]));
 }
 
 /**

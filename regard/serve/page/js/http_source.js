@@ -228,18 +228,16 @@ export class HttpSource {
     };
   }
 
-  /**
-   * @param {string} path
-   * @param {number} axes
-   */
-  async space(path, axes) {
-    const found = await this.get("space", { site: path, axes });
+  /** @param {string} path */
+  async space(path) {
+    const found = await this.get("space", { site: path, axes: 3 });
     const [heads, tokens] = found.arrows.shape;
     const width = found.before.shape[1];
     const arrows = Array.from({ length: heads }, (_, head) =>
       matrix(tokens, width, found.arrows.data.subarray(head * tokens * width, (head + 1) * tokens * width)));
     const share = JSON.parse(found.before.about.share ?? "[]");
-    return { before: /** @type {Matrix} */ (table(found.before)), after: /** @type {Matrix} */ (table(found.after)), arrows, share };
+    const [before, after, rest] = [found.before, found.after, found.rest].map((one) => /** @type {Matrix} */ (table(one)));
+    return { before, after, arrows, rest, share };
   }
 
   /**

@@ -1,11 +1,11 @@
 // The keyboard: arrows move query and key, brackets change head and layer.
 
-import { otherHead, otherLayer } from "./select.js";
+import { otherHead, otherLayer, viewsOf } from "./select.js";
 import { showHelp } from "./views/help.js";
+import { firstLesson, openLesson } from "./views/lessons.js";
 
 /** @typedef {import("./app.js").App} App */
 
-const VIEWS = /** @type {const} */ (["grid", "lines", "bars", "graph", "image"]);
 const STAGES = /** @type {const} */ (["scores", "masked", "weights", "all"]);
 
 /** @param {App} app */
@@ -60,8 +60,8 @@ function press(app, key) {
  */
 function simple(app, key) {
   const { state } = app.store;
-  const view = VIEWS[Number(key) - 1];
-  if (view && (view !== "image" || app.about.image)) return { view };
+  const view = viewsOf(app, app.open.site)[Number(key) - 1];
+  if (view) return { view };
   switch (key) {
     case "Enter":
       return document.activeElement?.closest("button, a, summary") ? undefined : { pinned: true };
@@ -76,6 +76,13 @@ function simple(app, key) {
       return { words: !state.words };
     case "u":
       app.store.undo();
+      return null;
+    case "l":
+      openLesson(app, state.lesson ? 0 : firstLesson(app));
+      return null;
+    case "<":
+    case ">":
+      if (state.lesson) openLesson(app, Math.max(1, state.lesson + (key === ">" ? 1 : -1)));
       return null;
     case "?":
       showHelp(app);

@@ -24,8 +24,19 @@ export function withinBounds(app, state) {
     head: least(state.head, site.n_heads),
     query: least(state.query, site.n_query),
     key: least(state.key, site.n_key),
-    view: state.view === "image" && !app.about.image ? "grid" : state.view,
+    view: viewsOf(app, site).includes(state.view) ? state.view : app.about.image ? "image" : "grid",
   };
+}
+
+/**
+ * The ways in which a site can be looked at.
+ * @param {{ about: App["about"] }} app
+ * @param {Site} site
+ * @returns {State["view"][]}
+ */
+export function viewsOf({ about }, site) {
+  const own = /** @type {const} */ ([["image", about.image], ["space", site.space]]);
+  return ["grid", "lines", "bars", "graph", ...own.filter(([, known]) => known).map(([view]) => view)];
 }
 
 /**

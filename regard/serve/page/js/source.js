@@ -58,6 +58,7 @@
  * @property {boolean} left_out whether what queries and keys are made of was left out to save room
  * @property {boolean} rotary
  * @property {boolean | null} norm_first
+ * @property {boolean} space whether it is known what stands before and after it
  */
 
 /**
@@ -98,7 +99,8 @@
  * @typedef {object} Space
  * @property {Matrix} before token × axis
  * @property {Matrix} after
- * @property {Matrix[]} arrows what each head adds
+ * @property {Matrix[]} arrows what each head adds; none where the model's weights are not known
+ * @property {Matrix} rest what no head adds: the bias of the last linear layer
  * @property {number[]} share how much of the spread each axis shows
  */
 
@@ -112,7 +114,7 @@
  * @property {(path: string, size: number) => Promise<Matrix[]>} thumbnails
  *   one for each head, at most size × size, pooled by the mean
  * @property {(path: string, head: number, query: number, key: number) => Promise<Streams>} steps
- * @property {(path: string, axes: number) => Promise<Space | null>} space
+ * @property {(path: string) => Promise<Space | null>} space in three axes, or two of two numbers
  * @property {((edits: import("./edits.js").Edit[], signal?: AbortSignal) => Promise<any>) | null} answer
  *   the output after edits; null where there is no model to ask
  * @property {((edits: import("./edits.js").Edit[], path: string, head: number) => Promise<import("./head.js").Tables>) | null} [after]

@@ -10,20 +10,24 @@ import { readEdits, writeEdits } from "./edits.js";
  * @property {number} query
  * @property {number} key
  * @property {boolean} pinned whether the mouse may no longer move query and key
- * @property {"grid" | "lines" | "bars" | "graph" | "image"} view
+ * @property {"grid" | "lines" | "bars" | "graph" | "image" | "space" | "rollout" | "exact"} view
  * @property {"scores" | "masked" | "weights" | "all"} stage
  * @property {boolean} turned whether queries stand along the top
  * @property {boolean} words
  * @property {number} mass show only the keys that make up this share of a query's weight
  * @property {"layer" | "entropy" | "distance" | "diagonal" | "peak"} sort
  * @property {"overview" | "pattern" | "steps" | ""} pane the one that fills the window
+ * @property {string} heads those whose arrows are shown in space, as "0,2"; "" is all of them
+ * @property {number} spin by how many degrees the space is turned
  * @property {string} language
  * @property {import("./edits.js").Edit[]} edits
  * @property {string} work the numbers of the worked example, where the reader has changed them
  * @property {boolean} drawing whether clicks on the pattern change its mask
+ * @property {number} lesson the one that is open, counted from 1; 0 for none
+ * @property {number[]} learned lessons whose task was done
  */
 
-const VIEWS = ["grid", "lines", "bars", "graph", "image"];
+const VIEWS = ["grid", "lines", "bars", "graph", "image", "space", "rollout", "exact"];
 const STAGES = ["scores", "masked", "weights", "all"];
 const SORTS = ["layer", "entropy", "distance", "diagonal", "peak"];
 const PANES = ["overview", "pattern", "steps"];
@@ -44,9 +48,13 @@ const READERS = {
   mass: (text) => (Number(text) > 0 && Number(text) <= 1 ? Number(text) : undefined),
   sort: oneOf(SORTS),
   pane: oneOf(PANES),
+  heads: (text) => (/^(none|\d+(,\d+)*)$/.test(text) ? text : undefined),
+  spin: (text) => (/^\d+$/.test(text) && Number(text) <= 180 ? Number(text) : undefined),
   language: oneOf(["en", "ko"]),
   edits: readEdits,
   work: (text) => text,
+  lesson: count,
+  learned: (text) => text.split(",").map(Number).filter((n) => Number.isInteger(n) && n > 0),
 };
 
 /**

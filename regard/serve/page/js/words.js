@@ -1,6 +1,9 @@
 // Every word on the page, in English and in Korean. {names} are filled in.
 
+import { LESSON_WORDS } from "./lesson_words.js";
+
 export const WORDS = {
+  ...LESSON_WORDS,
   // the page
   explore: ["explore", "탐색"],
   worked: ["worked example", "숫자 예제"],
@@ -60,6 +63,7 @@ export const WORDS = {
   view_bars: ["bars", "막대"],
   view_graph: ["graph", "그래프"],
   view_image: ["image", "이미지"],
+  view_space: ["space", "공간"],
   stage: ["stage", "단계"],
   scores: ["scores", "점수"],
   masked: ["masked", "마스크 적용"],
@@ -127,6 +131,24 @@ export const WORDS = {
   editForbid: ["{pair} forbidden", "{pair} 막음"],
   editAllow: ["{pair} allowed", "{pair} 허용"],
   editScore: ["{pair} score {x}", "{pair} 점수 {x}"],
+  // space
+  spaceLabel: ["tokens as points, before and after attention", "어텐션 이전과 이후의 토큰을 나타낸 점"],
+  spaceAxis: ["axis {axis}: {share} % of the spread", "축 {axis}: 전체 분산의 {share} %"],
+  spaceAxes: ["axes {axis} and {other}: {share} % of the spread", "축 {axis}과 {other}: 전체 분산의 {share} %"],
+  spaceHeads: ["heads", "헤드"],
+  spaceAll: ["all", "모두"],
+  spaceHeadHelp: ["show or hide what head {head} adds; the bar is its length for this token", "헤드 {head}가 더하는 화살표를 보이거나 숨기기. 막대는 이 토큰에서의 길이입니다"],
+  spaceTurn: ["turn", "돌리기"],
+  spacePartly: ["with the chosen heads only", "선택한 헤드만 더한 곳"],
+  spaceHow: ["one arrow for each head, numbered; b is the bias", "화살표는 번호가 붙은 헤드마다 하나, b는 편향"],
+  spaceHowWhole: ["an arrow is what attention adds", "화살표는 어텐션이 더하는 것"],
+  spaceWay: ["the way of one token, head by head", "토큰 하나가 헤드마다 옮겨지는 길"],
+  spaceLarger: ["{token}, {times} times as large", "{token}, {times}배 확대"],
+  spaceAdds: ["head {head} adds", "헤드 {head}가 더함"],
+  seeMoved: ["In this picture attention moves {query} by {total}.", "이 그림에서 어텐션은 {query} 토큰을 {total}만큼 옮깁니다."],
+  seeMovedBy: ["In this picture attention moves {query} by {total}; the longest arrow, {part}, is that of head {head}.", "이 그림에서 어텐션은 {query} 토큰을 {total}만큼 옮깁니다. 가장 긴 화살표는 헤드 {head}의 것으로 {part}입니다."],
+  withoutEdits: ["Edits are not shown here.", "여기에는 수정이 반영되지 않습니다."],
+  notInFile: ["To stay small, this file leaves this view out: regard serve shows it.", "파일을 작게 하려고 이 보기는 넣지 않았습니다. regard serve에서 볼 수 있습니다."],
   // with a model
   model: ["model", "모델"],
   typeText: ["Type a text", "텍스트 입력"],

@@ -20,7 +20,7 @@ export function caption(app, { stage, tables, name }) {
   const { view } = app.store.state;
   const hot = app.open.large || (view === "grid" && isHot({ rows, columns }));
   const hidden = stage === "masked" && tables.allowed ? `, −∞ ${app.say("whereMasked")}` : "";
-  const key = view === "grid" ? (hot ? heatKey(stage, range) : circleKey(app, stage, range)) : el("span", {}, app.say(`how_${view}`));
+  const key = view === "grid" ? (hot ? heatKey(stage, range) : circleKey(app, stage, range)) : el("span", {}, app.say(/** @type {any} */ (`how_${view}`)));
   return el("figcaption", {},
     name ? el(`b.${name}`, {}, app.say(name === "before" ? "before" : "after")) : "",
     el("span", {}, app.say(stage)),

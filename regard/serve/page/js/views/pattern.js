@@ -17,7 +17,9 @@ import { draw as drawImage } from "./image.js";
 import { draw as drawLines } from "./lines.js";
 import { groupTitle } from "./overview.js";
 import { paneHead } from "./pane.js";
+import { drawOwn } from "./own.js";
 import { axesOf, isHot, plotOf } from "./plot.js";
+import { draw as drawSpace } from "./space.js";
 import { readTable } from "./table.js";
 import { toolbar } from "./toolbar.js";
 
@@ -25,10 +27,11 @@ import { toolbar } from "./toolbar.js";
  * @typedef {import("../app.js").App} App
  * @typedef {import("./plot.js").Plot} Plot
  * @typedef {import("../source.js").Stage} Stage
+ * @typedef {import("./own.js").Own} Own
  * @typedef {((query: number, key: number, peek?: boolean) => void) & { repaint?: (plot: Partial<Plot>) => void }} Select
  */
 
-const REDRAWN = ["all", "site", "head", "edits", "view", "stage", "turned", "words", "mass", "pane", "theme", "size"];
+const REDRAWN = ["all", "site", "head", "edits", "view", "stage", "turned", "words", "mass", "pane", "heads", "spin", "theme", "size"];
 
 /**
  * @param {App} app
@@ -40,29 +43,34 @@ export function pattern(app) {
   const says = el("p.sentence", { "aria-live": "polite" });
   const board = el("div.board");
   const reading = el("p.reading");
-  const own = hands(app);
+  const tuning = hands(app);
   const table = el("div.unseen");
   const element = el("section.pane.pattern", { "aria-label": app.say("pattern") },
-    paneHead(app, "pattern", title, () => dataOf(app)), tools.element, says, board, reading, own.element, table);
+    paneHead(app, "pattern", title, () => own()?.data() ?? dataOf(app)), tools.element, says, board, reading, tuning.element, table);
   /** @type {Select[]} */
   let selects = [];
+  let own = /** @returns {Own | null} */ () => null;
   const viewport = { window: null };
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let waiting;
   const update = (/** @type {Set<string>} */ changed) => {
     if (changed.has("site") || changed.has("head")) viewport.window = null;
     tools.update();
-    own.update();
+    element.dataset.view = app.store.state.view;
+    tuning.update();
     if (REDRAWN.some((one) => changed.has(one))) {
       fill(title, titleOf(app));
-      selects = (changed.has("edits") && repainted(app, board, selects, changed)) || drawBoard(app, board, viewport);
+      const special = drawSpecial(app, board);
+      own = special?.own ?? (() => null);
+      selects = special ? [special.select] : (changed.has("edits") && repainted(app, board, selects, changed)) || drawBoard(app, board, viewport);
     }
     const at = look(app);
     selects.forEach((select) => select(at.row, at.column, at.peek));
-    fill(says, sentence(app, at.query));
-    fill(reading, readingOf(app, at.query, at.key));
+    const view = own();
+    fill(says, view ? view.says(at.query, at.key) : sentence(app, at.query));
+    fill(reading, view ? view.reads(at.query, at.key) : readingOf(app, at.query, at.key));
     clearTimeout(waiting);
-    waiting = setTimeout(() => fill(table, readTable(app)), 200);
+    waiting = setTimeout(() => fill(table, own()?.table(at.query) ?? readTable(app)), 200);
   };
   return { element, update };
 }
@@ -90,6 +98,18 @@ function titleOf(app) {
     el("span.headname", {}, app.say("headName", { head })),
     step(1, "›"),
   ];
+}
+
+/**
+ * The views that are not of one head's table; null for all others.
+ * @param {App} app
+ * @param {HTMLElement} board
+ */
+function drawSpecial(app, board) {
+  const { source, open, store } = app;
+  const { path } = open.site;
+  if (store.state.view === "space") return drawOwn(app, board, source.space(path), (element, data) => drawSpace(element, app, data, listeners(app)));
+  return null;
 }
 
 /**

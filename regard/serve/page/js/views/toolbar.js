@@ -1,6 +1,7 @@
 // How a pattern is shown: view, stage, words, which way round, how much of the weight.
 
 import { el } from "../dom.js";
+import { viewsOf } from "../select.js";
 import { STAGES } from "../source.js";
 
 /** @typedef {import("../app.js").App} App */
@@ -10,7 +11,7 @@ import { STAGES } from "../source.js";
  */
 export function toolbar(app) {
   const { say, store } = app;
-  const views = ["grid", "lines", "bars", "graph", ...(app.about.image ? ["image"] : [])];
+  const views = [...new Set(app.sites.flatMap((site) => viewsOf(app, site)))];
   const view = choice(app, "view", views, (one) => say(/** @type {any} */ (`view_${one}`)));
   const stage = choice(app, "stage", [...STAGES, "all"], (one) => say(/** @type {any} */ (one === "all" ? "allStages" : one)));
   const words = el("input", { type: "checkbox", onchange: () => store.set({ words: words.checked }) });
@@ -27,13 +28,13 @@ export function toolbar(app) {
     element,
     update: () => {
       const { state } = store;
-      view.update(state.view);
+      view.update(state.view, viewsOf(app, app.open.site));
       stage.update(state.stage);
       words.checked = state.words;
       mass.value = String(state.mass);
       share.textContent = `${Math.round(100 * state.mass)} %`;
       turned.setAttribute("aria-pressed", String(state.turned));
-      element.classList.toggle("onimage", state.view === "image");
+      element.dataset.view = state.view;
     },
   };
 }
@@ -50,8 +51,11 @@ function choice(app, name, choices, text) {
     el("button", { role: "radio", "data-choice": one, onclick: () => app.store.set(/** @type {any} */ ({ [name]: one })) }, text(one)));
   return {
     element: el(`div.choice.${name}`, { role: "radiogroup", "aria-label": app.say(name === "view" ? "view" : "stage") }, buttons),
-    update: (/** @type {string} */ chosen) => {
-      for (const button of buttons) button.setAttribute("aria-checked", String(button.dataset.choice === chosen));
+    update: (/** @type {string} */ chosen, /** @type {string[]} */ possible = choices) => {
+      for (const button of buttons) {
+        button.setAttribute("aria-checked", String(button.dataset.choice === chosen));
+        button.hidden = !possible.includes(/** @type {string} */ (button.dataset.choice));
+      }
     },
   };
 }
