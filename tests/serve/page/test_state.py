@@ -104,7 +104,7 @@ def test_keys_typed_into_a_field_move_nothing(explorer):
 def test_help_lists_every_key_and_closes(explorer):
     page = explorer.open()
     page.keyboard.press("?")
-    assert page.locator("dialog dt").count() == 12
+    assert page.locator("dialog dt").count() == 14
     page.keyboard.press("Escape")
     assert page.locator("dialog").count() == 0
 

@@ -4,6 +4,7 @@ import { forgetColours } from "../colour.js";
 import { el, fill } from "../dom.js";
 import { changesBar } from "./changes.js";
 import { showHelp } from "./help.js";
+import { firstLesson, lessons, openLesson } from "./lessons.js";
 import { overview } from "./overview.js";
 import { pattern } from "./pattern.js";
 import { steps } from "./steps.js";
@@ -32,11 +33,12 @@ export function frame(app) {
     panes = page === "worked" ? [worked(app)] : [texts(app), overview(app), pattern(app), steps(app), changesBar(app)];
     const [first, ...rest] = panes.map((pane) => pane.element);
     const [above, below] = app.extras.map((make) => make(app));
-    panes.push(...[above, below].filter(Boolean));
+    const tour = lessons(app);
+    panes = [tour, above, ...panes, below].filter(Boolean); // what stands above the pictures takes its room first
     const middle = page === "worked" ? [first] : [first, tabs(app), el("main.panes", {}, rest.slice(0, 3)), rest[3]];
     app.root.lang = app.store.state.language;
     document.documentElement.lang = app.store.state.language;
-    fill(app.root, top(app, () => update(new Set(["theme"]))), above?.element, middle, below?.element, foot(app));
+    fill(app.root, top(app, () => update(new Set(["theme"]))), tour.element, above?.element, middle, below?.element, foot(app));
   };
   const update = (/** @type {Set<string>} */ given) => {
     const anew = ["all", "language", "page"].some((one) => given.has(one));
@@ -48,7 +50,8 @@ export function frame(app) {
     for (const tab of app.root.querySelectorAll(".tabs button")) {
       tab.setAttribute("aria-selected", String(tab.getAttribute("data-tab") === (app.store.state.pane || "pattern")));
     }
-    const changed = anew ? new Set([...given, "all"]) : given;
+    app.root.querySelector(".top .tour")?.setAttribute("aria-pressed", String(app.store.state.lesson > 0));
+    const changed = anew ? new Set([...given, "all"]) : given.has("lesson") ? new Set([...given, "size"]) : given;
     for (const pane of panes) pane.update(changed);
   };
   follow(app, update);
@@ -91,6 +94,7 @@ function top(app, repaint) {
     el("span.brand", {}, "regard"),
     about.title ? el("span.model", {}, about.title) : "",
     el("nav", { "aria-label": say("pages") }, link("explore"), link("worked")),
+    el("button.quiet.tour", { onclick: () => openLesson(app, store.state.lesson && store.state.page === "explore" ? 0 : firstLesson(app)) }, say("lessons")),
     el("span.gap"),
     el("div.choice.language", { role: "radiogroup", "aria-label": say("language") }, language("en", "en"), language("ko", "한")),
     theme,

@@ -15,6 +15,8 @@ const KEYS = /** @type {const} */ ([
   ["t", "keyTurn"],
   ["w", "keyWords"],
   ["u", "keyUndo"],
+  ["l", "keyLesson"],
+  ["< >", "keyLessonNext"],
   ["?", "keyHelp"],
 ]);
 

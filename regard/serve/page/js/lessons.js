@@ -1,0 +1,171 @@
+// The lessons: what each says, what it asks the reader to do, and when that is done.
+
+import { largest } from "./attention.js";
+import { lineAt } from "./select.js";
+
+/**
+ * @typedef {import("./app.js").App} App
+ * @typedef {import("./state.js").State} State
+ * @typedef {import("./words.js").Word} Word
+ */
+
+/**
+ * What the reader has done since a lesson began.
+ * @typedef {object} Since
+ * @property {State} first the state when it began
+ * @property {boolean} peeked whether the mouse was over the pattern
+ * @property {Set<string>} heads that were opened
+ * @property {{ low: boolean, high: boolean }} heat whether the temperature was below and above its own
+ */
+
+/**
+ * @typedef {object} Lesson
+ * @property {string} name its words begin with this; CSS marks what it speaks of by it
+ * @property {(app: App) => Partial<State>} [begin] what it sets up
+ * @property {(app: App) => Word} task
+ * @property {(app: App, since: Since) => boolean} done
+ * @property {(app: App) => boolean} [possible] whether the open head allows the task
+ */
+
+/** @type {Lesson[]} */
+export const LESSONS = [
+  {
+    name: "Attention",
+    begin: (app) => ({ ...atStart(app), pinned: false }),
+    task: () => "lessonAttentionDo",
+    done: ({ store }, { first, peeked }) => peeked || moved(store.state, first, ["query", "key"]),
+  },
+  {
+    name: "Vectors",
+    begin: (app) => ({ ...atStart(app), pinned: false }),
+    task: () => "lessonVectorsDo",
+    done: ({ store }) => store.state.pinned,
+  },
+  {
+    name: "Scores",
+    begin: () => ({ stage: "weights" }),
+    task: () => "lessonScoresDo",
+    done: ({ store }) => store.state.stage === "scores",
+    possible: hasScores,
+  },
+  {
+    name: "Scale",
+    begin: () => ({ stage: "weights" }),
+    task: (app) => (isScaled(app) ? "lessonScaleDo" : "lessonScaleNone"),
+    done: (app, { first }) => isEdited(app, "unscaled") || (!isScaled(app) && moved(app.store.state, first, ["site", "head"])),
+    possible: hasScores,
+  },
+  {
+    name: "Mask",
+    begin: (app) => ({ ...(siteOf(app, (path) => path.startsWith("decoder") && path.endsWith("self")) ?? {}), stage: "weights" }),
+    task: () => "lessonMaskDo",
+    done: (app) => isEdited(app, "forbid"),
+    possible: hasScores,
+  },
+  {
+    name: "Softmax",
+    begin: (app) => ({ ...atStart(app), stage: "weights" }),
+    task: () => "lessonSoftmaxDo",
+    done: (_, { heat }) => heat.low && heat.high,
+    possible: hasScores,
+  },
+  {
+    name: "Values",
+    begin: (app) => ({ stage: "weights", key: lightest(app), pinned: true }),
+    task: () => "lessonValuesDo",
+    done: (app, { first }) => moved(app.store.state, first, ["query", "key"]) && isHeaviest(app),
+  },
+  {
+    name: "Heads",
+    task: () => "lessonHeadsDo",
+    done: (_, { heads }) => heads.size > 2,
+  },
+  {
+    name: "Cross",
+    begin: (app) => siteOf(app, (path) => path.endsWith("cross")) ?? {},
+    task: (app) => (hasCross(app) ? "lessonCrossDo" : "lessonCrossNone"),
+    done: (app, { first }) => (hasCross(app) ? moved(app.store.state, first, ["query"]) : app.store.state.view === "lines"),
+  },
+  {
+    name: "Whole",
+    begin: (app) => atStart(app),
+    task: (app) => (app.source.answer ? "lessonWholeDo" : "lessonWholeFile"),
+    done: (app) => isEdited(app, "ablate"),
+    possible: hasScores,
+  },
+];
+
+/**
+ * What changes when a lesson is opened: the reader's edits make room for those it asks for.
+ * @param {App} app
+ * @param {number} number counted from 1
+ * @returns {Partial<State>}
+ */
+export function beginning(app, number) {
+  const lesson = LESSONS[number - 1];
+  if (!lesson) return { lesson: 0, drawing: false };
+  const plain = { page: /** @type {const} */ ("explore"), edits: [], drawing: false, pane: /** @type {const} */ ("") };
+  const grid = app.about.image ? {} : { view: /** @type {const} */ ("grid") };
+  return { ...plain, ...grid, ...lesson.begin?.(app), lesson: number };
+}
+
+/** @param {App} app */
+function atStart({ about }) {
+  return { ...about.start };
+}
+
+/**
+ * The last site that fits, with its first head; the place to start from if that fits.
+ * @param {App} app
+ * @param {(path: string) => boolean} fits
+ */
+function siteOf({ about, sites }, fits) {
+  if (fits(about.start.site)) return { ...about.start };
+  const site = sites.filter((one) => fits(one.path)).pop();
+  return site ? { site: site.path, head: 0, query: Math.min(2, site.n_query - 1), key: 0 } : null;
+}
+
+/** @param {App} app */
+function hasCross(app) {
+  return app.sites.some((site) => site.path.endsWith("cross"));
+}
+
+/** @param {App} app */
+function hasScores({ open }) {
+  return !open.large && open.before.scores !== null;
+}
+
+/** @param {App} app */
+function isScaled({ open }) {
+  return open.site.scale !== 1;
+}
+
+/**
+ * @param {App} app
+ * @param {string} kind
+ */
+function isEdited({ store }, kind) {
+  return store.state.edits.some((edit) => edit.kind === kind);
+}
+
+/**
+ * @param {State} state
+ * @param {State} first
+ * @param {(keyof State)[]} parts
+ */
+function moved(state, first, parts) {
+  return parts.some((part) => state[part] !== first[part]);
+}
+
+/** @param {App} app */
+function lightest(app) {
+  const { data } = lineAt(app, app.store.state.query, "before").weights;
+  return data.reduce((best, x, i) => (x < data[best] ? i : best), 0);
+}
+
+/** @param {App} app */
+function isHeaviest(app) {
+  const { query, key } = app.store.state;
+  const { data } = lineAt(app, query).weights;
+  return data[key] === largest(data);
+}
