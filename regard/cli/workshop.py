@@ -17,7 +17,9 @@ from regard.errors import FileError, InputError, RegardError
 from regard.text.files import write_whole
 from regard.text.tokenizer import Tokenizer
 from regard.training.callbacks import Evaluation
+from regard.training.losses import mean_losses, summed_losses
 from regard.training.material import Material
+from regard.training.objective import OBJECTIVES
 from regard.training.recipe import Recipe, make_recipe
 from regard.training.score import score_texts
 from regard.training.sources import Sources
@@ -46,6 +48,7 @@ class Workshop:
             data=self.recipe.about,
             licence=self.recipe.licence,
             score=f"validation: {scores}" if scores else "",
+            text=f"## Limits\n\n{self.recipe.limits.strip()}" if self.recipe.limits else "",
         )
         extras: dict[str, Any] = {"recipe": self.recipe.model_dump(mode="json")}
         if self.recipe.task == "translation":
@@ -150,7 +153,7 @@ class Workshop:
     def test(self) -> dict[str, float]:
         """The scores of the saved model on the test data, searched with the recipe's beam."""
         if self.recipe.task != "translation":
-            return {}
+            return self._test_losses()
         pairs = Sources(self.recipe).examples("test")
         if not pairs:
             return {}
@@ -160,6 +163,14 @@ class Workshop:
         options = SearchOptions(beam=self.recipe.evaluate.beam)
         found = open_translator(self.folder).translate([one[0] for one in pairs], options)
         return score_texts([one.text for one in found], [one[1] for one in pairs])
+
+    def _test_losses(self) -> dict[str, float]:
+        if "test" not in self.material.parts:
+            return {}
+        tokens = self.recipe.training.batch_tokens
+        batches = self.material.once("test", batch_tokens=tokens, rank=0, ranks=1)
+        objective = OBJECTIVES[self.recipe.task](Bundle.load(self.folder).model)
+        return mean_losses(*summed_losses(objective, batches))
 
 
 def _known(tokenizer: Tokenizer, role: str) -> int:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from regard.training.distributed import whole
 from regard.training.divergence import DivergenceError, LossWatch, explain
 from regard.training.feed import Feed
 from regard.training.limits import Limits, Place
+from regard.training.losses import mean_losses, summed_losses
 from regard.training.recipe import Training
 from regard.training.schedule import Schedule
 from regard.training.signals import Request, stop_requests
@@ -199,19 +199,9 @@ class Trainer:
 
     def _losses(self) -> dict[str, float]:
         """Loss, perplexity and, where there are classes, accuracy on the validation data."""
-        objective = self.learner.objective
-        objective.eval()
-        sums, n_targets = torch.zeros(3, dtype=torch.float64), 0
-        with torch.no_grad(), self.learner.narrow():
-            for batch in self.validation():
-                found = objective(batch.to(self.team.device))
-                sums += torch.stack([one.double().cpu() for one in found])
-                n_targets += batch.n_targets()
-        objective.train()
-        _, surprise, right, count = self.team.total(*sums.tolist(), n_targets)
-        loss = surprise / max(1.0, count)
-        numbers = {"loss": loss, "perplexity": exp(min(loss, 700.0))}
-        return numbers | ({"accuracy": right / max(1.0, count)} if right else {})
+        with self.learner.narrow():
+            sums = summed_losses(self.learner.objective, self.validation())
+        return mean_losses(*self.team.total(*sums))
 
     @contextmanager
     def _whole_model(self) -> Iterator[Any]:

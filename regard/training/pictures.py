@@ -28,18 +28,7 @@ def is_image_data(data: Data) -> bool:
 
 def picture_material(recipe: Recipe, n_tokens: Callable[[int], int]) -> Material:
     """The images of a recipe; shares that are held out are drawn by chance."""
-    data = recipe.data
-    parts = {"train": _read_images(recipe, "train")}
-    for part in ("validation", "test"):
-        given = getattr(data, part)
-        if given is not None and not isinstance(given, float):
-            parts[part] = _read_images(recipe, part)
-    for number, part in enumerate(("validation", "test")):
-        given = getattr(data, part)
-        if isinstance(given, float) and given:
-            chance = draws(number, 0, np.arange(len(parts["train"])), 1)[:, 0]
-            parts[part] = _some(parts["train"], chance < given)
-            parts["train"] = _some(parts["train"], chance >= given)
+    data, parts = recipe.data, split_images(recipe)
     train = parts["train"]
     pixels = Normalisation.of(train)
     augment = None
@@ -64,6 +53,22 @@ def picture_material(recipe: Recipe, n_tokens: Callable[[int], int]) -> Material
     }
     shape = (side, train.pixels.shape[-1])
     return Material(makers, classes=train.classes, pixels=pixels, image_shape=shape)
+
+
+def split_images(recipe: Recipe) -> dict[str, Images]:
+    """The images of each part: "train", and "validation" and "test" where there are such."""
+    parts = {"train": _read_images(recipe, "train")}
+    for part in ("validation", "test"):
+        given = getattr(recipe.data, part)
+        if given is not None and not isinstance(given, float):
+            parts[part] = _read_images(recipe, part)
+    for number, part in enumerate(("validation", "test")):
+        given = getattr(recipe.data, part)
+        if isinstance(given, float) and given:
+            chance = draws(number, 0, np.arange(len(parts["train"])), 1)[:, 0]
+            parts[part] = _some(parts["train"], chance < given)
+            parts["train"] = _some(parts["train"], chance >= given)
+    return parts
 
 
 def _read_images(recipe: Recipe, part: str) -> Images:

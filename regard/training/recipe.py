@@ -135,6 +135,8 @@ class Training(Section):
     seed: Amount = 1
     threads: Amount = 0
     """Processor threads for each process; 0 for all cores, shared out evenly."""
+    tensorboard: bool = False
+    """Whether the course is also written for TensorBoard, into training/tensorboard."""
 
     @model_validator(mode="after")
     def _an_end(self) -> "Training":
@@ -165,6 +167,8 @@ class Recipe(Section):
     about: str = ""
     licence: str = ""
     """What the trained model may be used for."""
+    limits: str = ""
+    """What the trained model cannot do, for its card."""
     data: Data
     tokenizer: TokenizerSettings = TokenizerSettings()
     model: dict[str, Any] = {}

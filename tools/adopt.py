@@ -1,0 +1,68 @@
+"""Put a trained model into the package: its weights in half precision, its card complete.
+
+Run: python tools/adopt.py NAME RUN --recipe recipes/NAME.toml
+RUN is the folder that `regard train` wrote; NAME is what `regard.load` shall call it.
+"""
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from regard.bundle.bundle import Bundle
+from regard.bundle.zoo import ZOO
+from regard.training.pictures import split_images
+from regard.training.recipe import Recipe, read_recipe
+
+
+def score_of(run: Path) -> str:
+    """How the run scored on data that nothing was chosen by, or else on its validation data."""
+    result = json.loads((run / "training" / "result.json").read_text("utf-8"))
+    part = "test" if result["test"] else "validation"
+    numbers = ", ".join(f"{name} {value:.4g}" for name, value in result[part].items())
+    return f"{part}: {numbers}"
+
+
+def draw_examples(recipe: Recipe, labels: tuple[str, ...], folder: Path) -> None:
+    """One picture of each class that nothing was learnt from, as PNG files named by class."""
+    parts = split_images(recipe)
+    images = parts.get("test") or parts["validation"]
+    folder.mkdir()
+    for label, name in enumerate(labels):
+        number = int(np.flatnonzero(images.labels == label)[0])
+        called = name.lower().replace("/", " or ").replace(" ", "-")
+        Image.fromarray(images.pixels[number].squeeze()).save(folder / f"{called}.png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--recipe", type=Path, required=True)
+    options = parser.parse_args()
+    recipe = read_recipe(options.recipe)
+    bundle = Bundle.load(options.run)
+    extras = {key: value for key, value in bundle.extras.items() if key != "recipe"}
+    if bundle.tokenizer is not None and recipe.evaluate.snapshots:
+        extras["examples"] = list(recipe.evaluate.snapshots)
+    card = replace(
+        bundle.card,
+        data=recipe.about,
+        licence=recipe.licence,
+        score=score_of(options.run),
+        others={**bundle.card.others, "recipe": f"recipes/{options.recipe.name}"},
+        text=f"## Limits\n\n{recipe.limits.strip()}",
+    )
+    folder = ZOO / options.name
+    replace(bundle, card=card, extras=extras).save(folder, dtype="float16")
+    if bundle.pixels is not None:
+        draw_examples(recipe, bundle.labels or (), folder / "examples")
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"{folder}: {size / 1e6:.2f} MB\n{(folder / 'card.md').read_text('utf-8')}")
+
+
+if __name__ == "__main__":
+    main()
