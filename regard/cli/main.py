@@ -10,6 +10,7 @@ from regard.cli import (
     classify,
     evaluate,
     export,
+    figure,
     fill,
     generate,
     import_,
@@ -19,6 +20,7 @@ from regard.cli import (
     tokenizer,
     trace,
     train,
+    train_curves,
     translate,
     work,
 )
@@ -38,8 +40,10 @@ app.command("generate")(generate.generate_command)
 app.command("fill")(fill.fill_command)
 app.command("classify")(classify.classify_command)
 app.command("train")(train.train_command)
+app.command("curves")(train_curves.curves_command)
 app.command("trace")(trace.trace_command)
 app.command("show")(show.show_command)
+app.command("figure")(figure.figure_command)
 app.command("serve")(serve.serve_command)
 app.command("work")(work.work_command)
 app.command("models")(models.models_command)

@@ -76,6 +76,10 @@ class Trace:
         # By name, for what draws stands above what is drawn, and is loaded only when needed.
         import_module("regard.serve.export").write_html(self, Path(path), **options)
 
+    def figure(self, kind: str, **options: Any) -> Any:
+        """A picture of one head or site to `save` as .svg, .png or .pdf; see draw_trace."""
+        return import_module("regard.figures.figure").draw_trace(self, kind, **options)
+
     @classmethod
     def load(cls, path: str | Path) -> "Trace":
         """Read a trace back; tensors stay on disk until they are looked at."""

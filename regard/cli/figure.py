@@ -1,0 +1,109 @@
+"""`regard figure`: the pictures that people draw by hand, from real computations."""
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.errors import InputError, UnknownNameError, nearest
+
+if TYPE_CHECKING:
+    from regard.figures.figure import Figure
+
+
+def figure_command(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="pattern, lines, heads, steps, alignment; architecture; masks, positions, "
+            "schedule, complexity."
+        ),
+    ],
+    model: Annotated[
+        str | None, typer.Argument(help="A bundled model's name, or a model folder.")
+    ] = None,
+    text: Annotated[str | None, typer.Argument(help="The text (or image) to run it on.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A file: .svg, .png or .pdf.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="A target, for translators.")] = None,
+    site: Annotated[str | None, typer.Option(help="Path of an attention site.")] = None,
+    head: Annotated[int | None, typer.Option(help="Which head, from 0.")] = None,
+    query: Annotated[int | None, typer.Option(help="Which query (for steps), from 0.")] = None,
+    style: Annotated[str | None, typer.Option(help="circles or heat (for pattern).")] = None,
+    length: Annotated[
+        int | None, typer.Option(help="Of masks, positions, schedule, complexity.")
+    ] = None,
+    language: Annotated[str, typer.Option(help="en or ko.")] = "en",
+) -> None:
+    """Draw a figure for a slide or a paper: every number in it was computed.
+
+    pattern, lines, heads, steps and alignment show a model at work and need MODEL and TEXT;
+    without --site and --head they show the head that reads best. architecture needs a MODEL or a
+    preset (regard models --presets). masks, positions, schedule and complexity need neither.
+
+    Example: regard figure pattern en-de "The dog is sleeping." --language ko -o dog.svg
+    """
+    from regard.figures.figure import KINDS, OF_NOTHING, ending
+
+    if kind not in KINDS:
+        raise UnknownNameError(f"there is no picture {kind!r}; {nearest(kind, KINDS)}.")
+    if output is None:
+        raise InputError(f"say where to draw to, for example: -o {kind}.svg")
+    ending(output)
+    if kind in OF_NOTHING:
+        _check_unused(kind, model=model, text=text, site=site, head=head, query=query, style=style)
+        made = _plain(kind, length, language)
+    else:
+        _check_unused(kind, length=length)
+        chosen = {"site": site, "head": head, "query": query, "style": style}
+        made = _of_model(kind, model, (text, target), {**chosen, "language": language})
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        made.save(output)
+    for one in said:
+        typer.echo(f"regard: {one.message}", err=True)
+
+
+def _plain(kind: str, length: int | None, language: str) -> "Figure":
+    from regard.figures.figure import draw_plain
+
+    return draw_plain(kind, length=length, language=language)
+
+
+def _of_model(
+    kind: str, model: str | None, inputs: tuple[str | None, str | None], options: dict[str, Any]
+) -> "Figure":
+    from regard.figures.figure import draw_model, draw_trace
+    from regard.model import load
+
+    text, target = inputs
+    if model is None:
+        raise InputError(f"{kind} is a picture of a model: give one, and a text for it.")
+    if kind == "architecture":
+        chosen = {name: value for name, value in options.items() if name != "language"}
+        _check_unused(kind, text=text, **chosen)
+        return draw_model(_network(model), name=model, language=options["language"])
+    if text is None:
+        raise InputError(f"{kind} shows a model at work: give a text after the model.")
+    return draw_trace(load(model).trace(text, target), kind, **options)
+
+
+def _network(model: str) -> Any:
+    """The network of a folder or bundled model; a preset's without its numbers."""
+    from regard.bundle.zoo import bundled
+    from regard.model import load
+    from regard.models.build import outline
+    from regard.models.presets import PRESETS
+
+    if model in PRESETS and model not in bundled() and not Path(model).exists():
+        return outline(PRESETS[model].config)
+    return load(model).model
+
+
+def _check_unused(kind: str, **options: Any) -> None:
+    """Refuse what this picture has no use for: whoever gives it expects something else."""
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise InputError(f"{kind} has no use for {' and '.join(given)}: leave it out.")
