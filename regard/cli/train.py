@@ -26,12 +26,16 @@ def train_command(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder; runs/NAME unless given.")
     ] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Also write training/tensorboard in the folder.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Train a model as a recipe says; the result is a model folder.
 
     The folder is usable from the first validation on, and at the end holds the final model. Its
-    folder training/ has checkpoints, metrics.jsonl and snapshots. Ctrl-C saves before it stops.
+    folder training/ has checkpoints, metrics.jsonl, curves.svg and snapshots. Ctrl-C saves before
+    it stops.
     Several processes: torchrun --nproc-per-node=2 -m regard train RECIPE.
 
     Example: regard train recipes/dates.toml --set training.lr=0.002 -o dates
@@ -44,6 +48,8 @@ def train_command(
     given = list(changes or ())
     if minutes is not None:
         given.append(f"training.minutes={minutes}")
+    if tensorboard:
+        given.append("training.tensorboard=true")
     described = read_recipe(path, changes=given)
     folder = output or Path("runs") / path.stem
     with joined() as team:

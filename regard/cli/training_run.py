@@ -3,8 +3,9 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from torch import nn
 
 from regard.bundle.bundle import Bundle
 from regard.bundle.zoo import find_model
+from regard.cli.train_curves import CURVES, METRICS
+from regard.cli.train_samples import drawn_samples, plain_samples, with_alignment
 from regard.cli.workshop import RESULT, TRAINING, Workshop, open_folder
+from regard.figures.curves import curves_svg
 from regard.models.config import ModelConfig
 from regard.text.files import write_whole
 from regard.training.assemble import make_learner, make_trainer
-from regard.training.callbacks import Callbacks, Reporter
+from regard.training.callbacks import Callbacks, Evaluation, Reporter
 from regard.training.construct import (
     build_seeded,
     complete_config,
@@ -30,7 +34,7 @@ from regard.training.estimate import Estimate, estimate, spoken_size, spoken_tim
 from regard.training.loop import Outcome
 from regard.training.machine import keep_freed_memory, peak_memory, product_peak, set_threads
 from regard.training.material import Material
-from regard.training.metrics import Everybody, MetricsFile
+from regard.training.metrics import Everybody, MetricsFile, TensorBoard, read_metrics
 from regard.training.pictures import is_image_data
 from regard.training.prepare import prepare
 from regard.training.recipe import Recipe
@@ -55,25 +59,44 @@ def run(recipe: Recipe, folder: Path, team: Team, *, resume: bool, as_json: bool
     say(f"{type(model).__name__} with {sum(p.numel() for p in model.parameters()):,} parameters")
     workshop = Workshop(folder, recipe, material)
     learner = make_learner(recipe, model, team)
-    callbacks = Callbacks(
-        workshop.save_model,
-        workshop.evaluate,
-        workshop.snapshot,
-        build=lambda: build_seeded(config, recipe.training.seed),
-    )
+    callbacks = _callbacks(workshop, lambda: build_seeded(config, recipe.training.seed))
     checkpoints = folder / TRAINING / "checkpoints"
     trainer = make_trainer(recipe, material, learner, folder=checkpoints, callbacks=callbacks)
     predicted = estimate(learner, trainer.feed)
     say(f"expected: {predicted}")
     machine = Machine(product_peak(team.device), predicted.flops)
     steps = trainer.checkpoints.steps()
-    with _reporter(folder / TRAINING, steps[-1] if steps else None, machine, team) as reporter:
-        trainer.callbacks = replace(callbacks, reporter=reporter)
+    with ExitStack() as stack:
+        if team.leads:
+            resumed_at = steps[-1] if steps else None
+            reporter = stack.enter_context(_reporter(workshop, machine, resumed_at=resumed_at))
+            trainer.callbacks = replace(callbacks, reporter=reporter)
         outcome = trainer.run()
     if team.leads:
         _tell(outcome, workshop, predicted, memory=peak_memory(team.device), as_json=as_json)
     team.wait()
     return outcome
+
+
+def _callbacks(workshop: Workshop, build: Callable[[], nn.Module]) -> Callbacks:
+    """What the loop asks of the parts above it, which trace on the processor."""
+
+    def at_hand(model: nn.Module) -> nn.Module:
+        if next(model.parameters()).device.type == "cpu":
+            return model
+        copy = build()
+        copy.load_state_dict(model.state_dict())
+        return copy.eval()
+
+    def evaluate(model: nn.Module) -> Evaluation:
+        near = at_hand(model)
+        decoded = model if workshop.recipe.task == "translation" else near
+        return with_alignment(workshop.bundle(near), workshop.evaluate(decoded))
+
+    def snapshot(model: nn.Module, step: int) -> None:
+        workshop.snapshot(at_hand(model), step)
+
+    return Callbacks(workshop.save_model, evaluate, snapshot, build=build)
 
 
 def _prepared(
@@ -110,22 +133,39 @@ def _prepared(
     return material, config, model
 
 
+class CurvesFile(Reporter):
+    """Draws what the file of metrics, which must be told first, holds at each validation."""
+
+    def __init__(self, folder: Path, *, title: str = "") -> None:
+        self._folder, self._title = folder, title
+
+    def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
+        del step, evaluation, best
+        entries = read_metrics(self._folder / METRICS)
+        write_whole(self._folder / CURVES, curves_svg(entries, title=self._title))
+
+
 @contextmanager
 def _reporter(
-    folder: Path, resumed_at: int | None, machine: Machine, team: Team
+    workshop: Workshop, machine: Machine, *, resumed_at: int | None
 ) -> Iterator[Reporter]:
-    """A bar on a terminal and lines in a pipe, both to standard error, and the file of metrics."""
+    """A bar on a terminal and lines in a pipe, both to standard error, and files of the course."""
     from rich.console import Console
 
-    if not team.leads:
-        yield Reporter()
-        return
-    metrics = MetricsFile(folder / "metrics.jsonl", resumed_at=resumed_at)
-    if sys.stderr.isatty():
-        with Bar(Console(stderr=True), machine) as bar:
-            yield Everybody(metrics, bar)
-    else:
-        yield Everybody(metrics, Lines(lambda text: typer.echo(text, err=True), machine))
+    folder = workshop.folder / TRAINING
+    metrics = MetricsFile(folder / METRICS, resumed_at=resumed_at)
+    files: list[Reporter] = [metrics, CurvesFile(folder, title=workshop.folder.absolute().name)]
+    with ExitStack() as stack:
+        if workshop.recipe.training.tensorboard:
+            board = TensorBoard(folder / "tensorboard", resumed_at=resumed_at)
+            files.append(stack.enter_context(closing(board)))
+        if sys.stderr.isatty():
+            console = Console(stderr=True)
+            bar = Bar(console, machine, draw=drawn_samples(console.width))
+            yield Everybody(*files, stack.enter_context(bar))
+        else:
+            write = partial(typer.echo, err=True)
+            yield Everybody(*files, Lines(write, machine, draw=plain_samples))
 
 
 def _tell(
@@ -160,4 +200,6 @@ def _tell(
     for name, numbers in (("validation", outcome.numbers), ("test", test)):
         if numbers:
             typer.echo(f"{name}: {told_numbers(numbers)}")
-    typer.echo(f"the model is in {workshop.folder}")
+    typer.echo(
+        f"the model is in {workshop.folder}, its curves in {workshop.folder / TRAINING / CURVES}"
+    )

@@ -52,6 +52,19 @@ _WORDS = {
     "exact match": ("exact match", "완전 일치"),
     "perplexity": ("perplexity", "퍼플렉서티"),
     "interval": ("lines: 95 % interval", "선: 95 % 구간"),
+    "curves": ("Learning curves", "학습 곡선"),
+    "training": ("training", "학습"),
+    "validation": ("validation", "검증"),
+    "no validation": ("not validated yet", "아직 검증하지 않음"),
+    "loss": ("loss", "손실"),
+    "loss of a target": ("loss (−log p of a target)", "손실 (목표 하나의 −log p)"),
+    "score": ("score", "점수"),
+    "accuracy": ("accuracy", "정확도"),
+    "lr": ("learning rate", "학습률"),
+    "speed": ("targets per second (tokens/s)", "초당 목표 토큰 수 (tokens/s)"),
+    "logarithmic": ("logarithmic", "로그 눈금"),
+    "step": ("step", "스텝"),
+    "best": ("best", "최고"),
 }
 
 

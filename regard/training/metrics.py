@@ -1,6 +1,11 @@
-"""The course of a run as a file of JSON lines, one for every few steps and every validation."""
+"""The course of a run as a file of JSON lines, one for every few steps and every validation.
+
+Losses are means over the targets of all steps since the line before; `speed` is targets a second
+over those steps, without the time of validations; the rest is of the step itself.
+"""
 
 import json
+from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +14,57 @@ from regard.text.files import write_whole
 from regard.training.callbacks import Evaluation, Moment, Reporter
 
 
+class Stretch:
+    """The steps since the last entry, added up."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._since: float | None = None
+        self._restart()
+
+    def _restart(self) -> None:
+        self._loss = self._surprise = 0.0
+        self._targets = self._timed = 0
+
+    def pause(self) -> None:
+        """Something else takes time now, which is no part of the speed."""
+        self._since, self._timed = None, 0
+
+    def add(self, moment: Moment) -> dict[str, Any] | None:
+        """Take in a step; every few steps there is an entry."""
+        learnt, place = moment.learnt, moment.place
+        self._loss += learnt.loss * learnt.n_targets
+        self._surprise += learnt.surprise * learnt.n_targets
+        self._targets += learnt.n_targets
+        if self._since is None:
+            self._since = place.seconds  # the clock runs from the end of this step
+        else:
+            self._timed += learnt.n_targets
+        if place.step % self._every and moment.progress < 1:
+            return None
+        count, elapsed = max(1, self._targets), place.seconds - self._since
+        entry = {
+            "step": place.step,
+            "epoch": round(place.epochs, 4),
+            "seconds": round(place.seconds, 3),
+            "loss": self._loss / count,
+            "surprise": self._surprise / count,
+            "norm": learnt.norm,
+            "lr": moment.lr,
+            "targets": learnt.n_targets,
+        }
+        if self._timed and elapsed > 0:
+            entry["speed"] = round(self._timed / elapsed, 1)
+        self._since = place.seconds
+        self._restart()
+        return entry
+
+
 class MetricsFile(Reporter):
     """Appends what happens to a file; a run that goes on continues it where its checkpoint was."""
 
     def __init__(self, path: Path, *, every: int = 10, resumed_at: int | None = None) -> None:
-        self._path, self._every = path, every
+        self._path, self._stretch = path, Stretch(every)
         path.parent.mkdir(parents=True, exist_ok=True)
         if resumed_at is not None and path.is_file():
             kept = [line for line in read_metrics(path) if line["step"] <= resumed_at]
@@ -22,23 +73,14 @@ class MetricsFile(Reporter):
             write_whole(path, "")
 
     def stepped(self, moment: Moment) -> None:
-        learnt, place = moment.learnt, moment.place
-        if place.step % self._every and moment.progress < 1:
-            return
-        self._write(
-            step=place.step,
-            epoch=round(place.epochs, 4),
-            seconds=round(place.seconds, 3),
-            loss=learnt.loss,
-            surprise=learnt.surprise,
-            norm=learnt.norm,
-            lr=moment.lr,
-            targets=learnt.n_targets,
-        )
+        entry = self._stretch.add(moment)
+        if entry is not None:
+            self._write(**entry)
 
     def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         numbers = {name: float(value) for name, value in evaluation.numbers.items()}
         samples = [dict(one) for one in evaluation.samples]
+        self._stretch.pause()
         self._write(step=step, validation=numbers, best=best, samples=samples)
 
     def _write(self, **entry: Any) -> None:
@@ -58,28 +100,43 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 class TensorBoard(Reporter):
-    """The same for TensorBoard."""
+    """The same for TensorBoard, with what the model says as text."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, every: int = 10, resumed_at: int | None = None) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise MissingExtraError(
-                "TensorBoard is not installed: pip install 'regard[tensorboard]'."
+                "TensorBoard is not installed: pip install 'regard[tensorboard]', or train without "
+                "--tensorboard."
             ) from error
-        self._writer = SummaryWriter(str(folder))
+        # what a run that was killed has written after its last checkpoint is written again
+        purge = None if resumed_at is None else resumed_at + 1
+        self._writer = SummaryWriter(str(folder), purge_step=purge)
+        self._stretch = Stretch(every)
 
     def stepped(self, moment: Moment) -> None:
-        step = moment.place.step
-        self._writer.add_scalar("train/loss", moment.learnt.loss, step)
-        self._writer.add_scalar("train/norm", moment.learnt.norm, step)
-        self._writer.add_scalar("train/lr", moment.lr, step)
+        entry = self._stretch.add(moment)
+        if entry is None:
+            return
+        entry["perplexity"] = exp(min(entry["surprise"], 700.0))
+        for name in ("loss", "perplexity", "norm", "lr", "speed", "epoch"):
+            if name in entry:
+                self._writer.add_scalar(f"train/{name}", entry[name], entry["step"])
 
     def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         del best
+        self._stretch.pause()
         for name, value in evaluation.numbers.items():
             self._writer.add_scalar(f"validation/{name}", value, step)
+        for number, sample in enumerate(evaluation.samples):
+            told = (f"**{name}** {text}" for name, text in sample.items() if isinstance(text, str))
+            self._writer.add_text(f"sample/{number}", "  \n".join(told), step)
         self._writer.flush()
+
+    def close(self) -> None:
+        """Write out what is left."""
+        self._writer.close()
 
 
 class Everybody(Reporter):

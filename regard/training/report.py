@@ -35,6 +35,10 @@ class Pace:
         """Take in a step."""
         self._recent.append(moment)
 
+    def pause(self) -> None:
+        """Begin anew, so that the time of a validation is no part of the speed."""
+        self._recent.clear()
+
     def speed(self) -> float:
         """Targets a second."""
         if len(self._recent) < 2:
@@ -50,16 +54,16 @@ class Pace:
         surprise = sum(one.learnt.surprise * one.learnt.n_targets for one in self._recent) / count
         return loss, surprise
 
-    def facts(self) -> dict[str, str]:
-        """What there is to tell, by name."""
+    def facts(self) -> str:
+        """Loss, perplexity, speed, share of the machine's peak and time left, as far as known."""
         loss, surprise = self.loss()
         speed, machine = self.speed(), self._machine
-        facts = {"loss": f"{loss:.3f}", "perplexity": f"{exp(min(surprise, 50)):,.2f}"}
+        facts = [f"loss {loss:.3f}", f"perplexity {exp(min(surprise, 50)):,.2f}"]
         if speed:
-            facts["speed"] = f"{speed:,.0f} targets/s"
+            facts.append(f"{speed:,.0f} tokens/s")
             if machine.peak and machine.flops:
-                facts["peak"] = f"{100 * speed * machine.flops / machine.peak:.0f} % of peak"
-        return facts
+                facts.append(f"{100 * speed * machine.flops / machine.peak:.0f} % of peak")
+        return "  ".join(fact for fact in (*facts, self.left()) if fact)
 
     def left(self) -> str:
         """How long it still takes."""
@@ -78,17 +82,27 @@ def told_numbers(numbers: Mapping[str, float]) -> str:
 
 
 def sample_lines(evaluation: Evaluation) -> list[str]:
-    """What the model says, each on a few lines."""
-    return [f"    {name}: {value}" for one in evaluation.samples for name, value in one.items()]
+    """What the model says, each on a few lines; only texts are told."""
+    told = [item for one in evaluation.samples for item in one.items()]
+    return [f"    {name}: {value}" for name, value in told if isinstance(value, str)]
+
+
+Draw = Callable[[Evaluation], list[str]]
+"""From an evaluation to the lines that show its samples."""
 
 
 class Lines(Reporter):
     """Plain lines, every few seconds."""
 
     def __init__(
-        self, write: Callable[[str], None], machine: Machine | None = None, *, pause: float = 10.0
+        self,
+        write: Callable[[str], None],
+        machine: Machine | None = None,
+        *,
+        pause: float = 10.0,
+        draw: Draw = sample_lines,
     ) -> None:
-        self._write, self._pause = write, pause
+        self._write, self._pause, self._draw = write, pause, draw
         self._pace = Pace(machine or Machine())
         self._last = time.monotonic()
 
@@ -97,19 +111,14 @@ class Lines(Reporter):
         if time.monotonic() - self._last < self._pause:
             return
         self._last = time.monotonic()
-        place, facts = (
-            moment.place,
-            "  ".join(
-                f"{name} {fact}" if name in ("loss", "perplexity") else fact
-                for name, fact in self._pace.facts().items()
-            ),
-        )
-        self._write(f"step {place.step:,}  epoch {place.epochs:.2f}  {facts}  {self._pace.left()}")
+        place = moment.place
+        self._write(f"step {place.step:,}  epoch {place.epochs:.2f}  {self._pace.facts()}")
 
     def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
+        self._pace.pause()
         mark = "  (best)" if best else ""
         self._write(f"step {step:,}  validation: {told_numbers(evaluation.numbers)}{mark}")
-        for line in sample_lines(evaluation):
+        for line in self._draw(evaluation):
             self._write(line)
 
     def note(self, text: str) -> None:
@@ -119,13 +128,16 @@ class Lines(Reporter):
 class Bar(Reporter):
     """A progress bar with what matters beside it; validations stay above it."""
 
-    def __init__(self, console: Any, machine: Machine | None = None) -> None:
+    def __init__(
+        self, console: Any, machine: Machine | None = None, *, draw: Draw = sample_lines
+    ) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
 
+        self._draw = draw
         self._pace = Pace(machine or Machine())
         self._progress = Progress(
             TextColumn("step {task.fields[step]:,}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=12),
             TextColumn("{task.percentage:.0f} %"),
             TextColumn("{task.fields[facts]}", markup=False),
             console=console,
@@ -142,19 +154,18 @@ class Bar(Reporter):
 
     def stepped(self, moment: Moment) -> None:
         self._pace.add(moment)
-        facts = [f"{name} {fact}" for name, fact in self._pace.facts().items() if name == "loss"]
-        facts += [fact for name, fact in self._pace.facts().items() if name in ("speed", "peak")]
         self._progress.update(
             self._task,
             completed=moment.progress,
             step=moment.place.step,
-            facts="  ".join([*facts, self._pace.left()]),
+            facts=self._pace.facts(),
         )
 
     def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
+        self._pace.pause()
         mark = "  ★" if best else ""
         self.note(f"step {step:,}  {told_numbers(evaluation.numbers)}{mark}")
-        for line in sample_lines(evaluation):
+        for line in self._draw(evaluation):
             self.note(line)
 
     def note(self, text: str) -> None:

@@ -1,0 +1,177 @@
+"""What one sees of a run: samples with their alignment, curves, TensorBoard, bar and lines."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.bundle.bundle import Bundle
+from regard.cli.main import app
+from regard.cli.train_samples import drawn_samples, plain_samples, with_alignment
+from regard.errors import FileError, InputError, MissingExtraError
+from regard.trace.run import trace_bundle
+from regard.training.callbacks import Evaluation
+
+RECIPE = """
+task = "translation"
+[data]
+train = "{data}"
+validation = 0.1
+[tokenizer]
+kind = "characters"
+[model]
+d_model = 16
+n_heads = 2
+d_ff = 32
+n_encoder_layers = 1
+n_decoder_layers = 2
+[training]
+lr = 0.01
+warmup = 5
+batch_tokens = 400
+steps = 20
+validate_every = 10
+threads = 1
+[evaluate]
+samples = 2
+"""
+
+
+def call(*given):
+    found = CliRunner().invoke(app, [str(one) for one in given])
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("seen")
+    numbers = [str(7 * n * n + n) for n in range(1, 300)]
+    rows = (f"{' '.join(n)}\t{' '.join(reversed(n))}\n" for n in numbers)
+    (folder / "digits.tsv").write_text("".join(rows))
+    path = folder / "backwards.toml"
+    path.write_text(RECIPE.format(data=folder / "digits.tsv"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(recipe):
+    """A run that was written for TensorBoard too, and what it said."""
+    folder = recipe.parent / "run"
+    return folder, call("train", recipe, "-o", folder, "--tensorboard")
+
+
+def test_a_run_in_a_pipe_says_samples_and_their_alignment_in_plain_lines(trained):
+    folder, told = trained
+    lines = told.stderr.splitlines()
+    first = lines.index(next(one for one in lines if "validation: loss" in one))
+    assert [one.split(":")[0].strip() for one in lines[first + 1 : first + 5]] == [
+        *("source", "written", "reference", "alignment")
+    ]
+    assert "←" in lines[first + 4]
+    assert lines[first + 5].startswith("    source:")  # only the first sample is aligned
+    assert "\x1b" not in told.stderr
+    assert f"its curves in {folder}/training/curves.svg" in told.stdout
+
+
+def test_alignments_are_kept_with_the_metrics(trained):
+    folder, _ = trained
+    lines = (folder / "training/metrics.jsonl").read_text().splitlines()
+    sample = next(one for one in map(json.loads, lines) if "validation" in one)["samples"][0]
+    found = sample["alignment"]
+    assert "".join("".join(found["target_words"]).split()) == "".join(sample["written"].split())
+    per_word = [
+        sum(w for _, t, w in found["soft"] if t == i) for i in range(len(found["target_words"]))
+    ]
+    assert per_word == pytest.approx([1.0] * len(per_word), abs=0.1)  # slight ones are left out
+
+
+def test_alignment_is_the_mean_of_all_heads_of_the_last_but_one_layer(trained):
+    bundle = Bundle.load(trained[0])
+    evaluation = Evaluation(samples=[{"source": "1 2", "written": "21"}])
+    (found,) = with_alignment(bundle, evaluation).samples
+    site = trace_bundle(bundle, "1 2", "21")["decoder.layers.0.cross"]
+    mean = (site.weights(0) + site.weights(1)) / 2
+    soft = {(source, target): weight for source, target, weight in found["alignment"]["soft"]}
+    expected = {(j, i): float(mean[i, j]) for i in range(2) for j in range(mean.size(1))}
+    assert soft == pytest.approx(expected, abs=1e-4)
+
+
+def test_words_are_aligned_where_there_are_several(trained):
+    bundle = Bundle.load(trained[0])
+    evaluation = Evaluation(samples=[{"source": "1 2 3", "written": "3 2"}])
+    found = with_alignment(bundle, evaluation).samples[0]["alignment"]
+    assert (found["source_words"], found["target_words"]) == (["1", "2", "3"], ["3", "2"])
+    assert sum(weight for _, target, weight in found["soft"] if target == 1) == pytest.approx(1)
+
+
+def test_one_word_is_aligned_token_by_token_and_nothing_is_aligned_to_nothing(trained):
+    bundle = Bundle.load(trained[0])
+    one = with_alignment(bundle, Evaluation(samples=[{"source": "1 2", "written": "21"}]))
+    assert one.samples[0]["alignment"]["target_words"] == ["2", "1"]
+    assert len(one.samples[0]["alignment"]["source_words"]) >= 3
+    empty = Evaluation(samples=[{"source": "1 2", "written": ""}])
+    assert with_alignment(bundle, empty) == empty
+
+
+def test_a_terminal_draws_the_alignment_unless_it_is_too_narrow():
+    alignment = {
+        "source_words": ["a", "dog"],
+        "target_words": ["ein", "Hund"],
+        "hard": "0-0 1-1",
+        "soft": [[0, 0, 1.0], [0, 1, 0.25], [1, 1, 0.75]],
+    }
+    evaluation = Evaluation(samples=[{"written": "ein Hund", "alignment": alignment}])
+    wide = drawn_samples(80)(evaluation)
+    assert wide[0] == "    written: ein Hund"
+    assert wide[3].split() == ["ein", "██", "1.00", "a"]
+    assert wide[4].split() == ["Hund", "··", "▓▓", "0.75", "dog"]
+    plain = ["    written: ein Hund", "    alignment: ein←a Hund←dog"]
+    assert drawn_samples(12)(evaluation) == plain == plain_samples(evaluation)
+
+
+def test_curves_are_drawn_at_validations_and_by_command(trained, tmp_path):
+    folder, _ = trained
+    assert "Learning curves · run" in (folder / "training/curves.svg").read_text("utf-8")
+    picture = tmp_path / "c.svg"
+    told = call("curves", folder, "--language", "ko", "-o", picture)
+    assert told.stdout.strip() == str(picture)
+    assert "학습 곡선 · run" in picture.read_text("utf-8")
+    call("curves", folder / "training/metrics.jsonl", "-o", picture)
+    assert "perplexity (logarithmic)" in picture.read_text("utf-8")
+
+
+def test_curves_of_nothing_in_no_language_or_in_another_format_are_refused(trained, tmp_path):
+    with pytest.raises(FileError, match=r"there is no .*metrics\.jsonl: give the folder"):
+        call("curves", tmp_path)
+    with pytest.raises(InputError, match="--language is 'fr'; it can be en or ko"):
+        call("curves", trained[0], "--language", "fr")
+    with pytest.raises(InputError, match=r"c\.png must end in \.svg"):
+        call("curves", trained[0], "-o", tmp_path / "c.png")
+
+
+def test_tensorboard_reads_what_was_written_for_it(trained):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder, _ = trained
+    board = EventAccumulator(str(folder / "training/tensorboard")).Reload()
+    lines = [json.loads(x) for x in (folder / "training/metrics.jsonl").read_text().splitlines()]
+    steps = [one for one in lines if "loss" in one]
+    assert [(e.step, e.value) for e in board.Scalars("train/loss")] == [
+        (one["step"], pytest.approx(one["loss"], rel=1e-5)) for one in steps
+    ]
+    assert [e.step for e in board.Scalars("train/lr")] == [10, 20]
+    checks = [one["validation"] for one in lines if "validation" in one]
+    assert [e.value for e in board.Scalars("validation/perplexity")] == [
+        pytest.approx(one["perplexity"], rel=1e-5) for one in checks
+    ]
+    assert "sample/0/text_summary" in board.Tags()["tensors"]
+
+
+def test_without_tensorboard_the_switch_says_what_to_install(recipe, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'regard\[tensorboard\]'"):
+        call("train", recipe, "-o", tmp_path / "m", "--set", "training.tensorboard=true")
