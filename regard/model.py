@@ -9,13 +9,13 @@ from regard.bundle.bundle import Bundle
 from regard.bundle.card import Card
 from regard.bundle.folder import read_description
 from regard.bundle.pixels import Picture
-from regard.bundle.zoo import find_model
 from regard.engine.answers import Candidate, Generation, classify, fill, generate
 from regard.engine.opening import choose_engine, longest_of, open_translator, room_of
 from regard.engine.plain import PlainEngine
 from regard.engine.search import SearchOptions
 from regard.engine.translator import SLOW_WINDOW, LineTranslator, Translation
 from regard.errors import InputError
+from regard.interop.named import find_model
 from regard.text.tokenizer import Tokenizer
 from regard.trace.edit import Edit
 from regard.trace.run import trace_bundle

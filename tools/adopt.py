@@ -30,7 +30,7 @@ def draw_examples(recipe: Recipe, labels: tuple[str, ...], folder: Path) -> None
     """One picture of each class that nothing was learnt from, as PNG files named by class."""
     parts = split_images(recipe)
     images = parts.get("test") or parts["validation"]
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for label, name in enumerate(labels):
         number = int(np.flatnonzero(images.labels == label)[0])
         called = name.lower().replace("/", " or ").replace(" ", "-")

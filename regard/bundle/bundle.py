@@ -78,8 +78,12 @@ class Bundle:
     @property
     def size(self) -> str:
         """How large the model is, for people."""
+        return self._size(None)
+
+    def _size(self, dtype: str | None) -> str:
         weights = list(self.model.parameters())
-        n_bytes = sum(weight.numel() * weight.element_size() for weight in weights)
+        each = None if dtype is None else getattr(torch, dtype).itemsize
+        n_bytes = sum(weight.numel() * (each or weight.element_size()) for weight in weights)
         room = f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:,.1f} kB"
         return f"{sum(w.numel() for w in weights):,} parameters, {room}"
 
@@ -108,7 +112,7 @@ class Bundle:
                 write_tokenizer(fresh / TOKENIZER, self.tokenizer)
             if own_target is not None:
                 write_tokenizer(fresh / TARGET_TOKENIZER, own_target)
-            write_whole(fresh / CARD, str(self.card.filled(size=self.size)))
+            write_whole(fresh / CARD, str(self.card.filled(size=self._size(dtype))))
             write_whole(fresh / CONFIG, described.to_json())
 
     @classmethod

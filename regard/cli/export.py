@@ -26,7 +26,7 @@ def export_command(
 
     Example: regard export en-de --to onnx -o en-de-onnx
     """
-    from regard.bundle.zoo import find_model
+    from regard.interop.named import find_model
 
     if to not in SYSTEMS:
         raise UnknownNameError(

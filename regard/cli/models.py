@@ -38,10 +38,10 @@ def models_command(
 
 def _list_bundled(*, as_json: bool) -> None:
     from regard.bundle.folder import read_card_of, read_description
-    from regard.bundle.zoo import bundled
+    from regard.interop.named import named
 
     found: list[dict[str, Any]] = []
-    for name, folder in bundled().items():
+    for name, folder in named().items():
         described, card = read_description(folder), read_card_of(folder)
         kind = {"name": name, "task": described.task, "family": described.family}
         found.append({**kind, **card.facts()})
@@ -92,7 +92,8 @@ def _show(name: str, *, as_json: bool) -> None:
 def _summary_of(name: str) -> "tuple[Summary, Card | None]":
     """What a model is made of, told by its configuration: its weights are not read."""
     from regard.bundle.folder import read_card_of, read_description
-    from regard.bundle.zoo import bundled, find_model
+    from regard.bundle.zoo import bundled
+    from regard.interop.named import find_model
     from regard.models.build import outline
     from regard.models.config import config_from_dict
     from regard.models.presets import PRESETS

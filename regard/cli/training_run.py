@@ -13,11 +13,11 @@ import typer
 from torch import nn
 
 from regard.bundle.bundle import Bundle
-from regard.bundle.zoo import find_model
 from regard.cli.train_curves import CURVES, METRICS
 from regard.cli.train_samples import drawn_samples, plain_samples, with_alignment
 from regard.cli.workshop import RESULT, TRAINING, Workshop, open_folder
 from regard.figures.curves import curves_svg
+from regard.interop.named import find_model
 from regard.models.config import ModelConfig
 from regard.text.files import write_whole
 from regard.training.assemble import make_learner, make_trainer

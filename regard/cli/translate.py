@@ -59,9 +59,9 @@ def translate_command(
 
     Example: regard translate en-de news.en.gz -o news.de --resume
     """
-    from regard.bundle.zoo import find_model
     from regard.engine.opening import open_translator
     from regard.engine.search import SearchOptions
+    from regard.interop.named import find_model
 
     width = max(4, n_best) if beam is None else beam
     options = SearchOptions(beam=width, n_best=n_best, beam_tree=beam_tree)

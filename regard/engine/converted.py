@@ -1,12 +1,12 @@
 """Models as CTranslate2 reads them, converted once and kept in the user's cache."""
 
 import hashlib
-import os
 import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from regard.bundle.cache import cache_folder
 from regard.bundle.folder import CONFIG, TARGET_TOKENIZER, TOKENIZER, weights_file
 from regard.errors import FileError
 from regard.text.files import write_whole
@@ -14,13 +14,6 @@ from regard.text.files import write_whole
 MODEL = "model.bin"
 _VERSION = "1"
 """Changes when the same folder is converted differently."""
-
-
-def cache_folder() -> Path:
-    """Where converted models are kept: $REGARD_CACHE, or the user's cache directory."""
-    if given := os.environ.get("REGARD_CACHE"):
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "regard"
 
 
 def converted(folder: Path, *, int8: bool) -> Path:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from regard.bundle.bundle import Bundle
-from regard.engine.converted import cache_folder, fingerprint
+from regard.bundle.cache import cache_folder
+from regard.engine.converted import fingerprint
 from regard.engine.translator import Part, Translation
 from regard.errors import InputError
 from regard.explain.alignment import (

@@ -10,8 +10,9 @@ from threading import Lock
 from typing import Any
 
 from regard.bundle.folder import Description, read_description
-from regard.bundle.zoo import bundled, find_model
+from regard.bundle.zoo import bundled
 from regard.errors import FileError, InputError, UnknownNameError, nearest
+from regard.interop.named import find_model, named
 from regard.model import Model, load
 from regard.serve.worker import Worker
 
@@ -95,12 +96,11 @@ class Catalogue:
 
     def __init__(self, given: Iterable[str | Path] = ()) -> None:
         self.entries: dict[str, Entry] = {}
-        known = bundled()
         for one in given:
             folder = find_model(one)
-            own = known.get(str(one)) != folder
+            own = named().get(str(one)) != folder
             self._add(folder.resolve().name if own else str(one), folder, bundled=not own)
-        for name, folder in known.items():
+        for name, folder in bundled().items():
             if all(folder != entry.folder for entry in self.entries.values()):
                 self._add(name, folder, bundled=True)
 

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from regard.engine.converted import MODEL, cache_folder, converted, fingerprint
+from regard.bundle.cache import cache_folder
+from regard.engine.converted import MODEL, converted, fingerprint
 from regard.errors import FileError
 
 

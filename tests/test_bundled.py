@@ -1,0 +1,48 @@
+"""The models that come with regard do what their cards say."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import regard
+from regard.bundle.folder import read_card_of
+from regard.bundle.zoo import ZOO, bundled
+
+NAMES = sorted(bundled())
+
+
+def test_all_of_them_together_stay_under_45_megabytes():
+    assert sum(file.stat().st_size for file in ZOO.rglob("*") if file.is_file()) <= 45e6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_card_says_data_licence_score_recipe_and_limits(name):
+    card = read_card_of(bundled()[name])
+    facts = card.facts()
+    assert all(facts[fact] for fact in ("data", "licence", "score", "size", "date", "recipe"))
+    recipe = Path(__file__).parents[1] / "regard" / facts["recipe"]
+    assert recipe.is_file()
+    assert "## Limits" in card.text
+
+
+@pytest.mark.parametrize("name", ["dates", "dates-transformer"])
+@pytest.mark.parametrize(
+    ("written", "iso"),
+    [("3. Oktober 1990", "1990-10-03"), ("Friday, July 4, 2025", "2025-07-04")],
+)
+def test_dates_become_iso_dates(name, written, iso):
+    (found,) = regard.load(name).translate([written])
+    assert found.text == iso
+
+
+def test_digits_of_no_training_picture_are_told_apart():
+    model = regard.load("digits")
+    pictures = sorted((bundled()["digits"] / "examples").glob("*.png"))
+    assert len(pictures) == 10
+    right = 0
+    for picture in pictures:
+        with Image.open(picture) as image:
+            best = model.classify([image])[0][0]
+        right += best.text == picture.stem
+    assert right >= 9
