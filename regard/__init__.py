@@ -87,7 +87,8 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 def __getattr__(name: str) -> _Any:
     if name not in _HOME:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    return getattr(_import_module(f"regard.{_HOME[name]}"), name)
+    found = globals()[name] = getattr(_import_module(f"regard.{_HOME[name]}"), name)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -60,7 +60,8 @@ def _cool(scores: Tensor, temperature: Temperature) -> Tensor:
 
 
 def _best_keys(scores: Tensor, peak: Tensor) -> Tensor:
-    return _normalise((scores.detach() == peak).to(scores.dtype))
+    best = _normalise((scores.detach() == peak).to(scores.dtype))
+    return torch.where(best >= 0, best, scores)  # always the former: gradients are 0, not absent
 
 
 def _normalise(parts: Tensor) -> Tensor:

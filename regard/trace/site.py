@@ -185,8 +185,8 @@ class Site:
             return self._weights(query, key, tile)
         if not isinstance(self.pattern, Exact):
             raise InputError(
-                f"{self.path} is {type(self.pattern).__name__} attention, which has no {name}: "
-                "it never compares single pairs. Its weights are those it implies."
+                f"{self.path} is {type(self.pattern).__name__} attention, which has no {name} of "
+                "all pairs: ask for its weights, which are those it implies."
             )
         return getattr(self.pattern, name)(query, key, tile)
 

@@ -154,3 +154,10 @@ def test_temperatures_that_would_act_on_keys_are_refused():
 
 def test_a_temperature_that_is_learned_is_checked_without_a_warning():
     check_temperature(torch.ones(3, 1, 1, requires_grad=True))
+
+
+def test_at_temperature_0_gradients_are_0_and_not_absent():
+    scores = torch.tensor([[1.0, 2.0, -inf], [-inf, -inf, -inf]], requires_grad=True)
+    softmax_over_keys(scores, 0.0).sum().backward()
+    assert scores.grad is not None
+    assert scores.grad.tolist() == [[0, 0, 0], [0, 0, 0]]
