@@ -358,3 +358,10 @@ def test_what_a_listener_puts_in_place_must_fit(name, value, sentence):
 
     with listen(Change()), pytest.raises(InputError, match=f"^{sentence}"):
         attend(Q, K, V)
+
+
+def test_the_mask_may_stand_behind_the_values():
+    query, key, value = torch.randn(3, 4, 5, 2).unbind(0)
+    assert torch.equal(
+        attend(query, key, value, causal()), attend(query, key, value, allowed=causal())
+    )

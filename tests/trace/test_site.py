@@ -351,8 +351,8 @@ def test_efficient_attention_has_weights_and_a_context_but_no_scores():
     assert_close(site.context(batch=1), context[1], atol=1e-5, rtol=1e-5)
     assert_close(site.weights(head=0).sum(-1), torch.ones(N_KEY))
     sentence = (
-        r"^attention is Efficient attention, which has no scores of all pairs: ask for its weights, "
-        r"which are those it implies\.$"
+        r"^attention is Efficient attention, which has no scores of all pairs: "
+        r"ask for its weights, which are those it implies\.$"
     )
     with pytest.raises(InputError, match=sentence):
         site.scores()
