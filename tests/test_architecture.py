@@ -24,7 +24,7 @@ ROWS = [
     ["model"],
     ["explain"],
     ["figures"],
-    ["serve"],
+    ["serve", "bench"],
     ["cli"],
     ["__main__"],
 ]

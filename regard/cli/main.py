@@ -7,7 +7,9 @@ import typer
 
 import regard
 from regard.cli import (
+    bench,
     classify,
+    doctor,
     evaluate,
     export,
     figure,
@@ -49,7 +51,9 @@ app.command("work")(work.work_command)
 app.command("models")(models.models_command)
 app.command("import")(import_.import_command)
 app.command("export")(export.export_command)
+app.command("doctor")(doctor.doctor_command)
 app.add_typer(tokenizer.app, name="tokenizer")
+app.add_typer(bench.app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,42 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli.main import app
+from regard.doctor import examination
+from regard.doctor.proof import Proof
+
+
+def regard(*words):
+    return CliRunner().invoke(app, ["doctor", *words])
+
+
+def test_a_healthy_model_ends_with_0_and_every_difference_is_told():
+    done = regard()
+    assert done.exit_code == 0, done.output
+    for name in ("padding", "batch size", "caching", "accumulation", "resuming"):
+        assert name in done.output
+    assert "bound 0: bit by bit" in done.output
+
+
+def test_a_model_folder_is_proved_too_and_json_is_for_programs(make_bundle, tmp_path):
+    make_bundle("decoder").save(tmp_path / "toy")
+    done = regard(str(tmp_path / "toy"), "--json")
+    told = json.loads(done.output)
+    assert told["model"] == str(tmp_path / "toy")
+    assert [proof["holds"] for proof in told["proofs"]] == [True] * 5
+    assert told["environment"]["torch"]
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_claim_that_fails_ends_with_1_and_is_named(monkeypatch, words):
+    wrong = Proof("padding", "claimed", "log-probabilities", 0.5, 1e-4)
+    idle = Proof("caching", "claimed", "only models that write keep a cache")
+    monkeypatch.setattr(examination, "PROOFS", (lambda bundle: wrong, lambda bundle: idle))
+    done = regard(*words)
+    assert done.exit_code == 1
+    assert "results depend on padding, and must not" in done.stderr
+    if not words:
+        assert "5.0e-01 of log-probabilities, bound 1e-04" in done.stdout
+        assert "does not apply: only models that write" in done.stdout
