@@ -17,6 +17,7 @@ from regard.attention.mask import Everything, Grid
 from regard.attention.masks import split_causal
 from regard.attention.pattern import Exact, Tile
 from regard.attention.similarity import Additive, Alibi, Dot
+from regard.explain.approximation import FORMS
 from regard.explain.heads import measure_heads, sides
 from regard.explain.space import has_space
 from regard.explain.steps import head_temperature, is_rotary, norm_comes_first, vectors
@@ -43,7 +44,7 @@ def describe_site(trace: Trace, path: str, *, batch: int = 0) -> dict[str, Any]:
         "answers": answers if len(trace.tokens.get(answers, ())) == site.n_key else None,
         "writes": "output" if asks == "target" and "output" in trace.tokens else None,
         "measures": [asdict(one) for one in measure_heads(site, batch=batch)],
-        **_describe_pattern(site),
+        **describe_pattern(site),
         "mask": {"kind": mask_kind(site), "text": repr(site.allowed)},
         "rotary": is_rotary(trace, path),
         "norm_first": norm_comes_first(trace, path),
@@ -96,12 +97,12 @@ def mask_bits(site: Site, head: int | None = None, *, batch: int = 0) -> tuple[n
     return np.packbits(tables.numpy().reshape(-1)), len(tables)
 
 
-def _describe_pattern(site: Site) -> dict[str, Any]:
+def describe_pattern(site: Site) -> dict[str, Any]:
     """How scores and weights follow from queries and keys."""
     pattern = site.pattern
     heats = [head_temperature(site, head) for head in range(site.n_heads)]
     described: dict[str, Any] = {
-        "similarity": type(pattern).__name__.lower(),
+        "similarity": FORMS.get(type(pattern).__name__, type(pattern).__name__.lower()),
         "scale": 1.0,
         "temperature": ["inf" if isinf(heat) else heat for heat in heats],
         "slopes": None,

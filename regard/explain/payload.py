@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.attention.pattern import Exact
+from regard.explain.approximation import exact_site
 from regard.explain.described import describe_site, head_arrays, mask_bits
 from regard.explain.heads import readable
 from regard.explain.picture import picture
@@ -37,7 +39,9 @@ class Payload:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     """float32, or uint8 for masks (one bit a cell) and pixels."""
     kinds: dict[str, str] = field(default_factory=dict)
-    """What it is: "vectors", "tables", "streams", "weights", "space", "masks" or "pixels"."""
+    """What each array is:
+    "vectors", "tables", "streams", "weights", "space", "exact", "masks" or "pixels".
+    """
 
     def add(self, name: str, value: Tensor | np.ndarray, kind: str) -> str:
         """Keep an array under a name, which is given back."""
@@ -97,6 +101,10 @@ def _arrays(site: Site, made: Payload, batch: int) -> dict[str, str]:
         value = first if shared else torch.stack([head[name] for head in heads])
         kind = "tables" if name in ("scores", "weights", "context") else "vectors"
         names[name] = made.add(f"{site.path}.{name}", value, kind)
+    if not isinstance(site.pattern, Exact) and site.n_query * site.n_key <= _MOST_POINTS**2:
+        exact = exact_site(site).weights(batch=batch)
+        table = exact if site.lead else exact[None]
+        names["exact"] = made.add(f"{site.path}.exact", table, "exact")
     return names
 
 
@@ -143,7 +151,7 @@ def _describe_space(trace: Trace, path: str, made: Payload, batch: int) -> dict[
 
 def _describe_projections(trace: Trace, path: str, made: Payload) -> dict[str, Any] | None:
     module = attention_module(trace, path)
-    if module is None:
+    if module is None or module.to_key is None:  # queries that are their own keys (Reformer)
         return None
     described: dict[str, Any] = {"n_kv_heads": module.n_kv_heads}
     for name in ("query", "key", "value", "output"):

@@ -129,7 +129,12 @@ def attention_module(trace: Trace, path: str) -> MultiHeadAttention | None:
 
 
 def projections(module: MultiHeadAttention, head: int) -> dict[str, Projection]:
-    """This head's share of the projections, and the output projection of all heads."""
+    """This head's share of the projections, and the output projection of all heads.
+
+    Nothing where queries are their own keys (Reformer): those are no projection of anything.
+    """
+    if module.to_key is None:
+        return {}
     shared = head // (module.n_heads // module.n_kv_heads)
     found = {}
     for name, which, width in (

@@ -42,4 +42,6 @@ class _NoNumbers(TorchFunctionMode):
             return options["tensor"] if "tensor" in options else args[0]
         if func in (Tensor.normal_, Tensor.uniform_):
             return args[0]
-        return (torch.empty if func is torch.randn else func)(*args, **options)
+        if func is torch.randn:
+            return torch.empty(*args, **{k: v for k, v in options.items() if k != "generator"})
+        return func(*args, **options)

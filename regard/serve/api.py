@@ -22,9 +22,12 @@ from regard.serve.ask import (
     read_count,
 )
 from regard.serve.describe import (
+    exact_arrays,
+    head_about,
     head_vectors,
     pixels,
     projection_arrays,
+    rollout_array,
     space_arrays,
     step_arrays,
 )
@@ -150,7 +153,9 @@ class Api:
         """What one head's tables are computed from."""
         place = self._place(request)
         site = place.kept.trace[place.path]
-        return await self._read(request, lambda job: packed(head_vectors(site, place.head)))
+        return await self._read(
+            request, lambda job: packed(head_vectors(site, place.head), head_about(site))
+        )
 
     async def tile(self, request: Request) -> ASGIApp:
         """Part of one head's table."""
@@ -187,6 +192,17 @@ class Api:
         return await self._read(
             request, lambda job: packed(*space_arrays(place.kept, place.path, axes))
         )
+
+    async def rollout(self, request: Request) -> ASGIApp:
+        """What each token has of each token of the input."""
+        place = self._place(request)
+        return await self._read(request, lambda job: packed(rollout_array(place.kept, place.path)))
+
+    async def exact(self, request: Request) -> ASGIApp:
+        """What one head of an efficient form approximates."""
+        place = self._place(request)
+        site = place.kept.trace[place.path]
+        return await self._read(request, lambda job: packed(*exact_arrays(site, place.head)))
 
     async def pixels(self, request: Request) -> ASGIApp:
         """The picture that a model read."""

@@ -1,16 +1,26 @@
 """A kept trace in the words of the page: what is small and asked for once, as JSON."""
 
+import json
 from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.explain.described import describe_site, head_arrays, mask_bits, mask_kind
+from regard.explain.approximation import approximation
+from regard.explain.described import (
+    describe_pattern,
+    describe_site,
+    head_arrays,
+    mask_bits,
+    mask_kind,
+)
 from regard.explain.heads import readable
 from regard.explain.picture import picture
+from regard.explain.rollout import rollout
 from regard.explain.space import space
 from regard.explain.steps import attention_module, projections, steps
 from regard.serve.catalogue import Entry
@@ -20,6 +30,8 @@ from regard.trace.site import Site
 Arrays = dict[str, Tensor | np.ndarray]
 MOST_CELLS = 64_000_000
 """Cells of a table that is sent whole because it cannot be computed from vectors."""
+_EXACT_UP_TO = 512
+"""Rows of a rollout that is sent with all digits."""
 
 
 def describe(kept: Kept, entry: Entry | None) -> dict[str, Any]:
@@ -66,6 +78,11 @@ def head_vectors(site: Site, head: int) -> Arrays:
     return found
 
 
+def head_about(site: Site) -> dict[str, Any]:
+    """How a head's tables follow from its vectors: edits change that, too."""
+    return {"pattern": json.dumps(describe_pattern(site)), "mask": mask_kind(site)}
+
+
 def step_arrays(kept: Kept, path: str, head: int, query: int, key: int) -> tuple[Arrays, dict]:
     """The way to one weight: vectors as arrays, single numbers beside them."""
     check_head(kept.trace[path], head)
@@ -95,6 +112,24 @@ def space_arrays(kept: Kept, path: str, n_axes: int) -> tuple[Arrays, dict[str, 
     seen = space(kept.trace, path, n_axes=n_axes)
     names = ("before", "after", "arrows", "rest")
     return {name: getattr(seen, name).float() for name in names}, {"share": seen.share}
+
+
+def rollout_array(kept: Kept, path: str) -> Arrays:
+    """What each token has of each token of the input, through all layers up to this one."""
+    found = kept.work_out(("rollout", path), lambda: rollout(kept.trace, path))
+    return {"rollout": found.to(torch.float32 if len(found) <= _EXACT_UP_TO else torch.float16)}
+
+
+def exact_arrays(site: Site, head: int) -> tuple[Arrays, dict[str, Any]]:
+    """The weights that an efficient form approximates, and how far its own are from them."""
+    check_head(site, head)
+    if site.n_query * site.n_key > MOST_CELLS // 16:
+        raise InputError(
+            f"{site.path} is too long to be compared with exact attention: shorten it."
+        )
+    found = approximation(site, head if site.lead else None)
+    arrays: Arrays = {"exact": found.exact.float(), "variation": found.variation.float()}
+    return arrays, {"largest": found.largest, "mean": found.mean}
 
 
 def check_head(site: Site, head: int) -> None:

@@ -17,8 +17,9 @@ from regard.text.files import write_whole
 from regard.trace.trace import Trace
 
 MEGABYTES = 2.5
-_EXACT: dict[str, Kind] = dict.fromkeys(("vectors", "tables", "streams", "space"), "float32")
-_HALF: dict[str, Kind] = dict.fromkeys(_EXACT, "float16")
+_PARTS = ("vectors", "tables", "streams", "space", "exact")
+_EXACT: dict[str, Kind] = dict.fromkeys(_PARTS, "float32")
+_HALF: dict[str, Kind] = dict.fromkeys(_PARTS, "float16")
 # From the best to the smallest: what a plan does not mention is left out of the page.
 _PLANS: tuple[dict[str, Kind], ...] = (
     {**_EXACT, "weights": "float32"},
@@ -27,7 +28,7 @@ _PLANS: tuple[dict[str, Kind], ...] = (
     {**_EXACT, "streams": "float16"},
     {**_HALF, "weights": "float16"},
     _HALF,
-    {"vectors": "float16", "tables": "float16", "space": "float16"},
+    {"vectors": "float16", "tables": "float16", "space": "float16", "exact": "float16"},
     *(
         {"vectors": Steps(most), "tables": "float16", "space": Steps(127)}
         for most in (127, 112, 96, 80, 64)
@@ -118,8 +119,11 @@ def _as_json(made: Payload, plan: Mapping[str, Kind]) -> str:
 def _without_absent(site: dict[str, object], plan: Mapping[str, Kind]) -> dict[str, object]:
     """A site that mentions only what the page holds."""
     streams = site["streams"] if "streams" in plan else {}
+    arrays = site["arrays"]
+    assert isinstance(arrays, dict)
     return {
         **site,
+        "arrays": {name: arrays[name] for name in arrays if name != "exact" or name in plan},
         "streams": streams,
         "left_out": streams != site["streams"],
         "projections": site["projections"] if "weights" in plan else None,

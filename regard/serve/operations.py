@@ -184,6 +184,22 @@ OPERATIONS = (
         parameters=(*_HEAD[:2], Parameter("axes", {"enum": [2, 3]}, required=False)),
     ),
     Operation(
+        "GET",
+        f"{_TRACE}/rollout",
+        "rollout",
+        "What each token has of each token of the input, through all layers up to this one",
+        None,
+        parameters=_HEAD[:2],
+    ),
+    Operation(
+        "GET",
+        f"{_TRACE}/exact",
+        "exact",
+        "The weights that one head of an efficient form approximates, and how far off it is",
+        None,
+        parameters=_HEAD,
+    ),
+    Operation(
         "GET", f"{_TRACE}/pixels", "pixels", "The picture that was read", None, parameters=(_ID,)
     ),
 )

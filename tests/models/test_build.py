@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from regard.layers.form import FORMS
 from regard.models.build import build, outline
 from regard.models.config import config_from_dict
 
@@ -27,6 +28,23 @@ def test_an_outline_has_the_names_and_shapes_of_the_model_but_no_numbers(family)
     }
     assert {weight.device.type for weight in empty.values()} == {"meta"}
     assert {weight.device.type for weight in whole.values()} == {"cpu"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_outline_has_the_shapes_of_every_form_of_attention(form):
+    config = config_from_dict(
+        {
+            "family": "encoder",
+            "n_vocab": 9,
+            "d_model": 8,
+            "n_heads": 2,
+            "n_layers": 1,
+            "max_positions": 16,
+            "attention": form,
+        }
+    )
+    shapes = {name: x.shape for name, x in build(config).state_dict().items()}
+    assert {name: x.shape for name, x in outline(config).state_dict().items()} == shapes
 
 
 def test_an_outline_does_not_load_torchs_compiler():

@@ -12,6 +12,7 @@ from PIL import Image
 from safetensors.numpy import load
 from torch.testing import assert_close
 
+from regard.explain.rollout import rollout
 from regard.model import load as load_model
 from regard.serve.openapi import document
 from regard.trace.edit import ablate, forbid, temperature
@@ -212,6 +213,25 @@ def test_arrows_lead_from_the_points_before_to_those_after(client, ask):
     assert found["before"].shape[1] == 3
     total = found["before"] + found["arrows"].sum(0) + found["rest"]
     assert total == pytest.approx(found["after"], abs=1e-4)
+
+
+def test_a_rollout_is_pythons_and_edits_go_into_it(client, ask, service):
+    path = "encoder.layers.1.self"
+    told = ask("encoder")
+    found = arrays(client, told["id"], "rollout", site=path)["rollout"]
+    expected = rollout(service.kept(told["id"]).trace, path)
+    assert found == pytest.approx(expected.numpy(), abs=1e-6)
+    changed = ask("encoder", edits=[{"kind": "temperature", "site": "*", "value": 1e9}])
+    even = arrays(client, changed["id"], "rollout", site=path)["rollout"]
+    n = len(even)
+    assert even == pytest.approx(0.25 * np.eye(n) + 0.75 / n, abs=1e-3)
+
+
+def test_exact_attention_is_not_compared_with_itself(client, ask):
+    told = ask("encoder")
+    answer = client.get(f"/api/trace/{told['id']}/exact?site=encoder.layers.0.self")
+    assert answer.status_code == 422
+    assert "nothing to compare" in answer.json()["error"]
 
 
 @pytest.mark.parametrize(

@@ -68,3 +68,8 @@ export async function parts(path) {
   const small = (await source.thumbnails(path, 3))[1];
   return { tile: list(tile.data), small: list(small.data), low: low.data[0] };
 }
+
+/** The rollout through all layers up to a site. */
+export async function rollout(path) {
+  return list((await (await sourceOf()).rollout(path)).data);
+}

@@ -2,6 +2,7 @@
 
 import { matrix, pooled, row } from "./attention.js";
 import { computeRow, computeTables, contextOf, stageOf } from "./head.js";
+import { throughLayer } from "./rollout.js";
 import { unpack } from "./unpack.js";
 
 /**
@@ -138,6 +139,31 @@ export class FileSource {
     if (!space) return null;
     const [before, after, rest, ...arrows] = (await this.allHeads(space.array)).map(turned);
     return { before, after, rest, arrows, share: space.share };
+  }
+
+  /**
+   * @param {string} path
+   * @returns {Promise<Matrix | null>}
+   */
+  async rollout(path) {
+    const { group, layer } = this.described.get(path);
+    const below = this.data.about.sites.filter((/** @type {any} */ site) => site.group === group && site.layer <= layer);
+    let whole = null;
+    for (const site of below) {
+      const heads = [];
+      for (let head = 0; head < site.n_heads; head++) heads.push((await this.tables(site.path, head)).weights);
+      whole = throughLayer(heads, whole);
+      await new Promise((done) => setTimeout(done)); // others may draw meanwhile
+    }
+    return whole;
+  }
+
+  /**
+   * @param {string} path
+   * @param {number} head
+   */
+  async exact(path, head) {
+    return this.headOf(this.described.get(path).arrays.exact, head);
   }
 
   /**

@@ -121,7 +121,7 @@ function withScores(scores, cells) {
 }
 
 /** Forms of attention that never compare single pairs: only the weights they imply are known. */
-const EFFICIENT = new Set(["efficient", "linformer", "performer", "reformer", "longformer"]);
+export const EFFICIENT = new Set(["efficient", "linformer", "performer", "reformer", "longformer"]);
 
 /**
  * @param {Site} site

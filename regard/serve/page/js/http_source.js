@@ -3,6 +3,7 @@
 import { matrix } from "./attention.js";
 import { changesOf } from "./edits.js";
 import { computeTables } from "./head.js";
+import { latest } from "./latest.js";
 import { arraysOf } from "./safetensors.js";
 
 /**
@@ -21,6 +22,11 @@ import { arraysOf } from "./safetensors.js";
  * What the server is asked to run; see AskTrace in Python.
  * @typedef {{ model: string, text?: string, image?: string, target?: string | number[], beam?: number }} Ask
  * @typedef {{ doing: string, done: number, of: number | null }} Progress
+ */
+
+/**
+ * What edits do while the model writes what it wrote before.
+ * @typedef {{ answer: any, final: boolean, source: HttpSource }} Effect
  */
 
 /** From so many cells on, pictures of all heads are asked for site by site. */
@@ -100,8 +106,10 @@ export class HttpSource {
     this.sitesByPath = new Map(described.sites.map((/** @type {any} */ site) => [site.path, site]));
     /** @type {Map<string, Promise<Record<string, Named>>>} */
     this.known = new Map();
-    /** @type {{ edits: string, source: Promise<HttpSource> } | null} */
+    /** @type {{ edits: string, found: Promise<Effect | null> } | null} */
     this.changed = null;
+    this.change = latest((/** @type {Edit[]} */ edits) => this.askEffect(edits));
+    this.effect = described.title ? (/** @type {Edit[]} */ edits) => this.effectOf(edits) : null;
     this.answer = described.title ? (/** @type {Edit[]} */ edits, /** @type {AbortSignal | undefined} */ signal = undefined) => this.answerAfter(edits, signal) : null;
     this.after = described.title ? (/** @type {Edit[]} */ edits, /** @type {string} */ path, /** @type {number} */ head) => this.tablesAfter(edits, path, head) : null;
   }
@@ -142,8 +150,7 @@ export class HttpSource {
    */
   site(path) {
     const site = this.sitesByPath.get(path);
-    const heats = site.temperature.map((/** @type {any} */ heat) => (heat === "inf" ? Infinity : heat));
-    return { ...site, temperature: heats, mask: site.mask.text, left_out: false };
+    return { ...site, temperature: site.temperature.map(heatOf), mask: site.mask.text, left_out: false };
   }
 
   /**
@@ -153,7 +160,7 @@ export class HttpSource {
    */
   async vectors(path, head) {
     const found = await this.get("vectors", { site: path, head });
-    const kind = this.sitesByPath.get(path).mask.kind;
+    const kind = /** @type {"all" | "causal" | "bits"} */ (found.query.about.mask);
     return {
       query: /** @type {Matrix} */ (table(found.query)),
       key: /** @type {Matrix} */ (table(found.key)),
@@ -241,6 +248,24 @@ export class HttpSource {
   }
 
   /**
+   * @param {string} path
+   * @param {Edit[]} edits
+   * @returns {Promise<Matrix | null>}
+   */
+  async rollout(path, edits) {
+    if (edits.length && this.after) return (await this.after_(edits))?.rollout(path, []) ?? null;
+    return table((await this.get("rollout", { site: path })).rollout);
+  }
+
+  /**
+   * @param {string} path
+   * @param {number} head
+   */
+  async exact(path, head) {
+    return table((await this.get("exact", { site: path, head })).exact);
+  }
+
+  /**
    * What the model answers after edits, and how probable what it said before is now.
    * @param {Edit[]} edits
    * @param {AbortSignal} [signal]
@@ -252,6 +277,34 @@ export class HttpSource {
   }
 
   /**
+   * What edits do as long as the model writes the same: found in one run, without a search.
+   * Null if newer edits were asked for meanwhile.
+   * @param {Edit[]} edits
+   * @returns {Promise<Effect | null>}
+   */
+  effectOf(edits) {
+    const text = JSON.stringify(edits);
+    if (this.changed?.edits !== text) {
+      const found = this.change(edits);
+      const mine = (this.changed = { edits: text, found });
+      found.catch(() => this.changed === mine && (this.changed = null)); // it may be asked again
+    }
+    return this.changed.found;
+  }
+
+  /**
+   * @param {Edit[]} edits
+   * @returns {Promise<Effect>}
+   */
+  async askEffect(edits) {
+    const { asked, answer } = this.described;
+    const final = asked.target !== undefined || !answer.ids;
+    const same = { ...asked, ...(final ? {} : { target: answer.ids }), edits };
+    const found = await (await request("/api/answer", { method: "POST", body: JSON.stringify(same) })).json();
+    return { answer: found.answer, final, source: new HttpSource({ ...this.described, id: found.id, asked: same }, this.worked) };
+  }
+
+  /**
    * The tables of one head after edits anywhere in the model, what was written staying the same.
    * @param {Edit[]} edits
    * @param {string} path
@@ -259,23 +312,21 @@ export class HttpSource {
    */
   async tablesAfter(edits, path, head) {
     const source = await this.after_(edits);
-    const site = source.site(path);
-    const tables = computeTables(site, head, await source.vectors(path, head));
+    if (!source) return null;
+    const [vectors, found] = await Promise.all([source.vectors(path, head), source.get("vectors", { site: path, head })]);
+    const { temperature, ...pattern } = JSON.parse(found.query.about.pattern);
+    const site = { ...source.site(path), ...pattern, temperature: temperature.map(heatOf) };
+    const tables = computeTables(site, head, vectors);
     return { ...tables, off: changesOf(edits, path, head)?.off ?? false };
   }
 
   /**
+   * The trace after edits, what was written staying the same; null if newer edits were asked for.
    * @param {Edit[]} edits
-   * @returns {Promise<HttpSource>}
+   * @returns {Promise<HttpSource | null>}
    */
-  after_(edits) {
-    const text = JSON.stringify(edits);
-    if (this.changed?.edits !== text) {
-      const { asked, answer } = this.described;
-      const written = asked.target === undefined && answer.ids ? { target: answer.ids } : {};
-      this.changed = { edits: text, source: HttpSource.trace({ ...asked, ...written, edits }, this.worked) };
-    }
-    return this.changed.source;
+  async after_(edits) {
+    return (await this.effectOf(edits))?.source ?? null;
   }
 
   /**
@@ -335,4 +386,12 @@ function table(array) {
  */
 function line(array) {
   return array ? /** @type {Float32Array} */ (array.data) : null;
+}
+
+/**
+ * JSON has no infinity: Python writes "inf".
+ * @param {number | "inf"} heat
+ */
+function heatOf(heat) {
+  return heat === "inf" ? Infinity : heat;
 }

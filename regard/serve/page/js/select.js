@@ -1,6 +1,6 @@
 // Moving about: which site, head, query and key can be selected.
 
-import { computeRow, lineOf, MOST_CELLS } from "./head.js";
+import { computeRow, EFFICIENT, lineOf, MOST_CELLS } from "./head.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -28,6 +28,9 @@ export function withinBounds(app, state) {
   };
 }
 
+/** More points than this cannot be told from each other. */
+const MOST_POINTS = 1024;
+
 /**
  * The ways in which a site can be looked at.
  * @param {{ about: App["about"] }} app
@@ -35,7 +38,13 @@ export function withinBounds(app, state) {
  * @returns {State["view"][]}
  */
 export function viewsOf({ about }, site) {
-  const own = /** @type {const} */ ([["image", about.image], ["space", site.space]]);
+  const stacked = site.group.endsWith(".layers.*.self") && site.n_query === site.n_key && !isLarge(site);
+  const own = /** @type {const} */ ([
+    ["image", about.image],
+    ["space", site.space && site.n_query <= MOST_POINTS],
+    ["rollout", stacked],
+    ["exact", EFFICIENT.has(site.similarity) && !isLarge(site)],
+  ]);
   return ["grid", "lines", "bars", "graph", ...own.filter(([, known]) => known).map(([view]) => view)];
 }
 

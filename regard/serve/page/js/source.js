@@ -115,10 +115,16 @@
  *   one for each head, at most size × size, pooled by the mean
  * @property {(path: string, head: number, query: number, key: number) => Promise<Streams>} steps
  * @property {(path: string) => Promise<Space | null>} space in three axes, or two of two numbers
+ * @property {(path: string, edits: import("./edits.js").Edit[]) => Promise<Matrix | null>} rollout
+ *   through all layers up to this one; after edits where there is a model to ask
+ * @property {(path: string, head: number) => Promise<Matrix | null>} exact
+ *   the weights that an efficient form approximates
  * @property {((edits: import("./edits.js").Edit[], signal?: AbortSignal) => Promise<any>) | null} answer
  *   the output after edits; null where there is no model to ask
- * @property {((edits: import("./edits.js").Edit[], path: string, head: number) => Promise<import("./head.js").Tables>) | null} [after]
+ * @property {((edits: import("./edits.js").Edit[], path: string, head: number) => Promise<import("./head.js").Tables | null>) | null} [after]
  *   a head's tables after edits anywhere in the model; null where there is no model to ask
+ * @property {((edits: import("./edits.js").Edit[]) => Promise<{ answer: any, final: boolean } | null>) | null} [effect]
+ *   what edits do at once, and whether that is all; null if newer edits were asked for meanwhile
  */
 
 export const STAGES = /** @type {const} */ (["scores", "masked", "weights"]);

@@ -37,7 +37,8 @@ export function draw(element, plot, app) {
     for (const button of special.querySelectorAll("button")) button.setAttribute("aria-pressed", String(Number(button.dataset.i) === query));
     const line = row(plot.table, query);
     const outside = Array.from(line.subarray(0, image.first)).reduce((a, b) => a + b, 0);
-    fill(given, image.first ? plot.say("noPatch", { x: short(outside) }) : "");
+    const full = plot.say("fullTone", { x: short(fullTone(line.subarray(image.first))), even: short(1 / (line.length - image.first)) });
+    fill(given, full, image.first ? [el("br"), plot.say("noPatch", { x: short(outside) })] : "");
   };
   select(plot.query, plot.key);
   return select;
@@ -106,7 +107,7 @@ function paintAnswers(canvas, size, plot, query, key) {
   pen.globalAlpha = 0.55; // the picture steps back behind what is marked on it
   pen.fillRect(0, 0, size.wide, size.tall);
   const line = row(plot.table, query).subarray(image.first);
-  const most = plot.off ? 0 : largest(line);
+  const most = plot.off ? 0 : fullTone(line);
   const [w, h] = [size.wide / image.n_columns, size.tall / image.n_rows];
   pen.fillStyle = colour("key");
   for (let i = 0; i < line.length; i++) {
@@ -117,6 +118,15 @@ function paintAnswers(canvas, size, plot, query, key) {
   grid(pen, size);
   frame(pen, size, query, "query");
   frame(pen, size, key, "key");
+}
+
+/**
+ * The weight that has the full tone: the largest, but never less than a few equal shares, so that a
+ * query that looks everywhere does not paint the image over.
+ * @param {Float32Array} line
+ */
+function fullTone(line) {
+  return Math.max(largest(line), 3 / line.length);
 }
 
 /**

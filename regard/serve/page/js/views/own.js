@@ -1,6 +1,11 @@
 // Views that show more than one head's table: what they have in common.
 
 import { el, fill } from "../dom.js";
+import { rangeOf } from "../head.js";
+import { draw as drawGrid } from "./grid.js";
+import { draw as drawHeat } from "./heat.js";
+import { draw as drawImage } from "./image.js";
+import { isHot } from "./plot.js";
 
 /**
  * A view that draws, says and reads its own things.
@@ -15,9 +20,13 @@ import { el, fill } from "../dom.js";
 /**
  * @typedef {import("../app.js").App} App
  * @typedef {{ onhover: (query: number, key: number) => void, onpick: (query: number, key: number) => void }} Act
- * @typedef {{ current: Own | null, query: number, key: number }} Holder
+ * @typedef {import("../attention.js").Matrix} Matrix
+ * @typedef {import("./plot.js").Plot} Plot
  */
 
+/** The smallest cell with a circle in it, and what stands beside the cells, in pixels. */
+const SMALLEST = 16;
+const LABELS = 110;
 /** Shorter waits are not spoken of. */
 const PATIENCE = 250;
 
@@ -53,6 +62,66 @@ export function drawOwn(app, board, coming, make) {
       tell(/** @type {Error} */ (error).message);
     });
   return { own: () => own, select: (query, key, peek) => own?.select(query, key, peek) };
+}
+
+/**
+ * What a mouse does in these views: rows and columns are positions, never words.
+ * @param {App} app
+ * @returns {Act}
+ */
+export function positionsOf(app) {
+  const { store } = app;
+  return {
+    onhover: (query, key) => {
+      if (query < 0 && key < 0) return app.look(null);
+      const at = { query: query < 0 ? store.state.query : query, key: key < 0 ? store.state.key : key };
+      if (app.peek?.query !== at.query || app.peek.key !== at.key) app.look(at);
+      return undefined;
+    },
+    onpick: (query, key) => store.set({ ...(query < 0 ? {} : { query }), ...(key < 0 ? {} : { key }), pinned: true }),
+  };
+}
+
+/**
+ * A table of numbers between the tokens of the open site, ready to be drawn.
+ * @param {App} app
+ * @param {Matrix} table
+ * @param {{ width: number, height: number, alone?: boolean }} room
+ * @param {Act} act
+ * @returns {Plot}
+ */
+export function plotOfTable({ open, store, say }, table, room, act) {
+  const { query, key, turned } = store.state;
+  return {
+    ...{ table, stage: "weights", rows: open.rows, columns: open.columns, query, key, turned, say },
+    ...{ allowed: null, kept: null, edited: null, off: false, range: rangeOf(table), alone: true },
+    ...{ asks: say("asks"), answers: say("answers") },
+    ...room,
+    ...act,
+  };
+}
+
+/**
+ * Over the image where there is one (and an app is given), else as circles or heat cells.
+ * @param {HTMLElement} element
+ * @param {Plot} plot
+ * @param {App | null} app
+ * @returns {import("./pattern.js").Select}
+ */
+export function drawTable(element, plot, app) {
+  if (app?.about.image) return drawImage(element, plot, app);
+  const fits = plot.columns.length * SMALLEST + LABELS <= plot.width;
+  return isHot(plot) || !fits ? drawHeat(element, plot, { window: null }) : drawGrid(element, plot);
+}
+
+/**
+ * The names of keys, as a list in a sentence.
+ * @param {App} app
+ * @param {number[]} keys
+ */
+export function listedTerms(app, keys) {
+  const terms = keys.map((j) => el("b.term.key", {}, app.open.columns[j].label));
+  return terms.flatMap((one, i) => (i === 0 ? [one] : [i === terms.length - 1 ? app.say("and") : ", ", one]));
 }
 
 /**

@@ -17,8 +17,10 @@ import { draw as drawImage } from "./image.js";
 import { draw as drawLines } from "./lines.js";
 import { groupTitle } from "./overview.js";
 import { paneHead } from "./pane.js";
-import { drawOwn } from "./own.js";
+import { draw as drawEfficient } from "./efficient.js";
+import { drawOwn, positionsOf } from "./own.js";
 import { axesOf, isHot, plotOf } from "./plot.js";
+import { draw as drawRollout } from "./rollout.js";
 import { draw as drawSpace } from "./space.js";
 import { readTable } from "./table.js";
 import { toolbar } from "./toolbar.js";
@@ -65,8 +67,8 @@ export function pattern(app) {
       selects = special ? [special.select] : (changed.has("edits") && repainted(app, board, selects, changed)) || drawBoard(app, board, viewport);
     }
     const at = look(app);
-    selects.forEach((select) => select(at.row, at.column, at.peek));
     const view = own();
+    selects.forEach((select) => (view ? select(at.query, at.key, at.peek) : select(at.row, at.column, at.peek)));
     fill(says, view ? view.says(at.query, at.key) : sentence(app, at.query));
     fill(reading, view ? view.reads(at.query, at.key) : readingOf(app, at.query, at.key));
     clearTimeout(waiting);
@@ -91,8 +93,10 @@ function titleOf(app) {
   const step = (/** @type {number} */ by, /** @type {string} */ text) =>
     el("button.icon", { title: app.say(by > 0 ? "nextHead" : "lastHead"), "aria-label": app.say(by > 0 ? "nextHead" : "lastHead"), onclick: () => app.store.set(otherHead(app, by) ?? {}) }, text);
   const layer = site.layer === null ? "" : ` · ${app.say("layerName", { layer: site.layer })}`;
+  const name = el("span.site", { title: site.path }, `${groupTitle(app, site.group)}${layer}`);
+  if (app.store.state.view === "rollout") return [name, " · ", el("span.headname", {}, app.say("meanHeads"))];
   return [
-    el("span.site", { title: site.path }, `${groupTitle(app, site.group)}${layer}`),
+    name,
     " · ",
     step(-1, "‹"),
     el("span.headname", {}, app.say("headName", { head })),
@@ -108,8 +112,17 @@ function titleOf(app) {
 function drawSpecial(app, board) {
   const { source, open, store } = app;
   const { path } = open.site;
-  if (store.state.view === "space") return drawOwn(app, board, source.space(path), (element, data) => drawSpace(element, app, data, listeners(app)));
-  return null;
+  const act = positionsOf(app);
+  switch (store.state.view) {
+    case "space":
+      return drawOwn(app, board, source.space(path), (element, data) => drawSpace(element, app, data, act));
+    case "rollout":
+      return drawOwn(app, board, source.rollout(path, store.state.edits), (element, data) => drawRollout(element, app, data, act));
+    case "exact":
+      return drawOwn(app, board, source.exact(path, open.head), (element, data) => drawEfficient(element, app, data, act));
+    default:
+      return null;
+  }
 }
 
 /**

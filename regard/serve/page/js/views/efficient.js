@@ -1,0 +1,131 @@
+// An efficient form of attention beside the exact one on the same queries and keys, and the error.
+
+import { matrix, row } from "../attention.js";
+import { el, fill } from "../dom.js";
+import { full, plainNumber, short } from "../format.js";
+import { rangeOf } from "../head.js";
+import { drawTable, plotOfTable, tabbed } from "./own.js";
+import { shortened } from "./plot.js";
+
+/**
+ * @typedef {import("../app.js").App} App
+ * @typedef {import("../attention.js").Matrix} Matrix
+ * @typedef {import("./own.js").Own} Own
+ * @typedef {import("./own.js").Act} Act
+ */
+
+/** Less room than this for each of the three pictures: they stand below each other. */
+const LEAST = 190;
+const MOST = 60;
+
+/**
+ * How far two tables of weights are apart.
+ * @param {Matrix} weights
+ * @param {Matrix} exact
+ */
+export function errorOf(weights, exact) {
+  const apart = matrix(weights.rows, weights.columns, weights.data.map((x, i) => x - exact.data[i]));
+  const variation = new Float64Array(weights.rows);
+  let [largest, sum] = [0, 0];
+  for (let i = 0; i < apart.rows; i++) {
+    for (const x of row(apart, i)) {
+      largest = Math.max(largest, Math.abs(x));
+      variation[i] += Math.abs(x) / 2;
+    }
+    sum += 2 * variation[i];
+  }
+  return { apart, largest, mean: sum / (apart.data.length || 1), variation };
+}
+
+/**
+ * @param {HTMLElement} element
+ * @param {App} app
+ * @param {Matrix} exact
+ * @param {Act} act
+ * @returns {Own}
+ */
+export function draw(element, app, exact, act) {
+  const { say, open } = app;
+  const weights = open.before.weights;
+  const error = errorOf(weights, exact);
+  const form = say(/** @type {any} */ (`form_${open.site.similarity}`));
+  const parts = /** @type {const} */ ([[form, weights, "weights"], [say("exactForm"), exact, "weights"], [say("difference"), error.apart, "scores"]]);
+  const ranges = parts.map(([, table]) => rangeOf(table));
+  const figures = parts.map(([name], i) => el("figure", {}, el("h4", {}, name, " ", el("span.range", {}, ranges[i].map((x) => short(x)).join(" … "))), el("div.plot")));
+  const across = Math.max(1, Math.min(3, Math.floor((element.clientWidth + 16) / (LEAST + 16))));
+  fill(element, errors(app, error), el("div.beside", { style: { "--across": across } }, figures));
+  const room = {
+    ...{ alone: false, width: Math.floor((element.clientWidth - 16 * (across - 1)) / across) },
+    height: Math.max(220, Math.floor(((element.parentElement?.clientHeight ?? 0) - 60) / Math.ceil(3 / across)) - 30),
+  };
+  const selects = parts.map(([, table, stage], i) => {
+    const plot = { ...plotOfTable(app, table, room, act), stage: /** @type {import("../source.js").Stage} */ (stage) };
+    if (stage === "weights") plot.range = [0, Math.max(ranges[0][1], ranges[1][1])]; // the same tone is the same weight
+    if (room.width < 300) Object.assign(plot, { asks: say("asksShort"), answers: say("answersShort"), rows: plot.rows.map(clipped), columns: plot.columns.map(clipped) });
+    return drawTable(/** @type {HTMLElement} */ (figures[i].lastElementChild), plot, null);
+  });
+  return {
+    select: (query, key, peek) => selects.forEach((select) => select(query, key, peek)),
+    says: (query) => say.parts("seeError", { query: el("b.term.query", {}, open.rows[query].label), form, share: short(error.variation[query]) }),
+    reads: (query, key) => reading(app, weights, exact, query, key),
+    table: () => tableOf(app, error),
+    data: () => dataOf(app, weights, exact),
+  };
+}
+
+/**
+ * A name for a small picture.
+ * @param {import("../tokens.js").Tick} tick
+ */
+function clipped(tick) {
+  return { ...tick, label: shortened(tick.label, 7) };
+}
+
+/**
+ * @param {App} app
+ * @param {ReturnType<typeof errorOf>} error
+ */
+function errors({ say }, { largest, mean, variation }) {
+  const average = variation.reduce((a, b) => a + b, 0) / (variation.length || 1);
+  const one = (/** @type {import("../words.js").Word} */ word, /** @type {number} */ x, /** @type {import("../words.js").Word} */ help) =>
+    el("span.figure", { title: say(help) }, el("i", {}, say(word)), " ", el("b", { title: full(x) }, short(x)));
+  return el("p.errors", {}, one("errorLargest", largest, "errorLargestHelp"), one("errorMean", mean, "errorMeanHelp"), one("errorVariation", average, "errorVariationHelp"));
+}
+
+/**
+ * @param {App} app
+ * @param {Matrix} weights
+ * @param {Matrix} exact
+ * @param {number} query
+ * @param {number} key
+ */
+function reading(app, weights, exact, query, key) {
+  const { say, open } = app;
+  const [x, y] = [row(weights, query)[key], row(exact, query)[key]];
+  const write = app.peek ? full : short;
+  const figure = (/** @type {string} */ name, /** @type {number} */ value) => el("span.figure", {}, el("i", {}, name), " ", el("b", { title: full(value) }, write(value)));
+  return [
+    el("span.who", {}, el("b.term.query", {}, open.rows[query].label), " → ", el("b.term.key", {}, open.columns[key].label)),
+    figure(say("weight"), x), figure(say("exactWeight"), y), figure(say("difference"), x - y),
+  ];
+}
+
+/**
+ * @param {App} app
+ * @param {ReturnType<typeof errorOf>} error
+ */
+function tableOf({ say, open }, { variation }) {
+  const rows = open.rows.slice(0, MOST).map((tick, i) => el("tr", {}, el("th", { scope: "row" }, tick.label), el("td", {}, short(variation[i]))));
+  return el("table", {}, el("caption", {}, say("errorVariationHelp")), rows);
+}
+
+/**
+ * @param {App} app
+ * @param {Matrix} weights
+ * @param {Matrix} exact
+ */
+function dataOf({ say, open }, weights, exact) {
+  const lines = open.rows.flatMap((asks, i) =>
+    open.columns.map((answers, j) => [asks.label, answers.label, plainNumber(row(weights, i)[j]), plainNumber(row(exact, i)[j])]));
+  return tabbed([[say("asksShort"), say("answersShort"), say("weight"), say("exactWeight")], ...lines]);
+}

@@ -1,0 +1,97 @@
+// What a token has of each token of the input, followed back through all layers.
+
+import { row } from "../attention.js";
+import { el, fill } from "../dom.js";
+import { full, plainNumber, short } from "../format.js";
+import { drawTable, listedTerms, plotOfTable, tabbed } from "./own.js";
+
+/**
+ * @typedef {import("../app.js").App} App
+ * @typedef {import("../attention.js").Matrix} Matrix
+ * @typedef {import("./own.js").Own} Own
+ * @typedef {import("./own.js").Act} Act
+ */
+
+const FEW = 3;
+const MOST = 60;
+
+/**
+ * @param {HTMLElement} element
+ * @param {App} app
+ * @param {Matrix} table
+ * @param {Act} act
+ * @returns {Own}
+ */
+export function draw(element, app, table, act) {
+  const { say, open, store } = app;
+  const holder = el("div.plot");
+  const unseen = store.state.edits.length && !app.about.live ? el("span", {}, say("withoutEdits")) : "";
+  fill(element, layers(app), el("figure", {}, holder, el("figcaption", {}, el("span", {}, say("rolloutHow")), unseen)));
+  const height = Math.max(220, (element.parentElement?.clientHeight ?? 0) - 72);
+  const names = { asks: say("rolloutFollowed"), answers: say("rolloutFrom") };
+  const plot = { ...plotOfTable(app, table, { width: element.clientWidth, height }, act), ...names };
+  const select = drawTable(holder, plot, app);
+  return {
+    select,
+    says: (query) => saying(app, table, query),
+    reads: (query, key) => [
+      el("span.who", {}, el("b.term.query", {}, open.rows[query].label), " ← ", el("b.term.key", {}, open.columns[key].label)),
+      number(app, say("rolloutShare"), row(table, query)[key]),
+      number(app, say("rolloutOwn"), row(table, query)[query]),
+    ],
+    table: (query) => tableOf(app, table, query),
+    data: () => tabbed([["", ...open.columns.map((tick) => tick.label)], ...open.rows.map((tick, i) => [tick.label, ...Array.from(row(table, i), plainNumber)])]),
+  };
+}
+
+/**
+ * Through which layer: buttons.
+ * @param {App} app
+ */
+function layers(app) {
+  const { say, sites, open, store } = app;
+  const stack = sites.filter((site) => site.group === open.site.group);
+  const buttons = stack.map((site) =>
+    el("button", { "aria-pressed": String(/** @type {number} */ (site.layer) <= /** @type {number} */ (open.site.layer)), "aria-current": site === open.site ? "true" : undefined, "aria-label": say("rolloutThrough", { layer: String(site.layer) }), onclick: () => store.set({ site: site.path }) }, site.layer));
+  return el("div.spacetools.tools", {}, el("span", {}, say("rolloutLayers")), el("div.heads.stack", { role: "group", "aria-label": say("rolloutLayers") }, buttons));
+}
+
+/**
+ * @param {App} app
+ * @param {string} name
+ * @param {number} x
+ */
+function number(app, name, x) {
+  return el("span.figure", {}, el("i", {}, name), " ", el("b", { title: full(x) }, app.peek ? full(x) : short(x)));
+}
+
+/**
+ * @param {App} app
+ * @param {Matrix} table
+ * @param {number} query
+ */
+function saying(app, table, query) {
+  const line = row(table, query);
+  const keys = order(line).filter((j) => j !== query).slice(0, FEW);
+  const own = short(line[query]);
+  const asker = el("b.term.query", {}, app.open.rows[query].label);
+  const sum = keys.reduce((total, j) => total + line[j], 0);
+  if (!sum) return app.say.parts("seeRolloutAlone", { query: asker });
+  return app.say.parts("seeRollout", { query: asker, own, keys: listedTerms(app, keys), sum: short(sum) });
+}
+
+/** @param {Float32Array} line */
+function order(line) {
+  return Array.from(line.keys()).sort((a, b) => line[b] - line[a]);
+}
+
+/**
+ * @param {App} app
+ * @param {Matrix} table
+ * @param {number} query
+ */
+function tableOf({ open, say }, table, query) {
+  const line = row(table, query);
+  const rows = order(line).slice(0, MOST).map((j) => el("tr", {}, el("th", { scope: "row" }, open.columns[j].label), el("td", {}, short(line[j]))));
+  return el("table", {}, el("caption", {}, say("rolloutTable", { query: open.rows[query].label })), rows);
+}
