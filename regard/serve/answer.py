@@ -71,7 +71,9 @@ def run_changed(
     if bundle.family in ("transformer", "seq2seq"):
         fitting(changes.inner, before.trace, strict=True)
         after = _translate(bundle, given, ask, changes.inner, job)
-        told = _forced(bundle, given, changes.inner, before, job)
+        same = after.answer["ids"] == before.answer["ids"]
+        forced = after.trace if same else _forced(bundle, given, changes.inner, before, job)
+        told = _chances_now(before.answer, forced)
         met = fitting(changes.inner, after.trace)
         unmet = [edit for edit in changes.inner if edit not in met]
     else:
@@ -142,16 +144,16 @@ def _tokens(
     ]
 
 
-def _forced(
-    bundle: Bundle, given: Given, edits: Sequence[Edit], before: Run, job: Job
-) -> list[dict[str, Any]]:
-    """How probable each token that was written before is now, if all before it stay."""
-    ids = before.answer["ids"]
-    target = with_ends(bundle, ids)
+def _forced(bundle: Bundle, given: Given, edits: Sequence[Edit], before: Run, job: Job) -> Trace:
+    """What the model computes if it writes the same as before."""
+    target = with_ends(bundle, before.answer["ids"])
     lengths = len(given.source_ids(bundle)), len(target) - 1
-    trace = _traced(bundle, given.content, target, fitting(edits, lengths), job)
-    now = trace.output["log_probabilities"]
-    rows = zip(before.answer["tokens"], now, strict=True)
+    return _traced(bundle, given.content, target, fitting(edits, lengths), job)
+
+
+def _chances_now(before: dict[str, Any], forced: Trace) -> list[dict[str, Any]]:
+    """How probable each token that was written before is now, if all before it stay."""
+    rows = zip(before["tokens"], forced.output["log_probabilities"], strict=True)
     return [
         {"at": at, "name": token["text"], "before": token["probability"], "after": exp(chance)}
         for at, (token, chance) in enumerate(rows)

@@ -79,6 +79,15 @@ def check_size(bundle: Bundle, given: Given) -> None:
         )
 
 
+def n_multiplications(bundle: Bundle, given: Given) -> float:
+    """About how much it is to run the model on an input: each weight once for each token."""
+    n_weights = sum(weight.numel() for weight in bundle.model.parameters())
+    if isinstance(given.content, Image.Image):
+        side = bundle.config.image_size / bundle.config.patch_size
+        return n_weights * side**2
+    return n_weights * 2.0 * len(given.source_ids(bundle))
+
+
 def _bytes_needed(config: Any, n_tokens: int) -> int:
     counts = [getattr(config, f"n_{part}layers", 0) for part in ("", "encoder_", "decoder_")]
     width = _STREAMS * config.d_model + getattr(config, "d_ff", 4 * config.d_model)

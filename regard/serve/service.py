@@ -13,9 +13,10 @@ from regard.serve.ask import AskGeneration, AskTrace, AskTranslation, read_image
 from regard.serve.catalogue import Catalogue, Entry
 from regard.serve.describe import check_head, describe
 from regard.serve.edits import read_edits
-from regard.serve.inputs import Given, check_size, read_picture
+from regard.serve.inputs import Given, check_size, n_multiplications, read_picture
 from regard.serve.search import others
 from regard.serve.store import Kept, Store
+from regard.serve.threads import threads_for
 from regard.serve.tiles import Level, Span, build_level, is_direct, thumbnails, tile
 from regard.serve.uploads import PREFIX, Uploads
 from regard.serve.worked import worked_trace
@@ -98,7 +99,8 @@ class Service:
     def describe(self, kept: Kept) -> dict[str, Any]:
         """A trace as JSON."""
         entry = self.entry_of(kept) if kept.asked else None
-        return kept.work_out("about", lambda: describe(kept, entry))
+        with threads_for(_cells(kept)):
+            return kept.work_out("about", lambda: describe(kept, entry))
 
     def translate(self, ask: AskTranslation, job: Job) -> list[dict[str, Any]]:
         """The translations of texts, a few at a time."""
@@ -161,9 +163,10 @@ class Service:
         """A picture of every head of these sites (of all if none is named)."""
         sites = [kept.trace[path] for path in paths or kept.trace]
         made = {}
-        for site in sites:
-            work = partial(thumbnails, site, size, check=job.check)
-            made[site.path] = kept.work_out(("thumbnails", site.path, size), work)
+        with threads_for(_cells(kept)):
+            for site in sites:
+                work = partial(thumbnails, site, size, check=job.check)
+                made[site.path] = kept.work_out(("thumbnails", site.path, size), work)
         return made
 
     def _run(self, ask: AskTrace, job: Job) -> Run:
@@ -172,11 +175,12 @@ class Service:
         bundle, given = entry.model().bundle, self._given(entry, ask)
         check_size(bundle, given)
         changes = Changes(*read_edits(ask.edits))
-        if not changes:
-            return run(bundle, given, ask, job)
-        before = self.trace(ask.without_edits(), job)
-        unchanged = Run(before.trace, before.answer)
-        return run_changed(bundle, given, ask, changes, unchanged, job)
+        with threads_for(n_multiplications(bundle, given)):
+            if not changes:
+                return run(bundle, given, ask, job)
+            before = self.trace(ask.without_edits(), job)
+            unchanged = Run(before.trace, before.answer)
+            return run_changed(bundle, given, ask, changes, unchanged, job)
 
     def _given(self, entry: Entry, ask: AskTrace) -> Given:
         if (ask.image is None) != (entry.reads == "text"):
@@ -195,6 +199,12 @@ class Service:
 def _told(one: Translation) -> dict[str, Any]:
     plain = {name: getattr(one, name) for name in ("text", "score", "tokens", "source_tokens")}
     return {**plain, "alternatives": [_told(other) for other in one.alternatives]}
+
+
+def _cells(kept: Kept) -> float:
+    """How much it is to compute every weight of a trace."""
+    sites = [kept.trace[path] for path in kept.trace]
+    return sum(one.n_heads * one.n_query * one.n_key * one.key.size(-1) for one in sites)
 
 
 def _number(text: str) -> int:

@@ -127,7 +127,7 @@ def test_pages_from_elsewhere_cannot_ask(client):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"model": "transformr", "text": "a"}, "nearest is transformer"),
+        ({"model": "transformr", "text": "a"}, "no model 'transformr'"),
         ({"text": "a"}, "needs the field 'model'"),
         ({"model": "encoder"}, "give a text or an image"),
         ({"model": "encoder", "text": "a", "image": "b"}, "one of the two"),

@@ -1,5 +1,6 @@
 """The live page in a real browser, before a real server: it asks, shows, edits and is reopened."""
 
+import json
 import threading
 from urllib.parse import urlsplit
 
@@ -108,6 +109,7 @@ def test_an_edit_shows_the_answer_before_and_after(page, address, client):
     assert page.is_hidden(".compared")
     page.click(".headOff input")
     page.wait_for_selector(".compared .moved li")
+    page.wait_for_selector(".compared .is:not(.pending)")
     shown = text_of(page, ".compared")
     first = answer["compare"][0]
     assert f"{first['before']:.3f} → {first['after']:.3f}" in shown
@@ -115,10 +117,39 @@ def test_an_edit_shows_the_answer_before_and_after(page, address, client):
     assert ("stays the same" in shown) == same
     link = page.evaluate("new Promise(done => setTimeout(() => done(location.href), 300))")
     opened(page, link)
-    page.wait_for_selector(".compared .moved li")
+    page.wait_for_selector(".compared .is:not(.pending)")
     assert text_of(page, ".compared") == shown
     page.click(".changes button:has-text('reset')")
     page.wait_for_selector(".compared", state="hidden")
+
+
+def test_a_slider_asks_no_more_often_than_the_server_answers(page, address):
+    """While it moves, effects come one at a time; the search begins when it rests, once."""
+    asked = []
+    page.on("request", lambda one: asked.append(one) if one.url.endswith("/api/answer") else None)
+    state = f"site={CROSS}&head=0&query=1&key=0"
+    opened(page, f"{address}/?model=transformer&text=the+dog+is+sleeping#{state}")
+    page.evaluate(
+        """async () => {
+          const slider = document.querySelector(".hands input[type=range]");
+          for (let i = 0; i < 40; i++) {
+            slider.value = String(1.05 + i * 0.05);
+            slider.dispatchEvent(new Event("input", { bubbles: true }));
+            await new Promise((done) => requestAnimationFrame(done));
+          }
+        }"""
+    )
+    page.wait_for_selector(".compared .is:not(.pending)")
+    bodies = [json.loads(one.post_data) for one in asked]
+    searches = [one for one in bodies if "target" not in one]
+    effects = [one for one in bodies if "target" in one]
+    assert len(searches) == 1
+    assert searches[0]["edits"][0]["value"] == pytest.approx(3.0)
+    assert effects[-1]["edits"] == searches[0]["edits"]
+    spans = [one.timing for one in asked if "target" in json.loads(one.post_data)]
+    starts = [one["startTime"] for one in spans]
+    ends = [one["startTime"] + one["responseEnd"] for one in spans]
+    assert all(end <= start + 1 for end, start in zip(ends, starts[1:], strict=False))
 
 
 def test_a_head_that_reads_what_an_edit_has_changed_is_shown_as_it_is_then(page, address, folders):

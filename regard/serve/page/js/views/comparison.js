@@ -9,54 +9,48 @@ import { labelOf } from "../tokens.js";
 /** Tokens whose probability has moved the most are shown. */
 const MOST = 8;
 
+/** So long, in milliseconds, edits must rest before the model writes anew. */
+const REST = 150;
+
 /**
+ * What edits do to the words that were written is shown at once; what the model writes instead
+ * takes a search, which begins when the reader pauses and ends when the edits change.
  * @param {App} app
  * @returns {import("../app.js").Pane}
  */
 export function comparison(app) {
   const element = el("section.compared", { "aria-live": "polite" });
-  const ask = oneAtATime(async (/** @type {import("../edits.js").Edit[]} */ edits) => {
-    if (!app.source.answer) return;
-    const { source } = app;
-    try {
-      const answer = await app.source.answer(edits);
-      if (source === app.source && same(edits, app.store.state.edits)) fill(element, shown(app, answer));
-    } catch (error) {
-      if (source === app.source) fill(element, el("p.fault", {}, /** @type {Error} */ (error).message));
-    }
-  });
   let known = "";
+  let going = new AbortController();
+  const show = async (/** @type {import("../edits.js").Edit[]} */ edits, /** @type {AbortSignal} */ signal) => {
+    const { source } = app;
+    if (!source.effect || !source.answer) return;
+    try {
+      const effect = await source.effect(edits);
+      if (!effect || signal.aborted) return;
+      fill(element, shown(app, effect.answer, effect.final));
+      if (effect.final) return;
+      await new Promise((done) => setTimeout(done, REST));
+      if (signal.aborted) return;
+      const answer = await source.answer(edits, signal);
+      if (!signal.aborted) fill(element, shown(app, answer, true));
+    } catch (error) {
+      if (!signal.aborted) fill(element, el("p.fault", {}, /** @type {Error} */ (error).message));
+    }
+  };
   return {
     element,
     update: (changed) => {
       const { edits, page } = app.store.state;
       element.hidden = !edits.length || page !== "explore";
       const text = JSON.stringify(edits);
-      if (edits.length && (text !== known || changed.has("all"))) ask(edits);
+      if (text !== known || changed.has("all")) {
+        going.abort();
+        going = new AbortController();
+        if (edits.length) show(edits, going.signal);
+      }
       known = text;
     },
-  };
-}
-
-/**
- * A function that does one thing at a time: of what it is told meanwhile, only the last counts.
- * @template T
- * @param {(given: T) => Promise<void>} act
- */
-function oneAtATime(act) {
-  /** @type {{ given: T } | null} */
-  let waiting = null;
-  let busy = false;
-  return async (/** @type {T} */ given) => {
-    waiting = { given };
-    if (busy) return;
-    busy = true;
-    while (waiting) {
-      const next = /** @type {{ given: T }} */ (waiting);
-      waiting = null;
-      await act(next.given);
-    }
-    busy = false;
   };
 }
 
@@ -71,8 +65,9 @@ function same(a, b) {
 /**
  * @param {App} app
  * @param {any} answer
+ * @param {boolean} final whether the model has written anew; otherwise only probabilities are known
  */
-function shown(app, answer) {
+function shown(app, answer, final) {
   const { say } = app;
   const made = [];
   if (answer.kind === "translation") {
@@ -80,7 +75,7 @@ function shown(app, answer) {
     made.push(el("div.pair", { "data-same": stays },
       el("h2", {}, say("answerBefore")), el("span.was", {}, answer.before.text),
       el("span.arrow", {}, "→"),
-      el("h2", {}, say("answerAfter")), stays ? el("span.is", {}, say("sameAnswer")) : el("span.is", {}, marked(answer.before.tokens, answer.tokens))));
+      el("h2", {}, say("answerAfter")), !final ? el("span.is.pending", {}, say("doing_writing")) : stays ? el("span.is", {}, say("sameAnswer")) : el("span.is", {}, marked(answer.before.tokens, answer.tokens))));
   }
   if (answer.unmet?.length) made.push(el("p.note", {}, say("unmet", { n: answer.unmet.length })));
   const moved = [...(answer.compare ?? [])].sort((a, b) => Math.abs(b.after - b.before) - Math.abs(a.after - a.before)).slice(0, MOST);
