@@ -168,17 +168,32 @@ class Checkpoints:
         return self.load_state(step), tensors
 
 
-def gather(model: nn.Module, optimiser: Optimizer, average: Mapping[str, Tensor]) -> Tensors:
-    """The tensors of a run, each whole; all processes must ask for them at the same time."""
+def gather(
+    model: nn.Module, optimiser: Optimizer, average: Mapping[str, Tensor], *, keep: bool = True
+) -> Tensors:
+    """The tensors of a run, each whole; all processes must ask for them at the same time.
+
+    Args:
+        keep: False gives nothing, to a process that only helps others to gather.
+    """
     moments = {}
     for name, parameter in model.named_parameters():
         for what, value in optimiser.state.get(parameter, {}).items():
-            moments[f"{what}/{name}"] = whole(value)
-    return Tensors(
-        {name: whole(value) for name, value in model.state_dict().items()},
-        moments,
-        {name: whole(value) for name, value in average.items()},
-    )
+            moments[f"{what}/{name}"] = value
+    return Tensors(*(gathered(one, keep=keep) for one in (model.state_dict(), moments, average)))
+
+
+def gathered(tensors: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
+    """Each tensor whole; those that processes hold parts of come one by one to the processor.
+
+    So a device needs room for one of them only, and one process alone for all.
+    """
+    found = {}
+    for name, value in tensors.items():
+        full = whole(value)
+        if keep:
+            found[name] = full.cpu() if hasattr(value, "full_tensor") else full
+    return found
 
 
 @torch.no_grad()

@@ -14,8 +14,14 @@ from regard.errors import FileError, InputError
 from regard.training.average import MovingAverage, mean_of
 from regard.training.batch import Batch
 from regard.training.callbacks import Callbacks, Evaluation, Moment
-from regard.training.checkpoint import Checkpoints, State, gather, put_weights, restore
-from regard.training.distributed import whole
+from regard.training.checkpoint import (
+    Checkpoints,
+    State,
+    gather,
+    gathered,
+    put_weights,
+    restore,
+)
 from regard.training.divergence import DivergenceError, LossWatch, explain
 from regard.training.feed import Feed
 from regard.training.limits import Limits, Place
@@ -208,7 +214,7 @@ class Trainer:
         """The model with all its weights for the leading process, None for the others."""
         model = self.model
         if self.settings.shard:
-            weights = {name: whole(value).cpu() for name, value in model.state_dict().items()}
+            weights = gathered(model.state_dict(), keep=self.team.leads)
             assert self.callbacks.build is not None
             if self.team.leads:
                 model = self.callbacks.build()
@@ -224,7 +230,8 @@ class Trainer:
 
     def _save(self, *, regular: bool) -> None:
         """Write a checkpoint."""
-        tensors = gather(self.model, self.learner.optimiser, self._averages())
+        optimiser, leads = self.learner.optimiser, self.team.leads
+        tensors = gather(self.model, optimiser, self._averages(), keep=leads)
         self.state = replace(
             self.state,
             data=self.feed.state(),
@@ -232,7 +239,7 @@ class Trainer:
             average_loss=self._watch.average,
             regular=regular,
         )
-        if self.team.leads:
+        if leads:
             self.checkpoints.save(self.state, tensors)
         self.team.wait()
 
