@@ -13,13 +13,19 @@ INSTALLED := .venv/.installed
 INSTALLED_TEST := .venv/.installed-test
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help run test format bench clean system-packages page-types
+.PHONY: help run test format bench package clean system-packages page-types
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(INSTALLED)  ## Set up if needed, then print the worked example of attention
-	@$(BIN)/regard work
+# A first translation with its alignment, then the explorer with all bundled models until Ctrl-C.
+run: $(INSTALLED)  ## Set up if needed, translate a first sentence, then open the explorer
+	@if [ -e regard/zoo/en-de/config.json ]; then \
+	    $(BIN)/regard show en-de "The dog is sleeping on the sofa." || true; \
+	elif [ -e regard/zoo/dates/config.json ]; then \
+	    $(BIN)/regard show dates "Tuesday, 12 August 2021" || true; \
+	else $(BIN)/regard work || true; fi; \
+	echo; exec $(BIN)/regard serve --open
 
 test: $(INSTALLED_TEST) system-packages  ## Set up if needed, then check format, lint, types, architecture, tests
 	$(BIN)/ruff format --check .
@@ -37,6 +43,18 @@ bench: $(INSTALLED_TEST)  ## Run every script in benchmarks/
 	@shopt -s nullglob; scripts=(benchmarks/*.py); \
 	[ $${#scripts[@]} -gt 0 ] || { echo "benchmarks/ holds no script."; exit 1; }; \
 	for script in "$${scripts[@]}"; do echo "$$script"; $(BIN)/python "$$script"; done
+
+# The wheel is made from the source archive, so both are whole if it runs in an empty environment.
+package: $(INSTALLED)  ## Build wheel and source archive, and try them in a fresh environment
+	rm -rf build dist && mkdir -p dist
+	$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('dist')" >/dev/null
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist dist/regard-*.tar.gz
+	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
+	$(BIN)/python -m venv "$$fresh/venv"; pip="$$fresh/venv/bin/python -m pip install --quiet --disable-pip-version-check"; \
+	echo "Installing the wheel into an empty environment"; \
+	$$pip --constraint constraints.txt torch==2.13.0; $$pip --constraint constraints.txt dist/regard-*.whl; \
+	cp tests/smoke.sh "$$fresh"; cd "$$fresh"; PATH="$$fresh/venv/bin:$$PATH" bash smoke.sh
+	@ls -l dist
 
 clean:  ## Remove the environment and everything that tools leave behind
 	rm -rf .venv build dist *.egg-info .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis

@@ -19,23 +19,27 @@ def show_command(
 
     Example: regard show en-de "The dog is sleeping." --site decoder.layers.2.cross --head 3
     """
-    from regard.explain.heads import readable, sides
+    from regard.figures.subject import Subject
     from regard.figures.terminal import PLAIN_SHADES, SHADES, draw_pattern
     from regard.model import load
 
     trace = load(model).trace(text, target)
-    best = readable(trace)
-    chosen = trace[site or best.site]
-    number = head if head is not None else best.head if chosen.path == best.site else 0
-    weights = chosen.weights(number).tolist()
-    queries, keys = (trace.tokens[side] for side in sides(chosen.path))
+    subject = Subject(trace, site, head)
+    path, number, weights = subject.site.path, subject.number, subject.weights().tolist()
+    queries, keys = subject.names()
     if as_json:
-        plain = {"site": chosen.path, "head": number, "queries": queries, "keys": keys}
+        plain = {"site": path, "head": number, "queries": queries, "keys": keys}
         typer.echo(json.dumps({**plain, "weights": weights}, ensure_ascii=False))
         return
     plain_terminal = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
     shades = PLAIN_SHADES if plain_terminal else SHADES
     picture = draw_pattern(weights, queries, keys, shades=shades)
-    typer.echo(f"{chosen.path}, head {number}: rows ask (queries), columns answer (keys)\n")
-    typer.echo("\n".join(picture.lines))
-    typer.echo(f"\n{picture.legend}; on the right each row's largest weight")
+    asks = "rows are written" if subject.writes else "rows ask"
+    lines = [f"{path}, head {number}: {asks} (queries), columns answer (keys)", ""]
+    lines += [*picture.lines, "", f"{picture.legend}; on the right each row's largest weight"]
+    if isinstance(trace.output, dict) and trace.output.get("text"):
+        arrow = "->" if plain_terminal else "→"
+        lines = [f"{text} {arrow} {trace.output['text']}", "", *lines]
+    shown = "\n".join(lines)
+    # A question mark where a terminal has no such character, rather than bytes it cannot show.
+    typer.echo(shown.encode("ascii", "replace").decode() if plain_terminal else shown)

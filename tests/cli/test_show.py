@@ -1,0 +1,50 @@
+import io
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli.main import app
+from regard.cli.show import show_command
+from regard.model import load
+
+
+@pytest.fixture(scope="module")
+def folder(make_bundle, tmp_path_factory):
+    place = tmp_path_factory.mktemp("show") / "toy"
+    make_bundle("transformer").save(place)
+    return str(place)
+
+
+def regard(*words):
+    return CliRunner().invoke(app, ["show", *words])
+
+
+def test_a_translation_is_told_with_a_row_for_each_token_it_writes(folder):
+    done = regard(folder, "A dog", "--target", "Ein Hund")
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("A dog → Ein Hund\n")
+    assert "rows are written (queries), columns answer (keys)" in done.output
+    trace = load(folder).trace("A dog", "Ein Hund")
+    rows = done.output.split("\n\n")[2].splitlines()[1:]
+    assert len(rows) == len(trace.tokens["output"])
+    assert rows[0].split()[0] == trace.tokens["output"][0]
+
+
+def test_json_holds_the_weights_of_the_trace(folder):
+    words = ["--target", "Ein Hund", "--site", "encoder.layers.0.self", "--head", "1", "--json"]
+    told = json.loads(regard(folder, "A dog", *words).output)
+    trace = load(folder).trace("A dog", "Ein Hund")
+    assert told["weights"] == trace["encoder.layers.0.self"].weights(1).tolist()
+    assert told["queries"] == told["keys"] == trace.tokens["source"]
+
+
+def test_a_terminal_that_knows_only_ascii_gets_ascii(folder, monkeypatch):
+    screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", screen)
+    show_command(folder, "A dog läuft", target="Ein Hund läuft")
+    screen.flush()
+    shown = screen.buffer.getvalue().decode("ascii")
+    assert "A dog l?uft -> Ein Hund l?uft" in shown
+    assert ">= 0.1" in shown
