@@ -74,18 +74,26 @@ def write_html(
 
 def as_html(trace: Trace, *, title: str = "", megabytes: float = MEGABYTES, batch: int = 0) -> str:
     """The page as text."""
+    return around(as_data(trace, title=title, megabytes=megabytes, batch=batch), title=title)
+
+
+def as_data(trace: Trace, *, title: str = "", megabytes: float = MEGABYTES, batch: int = 0) -> str:
+    """What a page of this size can hold of a trace, as JSON."""
     if not megabytes > 0:
         raise InputError(f"megabytes is {megabytes}; give the size of the page, more than 0.")
     made = payload(trace, title=title, batch=batch)
     made.about["worked"] = DEFAULT
-    script, style = joined_script(), joined_style()
-    room = megabytes * 1e6 - len(script.encode()) - len(style.encode()) - len(_TEMPLATE)
-    data = _packed(made, room)
+    parts = (joined_script(), joined_style(), _TEMPLATE)
+    return _packed(made, megabytes * 1e6 - sum(len(part.encode()) for part in parts))
+
+
+def around(data: str, *, title: str = "") -> str:
+    """The page with this data in it."""
     return _TEMPLATE.format(
         title=escape(f"regard: {title}" if title else "regard"),
-        style=_inside(style),
+        style=_inside(joined_style()),
         data=data.replace("<", "\\u003c"),
-        script=_inside(script),
+        script=_inside(joined_script()),
     )
 
 

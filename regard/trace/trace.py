@@ -76,6 +76,11 @@ class Trace:
         # By name, for what draws stands above what is drawn, and is loaded only when needed.
         import_module("regard.serve.export").write_html(self, Path(path), **options)
 
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        """The interactive view in a notebook."""
+        del options
+        return import_module("regard.serve.notebook").mimebundle(self)
+
     def figure(self, kind: str, **options: Any) -> Any:
         """A picture of one head or site to `save` as .svg, .png or .pdf; see draw_trace."""
         return import_module("regard.figures.figure").draw_trace(self, kind, **options)

@@ -83,6 +83,14 @@ function nodes(children) {
 }
 
 /**
+ * Whether the explorer is the whole page, not a part of somebody else's.
+ * @param {Element} root
+ */
+export function isPage(root) {
+  return root.parentElement === document.body;
+}
+
+/**
  * A canvas that is sharp on this screen, and its pen, scaled to CSS pixels.
  * @param {HTMLCanvasElement} canvas
  * @param {number} width

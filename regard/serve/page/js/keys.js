@@ -1,5 +1,6 @@
 // The keyboard: arrows move query and key, brackets change head and layer.
 
+import { isPage } from "./dom.js";
 import { otherHead, otherLayer, viewsOf } from "./select.js";
 import { showHelp } from "./views/help.js";
 import { firstLesson, openLesson } from "./views/lessons.js";
@@ -10,7 +11,9 @@ const STAGES = /** @type {const} */ (["scores", "masked", "weights", "all"]);
 
 /** @param {App} app */
 export function listenToKeys(app) {
-  app.root.ownerDocument.addEventListener("keydown", (event) => {
+  const place = isPage(app.root) ? app.root.ownerDocument : app.root; // in a notebook: only what is meant for it
+  if (place === app.root) app.root.addEventListener("pointerdown", () => keepFocus(app.root));
+  place.addEventListener("keydown", (/** @type {any} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !app.root.isConnected) return;
     if (isTaken(/** @type {HTMLElement} */ (event.target), event.key)) return;
     if (app.store.state.page !== "explore" && !["?", "Escape"].includes(event.key)) return;
@@ -19,6 +22,14 @@ export function listenToKeys(app) {
     event.preventDefault();
     if (parts) app.store.set(parts);
   });
+}
+
+/**
+ * After a click on something that takes no focus, keys are for the explorer around it.
+ * @param {HTMLElement} root
+ */
+function keepFocus(root) {
+  setTimeout(() => root.contains(document.activeElement) || root.focus({ preventScroll: true }));
 }
 
 /**

@@ -70,10 +70,15 @@ export function pageAddress() {
     read: () => location.hash.slice(1),
     write: (text) => {
       clearTimeout(writing); // browsers refuse addresses that change too often
-      writing = setTimeout(() => history.replaceState(null, "", `#${text}`), 120);
+      if (hasAddress()) writing = setTimeout(() => history.replaceState(null, "", `#${text}`), 120);
     },
     listen: (f) => addEventListener("hashchange", f),
   };
+}
+
+/** Whether the page has an address of its own: one inside another page's text has none. */
+export function hasAddress() {
+  return location.protocol !== "about:";
 }
 
 export class Store {

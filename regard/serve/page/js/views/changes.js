@@ -1,9 +1,10 @@
 // The reader's edits: each can be taken back, all can be shared.
 
-import { el, fill } from "../dom.js";
+import { el, fill, isPage } from "../dom.js";
 import { short } from "../format.js";
 import { copyText } from "../save.js";
 import { siteNamed } from "../select.js";
+import { hasAddress } from "../state.js";
 import { askingSide, ticksOf } from "../tokens.js";
 
 /**
@@ -42,7 +43,7 @@ function bar(app, edits) {
     el("span.gap"),
     el("button.quiet", { onclick: () => store.undo() }, "↶ ", say("undo")),
     el("button.quiet", { onclick: () => store.set({ edits: [] }) }, say("reset")),
-    el("button.quiet", { onclick: () => copyText(app, location.href) }, say("copyLink")),
+    hasAddress() && isPage(app.root) ? el("button.quiet", { onclick: () => copyText(app, location.href) }, say("copyLink")) : "",
   ];
 }
 

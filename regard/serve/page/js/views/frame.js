@@ -1,7 +1,7 @@
 // The page around the panes: names, languages, light and dark, and what fits on which screen.
 
 import { forgetColours } from "../colour.js";
-import { el, fill } from "../dom.js";
+import { el, fill, isPage } from "../dom.js";
 import { changesBar } from "./changes.js";
 import { showHelp } from "./help.js";
 import { firstLesson, lessons, openLesson } from "./lessons.js";
@@ -37,7 +37,7 @@ export function frame(app) {
     panes = [tour, above, ...panes, below].filter(Boolean); // what stands above the pictures takes its room first
     const middle = page === "worked" ? [first] : [first, tabs(app), el("main.panes", {}, rest.slice(0, 3)), rest[3]];
     app.root.lang = app.store.state.language;
-    document.documentElement.lang = app.store.state.language;
+    if (isPage(app.root)) document.documentElement.lang = app.store.state.language;
     fill(app.root, top(app, () => update(new Set(["theme"]))), tour.element, above?.element, middle, below?.element, foot(app));
   };
   const update = (/** @type {Set<string>} */ given) => {
@@ -51,7 +51,7 @@ export function frame(app) {
       tab.setAttribute("aria-selected", String(tab.getAttribute("data-tab") === (app.store.state.pane || "pattern")));
     }
     app.root.querySelector(".top .tour")?.setAttribute("aria-pressed", String(app.store.state.lesson > 0));
-    const changed = anew ? new Set([...given, "all"]) : given.has("lesson") ? new Set([...given, "size"]) : given;
+    const changed = anew || given.has("trace") ? new Set([...given, "all"]) : given.has("lesson") ? new Set([...given, "size"]) : given;
     for (const pane of panes) pane.update(changed);
   };
   follow(app, update);
@@ -67,7 +67,7 @@ function follow(app, update) {
   let width = app.root.clientWidth;
   let height = innerHeight;
   const onsize = () => {
-    if (app.root.clientWidth === width && innerHeight === height) return;
+    if (!app.root.isConnected || (app.root.clientWidth === width && innerHeight === height)) return;
     [width, height] = [app.root.clientWidth, innerHeight];
     update(new Set(["size"]));
   };
@@ -93,12 +93,25 @@ function top(app, repaint) {
   return el("header.top", {},
     el("span.brand", {}, "regard"),
     about.title ? el("span.model", {}, about.title) : "",
-    el("nav", { "aria-label": say("pages") }, link("explore"), link("worked")),
+    el("nav", { "aria-label": say("pages") }, pages(app, link)),
     el("button.quiet.tour", { onclick: () => openLesson(app, store.state.lesson && store.state.page === "explore" ? 0 : firstLesson(app)) }, say("lessons")),
     el("span.gap"),
     el("div.choice.language", { role: "radiogroup", "aria-label": say("language") }, language("en", "en"), language("ko", "한")),
     theme,
     el("button.icon", { title: say("keys"), "aria-label": say("keys"), onclick: () => showHelp(app) }, "?"));
+}
+
+/**
+ * Where else there is to go: training runs have an address of their own.
+ * @param {App} app
+ * @param {(page: "explore" | "worked") => HTMLElement} link
+ */
+function pages({ root, say, store }, link) {
+  const { runs, replays } = root.dataset;
+  const away = (/** @type {string} */ href, /** @type {"explore" | "training"} */ word) => el("a.link", { href }, say(word));
+  if (!replays) return [link("explore"), link("worked"), Number(runs) ? away("?run=", "training") : ""];
+  const here = el("button.link", { "aria-current": store.state.page === "explore" ? "page" : undefined, onclick: () => store.set({ page: "explore" }) }, say("training"));
+  return [away("?", "explore"), here, link("worked")];
 }
 
 /** @param {App} app */
