@@ -1,18 +1,56 @@
-"""The README's Python is run, and its output is what the README prints."""
+"""What the READMEs show is run: Python prints what they print, links and commands exist."""
 
 import re
 from pathlib import Path
 
-README = (Path(__file__).resolve().parents[1] / "README.md").read_text("utf-8")
+import pytest
+import typer
+
+from regard.cli.main import app
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+READMES = {name: (REPOSITORY / name).read_text("utf-8") for name in ("README.md", "README.ko.md")}
+each = pytest.mark.parametrize("readme", READMES.values(), ids=READMES)
 
 
-def test_the_readme_shows_the_output_its_code_has(capsys):
-    ((code, shown),) = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL)
+@each
+def test_the_readme_shows_the_output_its_code_has(readme, capsys, tmp_path, monkeypatch):
+    ((code, shown),) = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", readme, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
     exec(code, {})
     assert capsys.readouterr().out == shown
 
 
-def test_the_readme_links_only_to_files_that_exist():
-    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
+@each
+def test_the_readme_links_only_to_files_that_exist(readme):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", readme)
     assert links
-    assert [link for link in links if not (Path(__file__).parents[1] / link).exists()] == []
+    assert [link for link in links if not (REPOSITORY / link).exists()] == []
+
+
+@each
+def test_the_readme_names_only_commands_and_options_that_exist(readme):
+    group = typer.main.get_command(app)
+    known = set(group.commands)
+    lines = [line for line in readme.splitlines() if line.startswith("regard ")]
+    assert lines
+    for command in re.findall(r"regard ([a-z]+)((?:[^&#]*))", "\n".join(lines)):
+        name, rest = command
+        assert name in known
+        options = {o for parameter in group.commands[name].params for o in parameter.opts}
+        given = {word for word in rest.split("\n")[0].split() if word.startswith("-")}
+        assert given - {"-"} <= options, command
+
+
+def test_both_readmes_have_the_same_parts():
+    counts = [
+        [line.count("#") for line in text.splitlines() if re.match("#+ ", line)]
+        for text in READMES.values()
+    ]
+    assert counts[0] == counts[1]
+
+
+def test_the_korean_readme_has_the_tree_of_the_english_one():
+    trees = [re.findall(r"^[├└] (\S+)", text, re.MULTILINE) for text in READMES.values()]
+    assert trees[0] == trees[1]
+    assert all((REPOSITORY / "regard" / name).exists() for name in trees[0])
