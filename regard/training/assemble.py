@@ -38,14 +38,14 @@ def make_learner(recipe: Recipe, model: Any, team: Team) -> Learner:
     )
 
 
-def compile_layers(model: Any) -> None:
+def compile_layers(model: Any, *, backend: Any = "inductor") -> None:
     """Let torch compile each layer, which takes far less time than compiling the whole model."""
     from torch import nn
 
     for module in model.modules():
         if isinstance(module, nn.ModuleList):
             for layer in module:
-                layer.compile(dynamic=True)
+                layer.compile(dynamic=True, backend=backend)
 
 
 def make_schedule(settings: Training, d_model: int) -> Schedule:

@@ -1,0 +1,111 @@
+"""From example numbers to tensors, for every kind of data."""
+
+import numpy as np
+import pytest
+import torch
+
+from regard.data.corpus import build_corpus
+from regard.data.images import Images, Normalisation
+from regard.data.language import Masking
+from regard.data.rows import labelled_text, parallel_text, plain_text
+from regard.text.train import train_tokenizer
+from regard.training.examples import HiddenTokens, LabelledTexts, Pairs, Pictures, Windows
+
+TEXTS = ["one two three", "four five", "six seven eight nine", "ten"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS * 3, kind="wordpiece", vocab_size=60)
+
+
+def ids(batch, lengths):
+    return [row[:length].tolist() for row, length in zip(batch, lengths, strict=True)]
+
+
+def test_pairs_come_padded_and_in_the_order_that_was_asked_for(tokenizer, tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"{text}\t{text.upper()}\n" for text in TEXTS))
+    corpus = build_corpus(parallel_text(path), [tokenizer] * 2, cache=tmp_path / "cache")
+    pairs = Pairs(corpus, source_pad=7, target_pad=9)
+    batch = pairs([2, 0], epoch=5)
+    assert ids(batch.source_ids, batch.source_lengths) == [
+        tokenizer.encode(TEXTS[number]) for number in (2, 0)
+    ]
+    assert batch.source_ids[1, batch.source_lengths[1] :].unique().tolist() == [7]
+    assert batch.target_ids[1, batch.target_lengths[1] :].unique().tolist() == [9]
+    assert [len(side) for side in pairs.lengths] == [4, 4]
+    assert batch.n_targets() == int((batch.target_lengths - 1).sum())
+
+
+def test_windows_meet_at_one_token_and_cover_the_text_but_for_a_shift():
+    stream = np.arange(100, dtype=np.uint16)
+    windows = Windows(stream, length=10, seed=3)
+    batch = windows(range(len(windows.lengths[0])), epoch=0)
+    first = int(batch.ids[0, 0])
+    assert 0 <= first < 10
+    told = np.concatenate([row[1:n] for row, n in zip(batch.ids, batch.lengths, strict=True)])
+    assert told.tolist() == list(range(first + 1, first + 1 + len(told)))  # each told once
+    assert len(told) >= 100 - 10 - 1
+
+
+def test_every_epoch_cuts_elsewhere_and_the_same_epoch_alike():
+    windows = Windows(np.arange(1000, dtype=np.uint16), length=50, seed=3)
+    starts = [int(windows([0], epoch=epoch).ids[0, 0]) for epoch in range(8)]
+    assert len(set(starts)) > 3
+    assert starts == [int(windows([0], epoch=epoch).ids[0, 0]) for epoch in range(8)]
+
+
+def test_validation_windows_stay_and_tell_every_token_but_the_first():
+    stream = np.arange(23, dtype=np.uint16)
+    windows = Windows(stream, length=10, seed=3, shift=False)
+    batch = windows(range(len(windows.lengths[0])), epoch=4)
+    told = [int(x) for row, n in zip(batch.ids, batch.lengths, strict=True) for x in row[1:n]]
+    assert told == list(range(1, 23))
+    assert batch.n_targets() == 22
+
+
+def test_a_text_shorter_than_a_window_is_one_window():
+    windows = Windows(np.arange(4, dtype=np.uint16), length=10, seed=0)
+    assert len(windows.lengths[0]) == 1
+    assert windows([0], epoch=0).ids.tolist() == [[0, 1, 2, 3]]
+
+
+def test_hidden_tokens_are_told_and_others_are_as_they_were(tokenizer, tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS * 20) + "\n")
+    corpus = build_corpus(plain_text(path), [tokenizer], cache=tmp_path / "cache")
+    masking = Masking.of(tokenizer, share=0.5)
+    hidden = HiddenTokens(corpus, masking, pad_id=tokenizer.pad_id, seed=1)
+    one, again, later = (hidden(range(40), epoch=epoch) for epoch in (0, 0, 1))
+    assert torch.equal(one.ids, again.ids)
+    assert not torch.equal(one.told, later.told)
+    assert torch.equal(one.ids[~one.told], one.targets[~one.told])
+    assert (one.ids == tokenizer.mask_id).any()
+    real = torch.arange(one.ids.size(1)) < one.lengths[:, None]
+    assert not (one.told & ~real).any()
+    share = one.n_targets() / int((real & (one.targets != 0)).sum())
+    assert 0.2 < share < 0.6  # of half the tokens that are no special ones
+
+
+def test_labelled_texts_have_their_classes(tokenizer, tmp_path):
+    path = tmp_path / "labels.tsv"
+    path.write_text("b\tone two\na\tthree\nb\tfour\n")
+    corpus = build_corpus(labelled_text(path), [tokenizer], cache=tmp_path / "cache")
+    batch = LabelledTexts(corpus, pad_id=tokenizer.pad_id)([1, 0], epoch=0)
+    assert corpus.classes == ("a", "b")
+    assert batch.labels.tolist() == [0, 1]
+    assert ids(batch.ids, batch.lengths) == [tokenizer.encode("three"), tokenizer.encode("one two")]
+
+
+def test_pictures_are_normalised_cut_to_their_middle_and_labelled():
+    pixels = np.arange(2 * 4 * 4, dtype=np.uint8).reshape(2, 4, 4, 1)
+    images = Images(pixels, np.array([3, 1]), ("w", "x", "y", "z"))
+    normalisation = Normalisation(mean=(0.5,), deviation=(0.25,))
+    pictures = Pictures(images, normalisation, n_tokens=5, side=2)
+    batch = pictures([1, 0], epoch=0)
+    assert batch.labels.tolist() == [1, 3]
+    assert batch.images.shape == (2, 1, 2, 2)
+    middle = pixels[1, 1:3, 1:3, 0] / 255
+    np.testing.assert_allclose(batch.images[0, 0].numpy(), (middle - 0.5) / 0.25, rtol=1e-5)
+    assert pictures.lengths[0].tolist() == [5, 5]

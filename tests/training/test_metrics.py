@@ -1,0 +1,120 @@
+"""The file of metrics: means over steps, speed without validations, and going on after a stop."""
+
+import json
+
+import pytest
+
+from regard.training.callbacks import Evaluation, Moment, Reporter
+from regard.training.limits import Place
+from regard.training.metrics import Everybody, MetricsFile, Stretch, read_metrics
+from regard.training.step import Learnt
+
+
+def moment(step, *, seconds, loss=2.0, n_targets=100, progress=0.5):
+    learnt = Learnt(loss, loss - 0.5, 0.0, n_targets, 1.5)
+    return Moment(Place(step, step / 10, seconds), progress, 0.01 * step, learnt)
+
+
+def test_losses_are_means_over_targets_and_speed_counts_from_the_first_step_on():
+    stretch = Stretch(3)
+    assert stretch.add(moment(1, seconds=10.0, loss=4.0, n_targets=100)) is None
+    assert stretch.add(moment(2, seconds=11.0, loss=1.0, n_targets=200)) is None
+    entry = stretch.add(moment(3, seconds=13.0, loss=1.0, n_targets=100))
+    assert entry["loss"] == (4 * 100 + 1 * 200 + 1 * 100) / 400
+    assert entry["surprise"] == entry["loss"] - 0.5
+    assert entry["speed"] == 100.0  # 300 targets in the 3 seconds after step 1
+    assert (entry["step"], entry["lr"], entry["targets"], entry["norm"]) == (3, 0.03, 100, 1.5)
+    stretch.add(moment(4, seconds=14.0))
+    stretch.add(moment(5, seconds=15.0))
+    after = stretch.add(moment(6, seconds=16.0))
+    assert (after["loss"], after["speed"]) == (2.0, 100.0)  # nothing is left of the stretch before
+
+
+def test_validations_are_no_part_of_the_speed():
+    stretch = Stretch(4)
+    stretch.add(moment(1, seconds=1.0))
+    stretch.add(moment(2, seconds=2.0))
+    stretch.pause()
+    stretch.add(moment(3, seconds=60.0))
+    entry = stretch.add(moment(4, seconds=61.0))
+    assert entry["speed"] == 100.0
+    assert entry["loss"] == 2.0
+
+
+def test_the_last_step_has_an_entry_and_a_single_step_no_speed():
+    entry = Stretch(10).add(moment(7, seconds=3.0, progress=1.0))
+    assert entry["step"] == 7
+    assert "speed" not in entry
+
+
+def test_a_run_that_goes_on_forgets_what_came_after_its_checkpoint(tmp_path):
+    path = tmp_path / "deep" / "metrics.jsonl"
+    first = MetricsFile(path, every=1)
+    for step in (1, 2, 3):
+        first.stepped(moment(step, seconds=float(step)))
+    first.validated(3, Evaluation({"loss": 1.0}, [{"written": "Grüße"}]), best=True)
+    with path.open("a") as stream:
+        stream.write('{"step": 4, "lo')  # the line that a killed process was writing
+    assert [one["step"] for one in read_metrics(path)] == [1, 2, 3, 3]
+    again = MetricsFile(path, every=1, resumed_at=2)
+    again.stepped(moment(3, seconds=3.5))
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert [one["step"] for one in lines] == [1, 2, 3]
+    assert lines[-1]["seconds"] == 3.5
+    MetricsFile(path)
+    assert read_metrics(path) == []
+
+
+def test_a_validation_is_written_with_its_numbers_and_samples(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    MetricsFile(path).validated(5, Evaluation({"bleu": 3.0}, [{"written": "한국어"}]), best=True)
+    assert read_metrics(path) == [
+        {"step": 5, "validation": {"bleu": 3.0}, "best": True, "samples": [{"written": "한국어"}]}
+    ]
+    assert "한국어" in path.read_text("utf-8")
+
+
+class Notes(Reporter):
+    def __init__(self, told):
+        self.told = told
+
+    def stepped(self, moment):
+        self.told.append(moment.place.step)
+
+    def validated(self, step, evaluation, *, best):
+        self.told.append((step, best))
+
+    def note(self, text):
+        self.told.append(text)
+
+
+def test_everybody_is_told_in_order():
+    told = []
+    everybody = Everybody(Notes(told), Notes(told))
+    everybody.stepped(moment(1, seconds=0.1))
+    everybody.validated(2, Evaluation(), best=True)
+    everybody.note("done")
+    assert told == [1, 1, (2, True), (2, True), "done", "done"]
+
+
+def test_tensorboard_goes_on_where_the_checkpoint_was(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from regard.training.metrics import TensorBoard
+
+    first = TensorBoard(tmp_path, every=1)
+    for step in (1, 2, 3):
+        first.stepped(moment(step, seconds=float(step), loss=2.0))
+    first.close()
+    again = TensorBoard(tmp_path, every=1, resumed_at=1)
+    again.stepped(moment(2, seconds=2.5, loss=1.0))
+    again.validated(2, Evaluation({"bleu": 7.5}, [{"written": "a", "n": 1}]), best=False)
+    again.close()
+    board = EventAccumulator(str(tmp_path)).Reload()
+    found = [(event.step, event.value) for event in board.Scalars("train/loss")]
+    assert found == [(1, 2.0), (2, 1.0)]
+    assert [event.value for event in board.Scalars("validation/bleu")] == [7.5]
+    assert [event.value for event in board.Scalars("train/perplexity")] == [
+        pytest.approx(4.4817, rel=1e-4),  # exp(1.5)
+        pytest.approx(1.6487, rel=1e-4),
+    ]

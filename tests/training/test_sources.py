@@ -1,0 +1,124 @@
+"""Where a recipe's data lie, and which part of them is for what."""
+
+import pytest
+
+from regard.data.dates import LOCALES
+from regard.errors import FileError, InputError, UnknownNameError
+from regard.training.recipe import make_recipe
+from regard.training.sources import Held, Sources, find_data
+
+
+def recipe(task="translation", **data):
+    return make_recipe({"task": task, "data": data, "training": {"steps": 1}})
+
+
+def first_fields(rows):
+    return [row.fields[0].decode() for row in rows]
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    # every source stands there twice, with different targets
+    path.write_text("".join(f"source {n % 500}\ttarget {n}\n" for n in range(1000)))
+    return path
+
+
+def test_data_are_looked_for_in_the_root_or_in_three_places(tmp_path, monkeypatch):
+    named, here = tmp_path / "named", tmp_path / "work" / "here"
+    for folder in (named, here):
+        folder.mkdir(parents=True)
+        (folder / "both.txt").write_text("x")
+    (named / "only.txt").write_text("x")
+    monkeypatch.chdir(here)
+    monkeypatch.delenv("REGARD_DATA", raising=False)
+    assert find_data("both.txt").absolute() == here / "both.txt"
+    monkeypatch.setenv("REGARD_DATA", str(named))
+    assert find_data("both.txt") == named / "both.txt"
+    assert find_data("both.txt", str(here)) == here / "both.txt"
+    assert find_data(str(named / "only.txt")) == named / "only.txt"
+    shared = tmp_path / "work" / "shared" / "data"
+    shared.mkdir(parents=True)
+    (shared / "far.txt").write_text("x")
+    assert find_data("far.txt").resolve() == shared / "far.txt"
+
+
+def test_data_that_are_nowhere_say_where_they_were_looked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path))
+    with pytest.raises(FileError, match=r"the data no\.tsv are not in .* nor in .*REGARD_DATA"):
+        find_data("no.tsv")
+    with pytest.raises(FileError, match=r"--set data\.root=FOLDER"):
+        find_data("no.tsv", "/nowhere")
+
+
+def test_parts_held_out_as_shares_are_apart_complete_and_share_no_source(pairs):
+    sources = Sources(recipe(train=str(pairs), validation=0.2, test=0.1))
+    parts = {part: first_fields(sources.rows(part)) for part in ("train", "validation", "test")}
+    assert sum(map(len, parts.values())) == 1000
+    assert sum(len(set(part)) for part in parts.values()) == 500  # of 500 sources, each in one
+    assert len(parts["validation"]) / 1000 == pytest.approx(0.2, abs=0.06)
+    assert len(parts["test"]) / 1000 == pytest.approx(0.1, abs=0.05)
+    assert all(texts.count(texts[0]) == 2 for texts in parts.values())
+
+
+def test_a_test_set_stays_the_same_whatever_is_held_out_for_validation(pairs):
+    some, more = (
+        first_fields(Sources(recipe(train=str(pairs), validation=v, test=0.1)).rows("test"))
+        for v in (0.1, 0.5)
+    )
+    assert some == more
+
+
+def test_what_is_held_out_has_its_own_fingerprint(pairs):
+    rows = Sources(recipe(train=str(pairs))).whole()
+    halves = [Held(rows, 0.0, 0.5), Held(rows, 0.5, 1.0)]
+    assert len({half.fingerprint() for half in halves} | {rows.fingerprint()}) == 3
+    assert halves[0].fingerprint() == Held(rows, 0.0, 0.5).fingerprint()
+    assert halves[0].names == rows.names
+
+
+def test_shares_that_leave_nothing_are_refused(pairs):
+    with pytest.raises(InputError, match="hold out all there is"):
+        Sources(recipe(train=str(pairs), validation=0.6, test=0.4)).rows("train")
+
+
+def test_files_can_be_several_and_turned_around(tmp_path, pairs):
+    for name, lines in (("a.en", "x\ny\n"), ("a.de", "u\nv\n")):
+        (tmp_path / name).write_text(lines)
+    files = {"source": str(tmp_path / "a.en"), "target": str(tmp_path / "a.de")}
+    together = Sources(recipe(train=[files, str(pairs)], validation=files))
+    assert first_fields(together.rows("train"))[:3] == ["x", "y", "source 0"]
+    assert first_fields(together.rows("validation")) == ["x", "y"]
+    assert together.rows("test") is None
+    turned = Sources(recipe(train=files, validation=str(pairs), swap=True))
+    assert first_fields(turned.rows("train")) == ["u", "v"]
+    assert first_fields(turned.rows("validation"))[0] == "target 0"
+    assert turned.examples("train", 1) == [("u", "x")]
+    assert len(turned.examples("train")) == 2
+
+
+def test_texts_for_a_vocabulary_are_those_of_training_by_field(tmp_path):
+    (tmp_path / "p.tsv").write_text("a\tb\nc\td\n")
+    sources = Sources(recipe(train=str(tmp_path / "p.tsv"), validation=0.0))
+    assert list(sources.texts("train")) == ["a", "b", "c", "d"]
+    assert list(sources.texts("train", fields=[1])) == ["b", "d"]
+    (tmp_path / "song.txt").write_text("one\ntwo\n")
+    running = Sources(recipe("language", train=str(tmp_path / "song.txt"), validation=0.5))
+    assert list(running.texts("train")) == ["one\n", "two\n"]  # the whole, ends of lines with it
+
+
+def test_dates_need_no_file_and_are_never_held_out_and_learnt():
+    sources = Sources(recipe(generate="dates", count=300, locales=["en", "ko"]))
+    train = {row.fields for row in sources.rows("train")}
+    held = {row.fields for row in sources.rows("validation")}
+    assert len(held) > 1000
+    assert not {fields[1] for fields in train} & {fields[1] for fields in held}
+    assert {"en", "ko"} <= set(LOCALES)
+
+
+def test_checks_of_running_text_are_lenient_and_unknown_ones_are_refused(pairs, tmp_path):
+    assert Sources(recipe("language", train=str(pairs))).checks.duplicate == "keep"
+    changed = Sources(recipe(train=str(pairs), checks={"duplicate": "drop"})).checks
+    assert changed.duplicate == "drop"
+    with pytest.raises(UnknownNameError, match=r"no key data\.checks\.duplicat; the nearest"):
+        _ = Sources(recipe(train=str(pairs), checks={"duplicat": "drop"})).checks
