@@ -1,6 +1,8 @@
 """`regard serve`: the explorer in the browser, and its API for scripts."""
 
+from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -8,6 +10,10 @@ import typer
 def serve_command(
     models: Annotated[
         list[str] | None, typer.Argument(help="Bundled models' names, or model folders.")
+    ] = None,
+    runs: Annotated[
+        list[Path] | None,
+        typer.Option("--run", help="The folder of a training run to replay; may be repeated."),
     ] = None,
     host: Annotated[
         str, typer.Option(help="Where to listen; by default only this machine can ask.")
@@ -17,7 +23,8 @@ def serve_command(
 ) -> None:
     """Open the explorer: type a sentence, see every number inside, change it.
 
-    Without a name it serves all bundled models. The API is described at /api/openapi.json.
+    Without a name it serves all bundled models. With --run it replays a training run, checkpoint
+    by checkpoint, also one that is still going on. The API is described at /api/openapi.json.
 
     Example: regard serve en-de --open
     """
@@ -25,9 +32,12 @@ def serve_command(
     from regard.serve.address import address_of, bind, is_local, open_browser, run
     from regard.serve.app import LOCAL, make_app
     from regard.serve.catalogue import Catalogue
+    from regard.serve.runs import Runs, is_run
     from regard.serve.service import Service
 
-    catalogue = Catalogue(models or ())
+    replayed = Runs([*(runs or ()), *(path for one in models or () if is_run(path := Path(one)))])
+    trained = [str(path) for path in runs or () if (path / "config.json").is_file()]
+    catalogue = Catalogue([*(models or ()), *trained])
     bound = bind(host, port)
     address, taken = address_of(bound, host), bound.getsockname()[1]
     if port not in (0, taken):
@@ -40,7 +50,9 @@ def serve_command(
             "regard serve FOLDER."
         )
     hosts = {*LOCAL, host} if is_local(host) else None
-    app = make_app(Service(catalogue), hosts=hosts, version=regard.__version__)
+    app = make_app(Service(catalogue), runs=replayed, hosts=hosts, version=regard.__version__)
+    if runs:
+        address += f"/?run={quote(next(iter(replayed.runs)))}"
     typer.echo(f"regard is at {address} (Ctrl-C ends it)")
     if open_page and not open_browser(address):
         _warn("no browser was found; open the address yourself.")

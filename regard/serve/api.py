@@ -32,6 +32,7 @@ from regard.serve.describe import (
     step_arrays,
 )
 from regard.serve.inputs import read_picture
+from regard.serve.runs import Runs
 from regard.serve.service import Service
 from regard.serve.store import Kept
 from regard.serve.tiles import Span
@@ -61,15 +62,34 @@ class Place:
 class Api:
     """The handlers, by what they do; `openapi.py` says at which addresses."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, runs: Runs | None = None) -> None:
         self.service = service
+        self._runs = runs or Runs()
 
     async def models(self, request: Request) -> ASGIApp:
         """All models, and the worked example of a server that has none."""
         del request
         entries = [entry.describe() for entry in self.service.catalogue.entries.values()]
         told = {"models": entries, "worked": DEFAULT, "example": self.service.example().id}
-        return JSONResponse(told, headers=_FRESH)
+        return JSONResponse({**told, "runs": list(self._runs.runs)}, headers=_FRESH)
+
+    async def runs(self, request: Request) -> ASGIApp:
+        """All training runs, with the checkpoints that they have by now."""
+        job = Job(
+            lambda job: {"runs": [run.describe() for run in self._runs.runs.values()]},
+            client_of(request),
+        )
+        return await respond(request, self.service.read, job)
+
+    async def snapshot(self, request: Request) -> ASGIApp:
+        """What a run's model saw in one of its texts at a checkpoint."""
+        name, step = request.path_params["run"], request.path_params["number"]
+        text, store = read_count(request.query_params, "text", 0), self.service.store
+        job = Job(
+            lambda job: self.service.describe(self._runs.snapshot(store, name, step, text)),
+            client_of(request),
+        )
+        return await respond(request, self.service.read, job)
 
     async def examples(self, request: Request) -> ASGIApp:
         """What to try on a model."""

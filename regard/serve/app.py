@@ -19,6 +19,7 @@ from regard.serve.api import Api, TooLargeError
 from regard.serve.link import PAGE
 from regard.serve.openapi import document
 from regard.serve.operations import OPERATIONS
+from regard.serve.runs import Runs
 from regard.serve.service import GoneError, Service
 from regard.serve.work import BROKEN, CLIENT_GONE
 from regard.serve.worker import Busy, Cancelled
@@ -37,11 +38,16 @@ _HEADERS = {
 
 
 def make_app(
-    service: Service, *, hosts: Collection[str] | None = LOCAL, version: str = ""
+    service: Service,
+    *,
+    runs: Runs | None = None,
+    hosts: Collection[str] | None = LOCAL,
+    version: str = "",
 ) -> Starlette:
     """The application.
 
     Args:
+        runs: training runs that can be replayed.
         hosts: the names under which it answers; None for all. A page from elsewhere that has its
             own name lead to this machine is so kept out.
     """
@@ -53,7 +59,7 @@ def make_app(
         service.close()
 
     return Starlette(
-        routes=_routes(Api(service), version),
+        routes=_routes(Api(service, runs), version),
         middleware=[Middleware(Guard, hosts=hosts)],
         exception_handlers={
             HTTPException: _http_fault,

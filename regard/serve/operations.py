@@ -109,6 +109,19 @@ OPERATIONS = (
         AskGeneration,
         streams=True,
     ),
+    Operation("GET", "/api/runs", "runs", "Training runs and their checkpoints", told.RunsAbout),
+    Operation(
+        "GET",
+        "/api/runs/{run}/{number}",
+        "snapshot",
+        "What a run's model saw in one of its texts at the checkpoint of this step",
+        told.TraceAbout,
+        parameters=(
+            Parameter("run", TEXT, where="path"),
+            Parameter("number", NUMBER, where="path"),
+            Parameter("text", NUMBER, required=False),
+        ),
+    ),
     Operation(
         "GET",
         _TRACE,

@@ -47,6 +47,38 @@ class Models:
     """Its matrices."""
     example: str
     """The id of its trace."""
+    runs: list[str]
+    """The names of training runs that can be replayed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A step of a training run of which there is a snapshot, and how good the model was by then."""
+
+    step: int
+    epoch: float | None
+    loss: float | None
+    """Of the last batches."""
+    score: float | None
+    """By the run's metric, on the validation data."""
+    scores: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunAbout:
+    """A training run: the texts it keeps looking at, and its checkpoints so far."""
+
+    name: str
+    texts: list[str]
+    metric: str
+    checkpoints: list[Checkpoint]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunsAbout:
+    """All training runs of the server."""
+
+    runs: list[RunAbout]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ def packed(
     """Arrays and what is to be said about them, as a safetensors file."""
     plain = {name: np.ascontiguousarray(_plain(array)) for name, array in arrays.items()}
     said = {name: str(value) for name, value in (about or {}).items()}
-    return save(plain, metadata=said)
+    return save(plain, metadata=said or None)  # of nothing and no words it would write no JSON
 
 
 def roots(weights: Tensor) -> np.ndarray:

@@ -215,6 +215,12 @@ def test_arrows_lead_from_the_points_before_to_those_after(client, ask):
     assert total == pytest.approx(found["after"], abs=1e-4)
 
 
+def test_a_trace_without_a_model_has_no_matrices_and_says_so_in_a_file_that_can_be_read(client):
+    example = client.get("/api/models").json()["example"]
+    place = {"site": "encoder.layers.0.self", "head": 0}
+    assert arrays(client, example, "projections", **place) == {}
+
+
 def test_a_rollout_is_pythons_and_edits_go_into_it(client, ask, service):
     path = "encoder.layers.1.self"
     told = ask("encoder")

@@ -6,7 +6,7 @@ import { computeRow, computeTables } from "./head.js";
 import { listenToKeys } from "./keys.js";
 import { isLarge, siteNamed, withinBounds } from "./select.js";
 import { Store } from "./state.js";
-import { askingSide, ticksOf } from "./tokens.js";
+import { askingSide, ticksOf, withTokens } from "./tokens.js";
 import { frame } from "./views/frame.js";
 import { speaker } from "./words.js";
 
@@ -47,7 +47,8 @@ import { speaker } from "./words.js";
  * @property {{ query: number, key: number } | null} peek where the mouse is
  * @property {(peek: App["peek"]) => void} look
  * @property {((app: App) => Pane)[]} extras panes of a host: above the others, and below them
- * @property {(source: Source) => Promise<void>} show another trace in the place of this one
+ * @property {(source: Source, stays?: boolean) => Promise<void>} show another trace in the place of
+ *   this one; `stays` where it has the same sites, and the reader goes on looking at the same head
  */
 
 /** A pane: something that is drawn once and follows the selection. */
@@ -75,7 +76,7 @@ export async function start(root, source, address, extras = []) {
     app.peek = peek;
     soon(["peek"]);
   };
-  app.show = (other) => exchange(app, other, panes);
+  app.show = (other, stays) => exchange(app, other, panes, stays);
   store.subscribe((_, changed) => soon(changed));
   listenToKeys(app);
   panes.update(new Set(["all"]));
@@ -104,6 +105,8 @@ function firstState(about) {
     spin: 0,
     language: navigator.language.startsWith("ko") ? "ko" : "en",
     edits: [],
+    name: "",
+    sampling: 1,
     work: "",
     drawing: false,
     lesson: 0,
@@ -139,18 +142,19 @@ let LATEST = 0;
  * @param {App} app
  * @param {Source} source
  * @param {{ update: (changed: Set<string>) => void }} panes
+ * @param {boolean} [stays]
  */
-async function exchange(app, source, panes) {
+async function exchange(app, source, panes, stays = false) {
   const [about, sites] = await Promise.all([source.about(), source.sites()]);
   const first = firstState(about);
-  const fresh = { ...about.start, edits: [], pinned: false, view: about.image ? first.view : app.store.state.view };
+  const fresh = stays ? {} : { ...about.start, edits: [], pinned: false, view: about.image ? first.view : app.store.state.view };
   const next = { ...app, source, about, sites, peek: null };
   const state = withinBounds(next, { ...app.store.state, ...fresh });
   const open = await opened(/** @type {App} */ ({ ...next, store: { state } }));
   LATEST++;
   Object.assign(app, { source, about, sites, open, peek: null });
   app.store.begin(first, state);
-  panes.update(new Set(["all"]));
+  panes.update(new Set([stays ? "trace" : "all"]));
 }
 
 /**
@@ -188,8 +192,19 @@ async function refine(app, panes) {
   if (!edits.length || !app.source.after || large) return;
   const after = await app.source.after(edits, site.path, head).catch(() => null);
   if (mine !== REFINED || !after) return; // the reader has moved on, or the edits make no sense
+  const here = app.open.after;
+  if (after.off === here.off && areClose(after.weights, here.weights) && areClose(after.scores, here.scores)) return; // known already
   app.open = { ...app.open, after };
   panes.update(new Set(["edits"]));
+}
+
+/**
+ * @param {import("./attention.js").Matrix | null} a
+ * @param {import("./attention.js").Matrix | null} b
+ */
+function areClose(a, b) {
+  if (!a || !b) return a === b;
+  return a.data.every((x, i) => x === b.data[i] || Math.abs(x - b.data[i]) < 1e-5 * Math.max(1, Math.abs(x)));
 }
 
 /**
@@ -204,11 +219,7 @@ async function opened(app) {
   const large = isLarge(site);
   const before = large ? { ...computeRow(site, head, vectors, 0) } : computeTables(site, head, vectors);
   const asking = askingSide(site);
-  return edited(app, {
-    ...{ site, head, vectors, before, after: before, changes: null, asking, large },
-    rows: ticksOf(app.about, asking, site.n_query),
-    columns: ticksOf(app.about, site.answers, site.n_key),
-  });
+  return edited(app, { ...{ site, head, vectors, before, after: before, changes: null, asking, large }, rows: [], columns: [] });
 }
 
 /**
@@ -217,7 +228,10 @@ async function opened(app) {
  * @returns {Open}
  */
 function edited(app, open) {
-  const changes = open.large ? null : changesOf(app.store.state.edits, open.site.path, open.head);
+  const { edits } = app.store.state;
+  const changes = open.large ? null : changesOf(edits, open.site.path, open.head);
   const after = changes ? computeTables(open.site, open.head, open.vectors, changes, open.before) : open.before;
-  return { ...open, changes, after };
+  const about = withTokens(app.about, edits);
+  const rows = ticksOf(about, open.asking, open.site.n_query);
+  return { ...open, changes, after, rows, columns: ticksOf(about, open.site.answers, open.site.n_key) };
 }

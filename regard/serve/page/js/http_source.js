@@ -1,8 +1,8 @@
 // A source that asks the local server: models run there, parts of tables come as they are needed.
 
 import { matrix } from "./attention.js";
-import { changesOf } from "./edits.js";
-import { computeTables } from "./head.js";
+import { askedEdits, changesOf } from "./edits.js";
+import { computeTables, meanRows } from "./head.js";
 import { latest } from "./latest.js";
 import { arraysOf } from "./safetensors.js";
 
@@ -21,7 +21,7 @@ import { arraysOf } from "./safetensors.js";
 /**
  * What the server is asked to run; see AskTrace in Python.
  * @typedef {{ model: string, text?: string, image?: string, target?: string | number[], beam?: number }} Ask
- * @typedef {{ doing: string, done: number, of: number | null }} Progress
+ * @typedef {{ doing: string, done: number, of: number | null, text?: string | null }} Progress
  */
 
 /**
@@ -51,7 +51,7 @@ async function request(path, options = {}) {
   throw Object.assign(new Refusal(said?.error ?? `${answer.status} ${answer.statusText}`), { status: answer.status });
 }
 
-/** @returns {Promise<{ models: any[], worked: any, example: string }>} */
+/** @returns {Promise<{ models: any[], worked: any, example: string, runs: string[] }>} */
 export async function fetchModels() {
   return (await request("/api/models")).json();
 }
@@ -271,7 +271,7 @@ export class HttpSource {
    * @param {AbortSignal} [signal]
    */
   async answerAfter(edits, signal) {
-    const asked = { ...this.described.asked, edits };
+    const asked = { ...this.described.asked, edits: askedEdits(edits) };
     const answer = await request("/api/answer", { method: "POST", body: JSON.stringify(asked), signal });
     return (await answer.json()).answer;
   }
@@ -299,7 +299,7 @@ export class HttpSource {
   async askEffect(edits) {
     const { asked, answer } = this.described;
     const final = asked.target !== undefined || !answer.ids;
-    const same = { ...asked, ...(final ? {} : { target: answer.ids }), edits };
+    const same = { ...asked, ...(final ? {} : { target: answer.ids }), edits: askedEdits(edits) };
     const found = await (await request("/api/answer", { method: "POST", body: JSON.stringify(same) })).json();
     return { answer: found.answer, final, source: new HttpSource({ ...this.described, id: found.id, asked: same }, this.worked) };
   }
@@ -317,7 +317,8 @@ export class HttpSource {
     const { temperature, ...pattern } = JSON.parse(found.query.about.pattern);
     const site = { ...source.site(path), ...pattern, temperature: temperature.map(heatOf) };
     const tables = computeTables(site, head, vectors);
-    return { ...tables, off: changesOf(edits, path, head)?.off ?? false };
+    const changes = changesOf(edits, path, head);
+    return { ...tables, weights: changes?.mean ? meanRows(tables.weights) : tables.weights, off: changes?.off ?? false };
   }
 
   /**

@@ -2,6 +2,7 @@
 
 import { start } from "./app.js";
 import { fetchModels, HttpSource, Refusal } from "./http_source.js";
+import { startReplay } from "./replay.js";
 import { pageAddress } from "./state.js";
 import { askBar, DOING } from "./views/ask.js";
 import { comparison } from "./views/comparison.js";
@@ -67,7 +68,8 @@ export async function startLive(root) {
   const say = speaker(navigator.language.slice(0, 2));
   root.textContent = say("loading");
   try {
-    const { models, worked, example } = await fetchModels();
+    const { models, worked, example, runs } = await fetchModels();
+    root.dataset.runs = String(runs.length);
     const asked = readAsk(location.search, models);
     const live = /** @type {Live} */ ({ models, worked, asked, progress: null, fault: "" });
     const source = await firstSource(live, example, (text) => (root.textContent = text || say("loading")));
@@ -151,4 +153,4 @@ function clean(asked) {
 }
 
 const ROOT = document.getElementById("regard");
-if (ROOT) startLive(ROOT);
+if (ROOT) (new URLSearchParams(location.search).has("run") ? startReplay : startLive)(ROOT);

@@ -20,10 +20,14 @@ const KEYS = /** @type {const} */ ([
   ["?", "keyHelp"],
 ]);
 
+/** What more there is on the page of a training run. */
+const REPLAY_KEYS = /** @type {const} */ ([[", .", "keyCheckpoint"], ["p", "keyPlay"]]);
+
 /** @param {import("../app.js").App} app */
 export function showHelp(app) {
   const { say } = app;
-  const rows = KEYS.map(([key, word]) => [el("dt", {}, key.split(" ").map((one) => el("kbd", {}, one))), el("dd", {}, say(word))]);
+  const all = app.root.dataset.replays ? [...KEYS, ...REPLAY_KEYS] : KEYS;
+  const rows = all.map(([key, word]) => [el("dt", {}, key.split(" ").map((one) => el("kbd", {}, one))), el("dd", {}, say(word))]);
   const dialog = el(
     "dialog.help",
     { onclose: () => dialog.remove(), onclick: (/** @type {Event} */ event) => event.target === dialog && dialog.close() },

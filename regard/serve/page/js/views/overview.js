@@ -42,7 +42,7 @@ export function overview(app) {
     update: (changed) => {
       if (changed.has("all")) {
         build();
-        load(app, pictures, () => groups.forEach((one) => one.paint()));
+        load(app, pictures, () => groups.forEach((one) => one.paint())); // until then what was there stays
       }
       if (["sort", "pane", "theme", "size"].some((one) => changed.has(one))) build();
       const marks = `${state().site} ${state().head} ${[...editedHeads(app)]}`;
@@ -180,7 +180,7 @@ function paint(app, canvas, { columns, left, gap, size, under }, places, picture
  * @param {App} app
  */
 function editedHeads({ store }) {
-  return new Set(store.state.edits.map((edit) => `${edit.site}:${"head" in edit ? edit.head : "*"}`));
+  return new Set(store.state.edits.map((edit) => ("site" in edit ? `${edit.site}:${"head" in edit ? edit.head : "*"}` : "")));
 }
 
 /**
@@ -249,8 +249,11 @@ function stamp(table) {
  * @param {() => void} paintAll
  */
 async function load(app, pictures, paintAll) {
+  const { source } = app;
   for (const site of app.sites) {
-    pictures.set(site.path, await (app.about.image ? onImage(app, site) : app.source.thumbnails(site.path, 32)));
+    const made = await (app.about.image ? onImage(app, site) : source.thumbnails(site.path, 32));
+    if (source !== app.source) return; // another trace is shown by now
+    pictures.set(site.path, made);
     paintAll();
     await new Promise((done) => setTimeout(done));
   }

@@ -1,0 +1,84 @@
+"""`regard serve`: what it refuses, what it says, and that it answers."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli.main import app, run
+
+PROGRAM = [sys.executable, "-m", "regard", "serve"]
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """What the command says before it would serve."""
+
+    def invoke(*words):
+        monkeypatch.setattr("regard.serve.address.run", lambda app, bound: bound.close())
+        result = CliRunner().invoke(app, ["serve", *map(str, words)])
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--port", "99999"], "port is 99999; it must be 0"),
+        (["no-such-model"], "no-such-model"),
+        (["--run", "nowhere"], "nowhere holds no training run"),
+        (["--host", "203.0.113.9"], "the server cannot listen at 203.0.113.9"),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence_and_exit_code_2(
+    words, sentence, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["regard", "serve", *words])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    printed = capsys.readouterr()
+    assert ended.value.code == 2
+    assert sentence in printed.err
+    assert len(printed.err.strip().splitlines()) == 1
+    assert printed.out == ""
+
+
+def test_a_port_that_is_taken_gives_the_next_one(served):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = served("--port", port)
+    assert f"port {port} is in use; this is port" in result.stderr
+    assert f"regard is at http://127.0.0.1:{port} " not in result.stdout
+
+
+def test_a_run_is_replayed_at_once(served, tmp_path):
+    folder = tmp_path / "my run"
+    (folder / "training").mkdir(parents=True)
+    recipe = {"evaluate": {"snapshots": ["a"]}}
+    (folder / "training" / "recipe.json").write_text(json.dumps(recipe))
+    assert "/?run=my%20run (Ctrl-C ends it)" in served("--run", folder, "--port", 0).stdout
+
+
+def test_it_answers_until_it_is_stopped(tmp_path):
+    program = subprocess.Popen(
+        [*PROGRAM, "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    try:
+        address = program.stdout.readline().split()[3]
+        with urllib.request.urlopen(f"{address}/api/models") as answer:
+            assert json.load(answer)["runs"] == []
+    finally:
+        program.send_signal(signal.SIGINT)
+        assert program.wait(20) == 0
+        program.stdout.close()
