@@ -18,6 +18,7 @@ from regard.cli import (
     import_,
     models,
     serve,
+    shortlist,
     show,
     tokenizer,
     trace,
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 app.command("translate")(translate.translate_command)
 app.command("evaluate")(evaluate.evaluate_command)
+app.command("shortlist")(shortlist.shortlist_command)
 app.command("generate")(generate.generate_command)
 app.command("fill")(fill.fill_command)
 app.command("classify")(classify.classify_command)

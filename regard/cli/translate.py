@@ -45,6 +45,9 @@ def translate_command(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object to a line: scores, tokens, ….")
     ] = False,
+    shortlist: Annotated[
+        bool, typer.Option("--shortlist", help="Faster: write only what `regard shortlist` learnt.")
+    ] = False,
     beam_tree: Annotated[
         bool, typer.Option("--beam-tree", help="With --json: all that the search looked at.")
     ] = False,
@@ -72,7 +75,9 @@ def translate_command(
     records = Records(as_json=as_json, n_best=n_best, folder=folder if alignments else None)
     work = _Work(
         folder,
-        lambda: open_translator(folder, engine=engine, int8=int8, beam_tree=beam_tree),
+        lambda: open_translator(
+            folder, engine=engine, int8=int8, beam_tree=beam_tree, shortlist=shortlist
+        ),
         options,
         records,
     )
@@ -90,6 +95,7 @@ def translate_command(
             "alignments": alignments,
             "json": as_json,
             "beam-tree": beam_tree,
+            "shortlist": shortlist,
         }
         work.write(file or "-", output, settings, resume=resume)
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 Lengths = Int[Tensor, "batch"]
 
@@ -77,6 +78,31 @@ class TranslationStepper(Stepper):
         for site in self.cache.values():
             site.keep(rows)
         self.n_rows = len(rows)
+
+
+class NarrowStepper(TranslationStepper):
+    """One that writes only some tokens: the others' rows of the last product are left out."""
+
+    def __init__(
+        self,
+        model: Translator,
+        source_ids: Int[Tensor, "batch source"],
+        source_lengths: Int[Tensor, "batch"],
+        candidates: Int[Tensor, "candidate"],
+    ) -> None:
+        super().__init__(model, source_ids, source_lengths)
+        known: Any = model
+        matrix = (known.projection or known.tokens).weight
+        bias = getattr(known, "logits_bias", None)
+        self.candidates, self.n_vocab = candidates, len(matrix)
+        self._matrix = matrix[candidates]
+        self._bias = None if bias is None else bias[candidates]
+
+    def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
+        states = self.model.decode(ids, self.memory, self.lengths, cache=self.cache)
+        known = _log_softmax(functional.linear(states[:, -1], self._matrix, self._bias))
+        everything = known.new_full((len(ids), self.n_vocab), -inf)
+        return everything.index_copy_(1, self.candidates, known)
 
 
 class WritingStepper(Stepper):

@@ -11,14 +11,20 @@ from regard.bundle.folder import CONFIG, TARGET_TOKENIZER, TOKENIZER, weights_fi
 from regard.errors import FileError
 from regard.text.files import write_whole
 
-MODEL = "model.bin"
+MODEL, VOCABULARY_MAP = "model.bin", "vmap.txt"
 _VERSION = "1"
 """Changes when the same folder is converted differently."""
 
 
-def converted(folder: Path, *, int8: bool) -> Path:
-    """The model of a folder as CTranslate2 reads it, converted now if it was not before."""
+def converted(folder: Path, *, int8: bool, vocabulary_map: str | None = None) -> Path:
+    """The model of a folder as CTranslate2 reads it, converted now if it was not before.
+
+    Args:
+        vocabulary_map: a shortlist to put beside it.
+    """
     kind = "int8" if int8 else "float32"
+    if vocabulary_map is not None:
+        kind += "-" + hashlib.sha256(vocabulary_map.encode()).hexdigest()[:16]
     place = cache_folder() / "ctranslate2" / f"{fingerprint(folder)}-{kind}"
     if (place / MODEL).is_file():
         return place
@@ -27,7 +33,9 @@ def converted(folder: Path, *, int8: bool) -> Path:
     # Of several processes that convert at once, each has a folder of its own; one of them stays.
     fresh = _room_beside(place)
     try:
-        convert(folder, fresh / "model", quantization=kind)
+        convert(folder, fresh / "model", quantization="int8" if int8 else "float32")
+        if vocabulary_map is not None:
+            write_whole(fresh / "model" / VOCABULARY_MAP, vocabulary_map)
         (fresh / "model").rename(place)
     except OSError as error:
         if isinstance(error, FileError):

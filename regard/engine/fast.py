@@ -13,6 +13,7 @@ from typing import Any
 from regard.engine.batch import batches_by_length
 from regard.engine.converted import converted
 from regard.engine.search import Found, SearchOptions
+from regard.engine.shortlist import Shortlist
 from regard.engine.vocabulary import entries, never_written
 from regard.text.tokenizer import Tokenizer
 
@@ -38,6 +39,7 @@ class FastEngine:
 
     Args:
         n_vocab: how many tokens the model can write; more than its tokenizer has, sometimes.
+        shortlist: what each token may become; without one, anything.
     """
 
     name = "ctranslate2"
@@ -50,19 +52,22 @@ class FastEngine:
         *,
         n_vocab: int,
         int8: bool = False,
+        shortlist: Shortlist | None = None,
     ) -> None:
         import ctranslate2
 
+        self._tokens = entries(tokenizer, len(tokenizer))
+        self._written = entries(target, n_vocab)
+        self._narrow = shortlist is not None
+        rules = shortlist and shortlist.vocabulary_map(self._tokens, self._written)
         self.translator = ctranslate2.Translator(
-            str(converted(folder, int8=int8)),
+            str(converted(folder, int8=int8, vocabulary_map=rules)),
             device="cpu",
             compute_type="int8" if int8 else "float32",
             inter_threads=cores(),
             intra_threads=1,
             max_queued_batches=-1,
         )
-        self._tokens = entries(tokenizer, len(tokenizer))
-        self._written = entries(target, n_vocab)
         self._ids = {token: id for id, token in enumerate(self._written)}
         self._never = [[self._written[id]] for id in never_written(target, n_vocab)]
 
@@ -86,6 +91,7 @@ class FastEngine:
             max_decoding_length=options.limit(len(sources[batch[0]])),
             max_input_length=0,
             suppress_sequences=self._never,
+            use_vmap=self._narrow,
             return_scores=True,
             asynchronous=True,
         )

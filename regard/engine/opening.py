@@ -6,6 +6,7 @@ from typing import Any
 
 from regard.bundle.folder import Description, read_description, read_tokenizers
 from regard.engine.search import Engine
+from regard.engine.shortlist import Shortlist, read_shortlist
 from regard.engine.translator import SLOW_WINDOW, LineTranslator
 from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
@@ -18,9 +19,19 @@ _ROOM = 2048
 
 
 def open_translator(
-    folder: Path, *, engine: str = "auto", int8: bool = False, beam_tree: bool = False
+    folder: Path,
+    *,
+    engine: str = "auto",
+    int8: bool = False,
+    beam_tree: bool = False,
+    shortlist: bool = False,
 ) -> LineTranslator:
-    """The translator in a folder; torch is imported only if its engine is needed."""
+    """The translator in a folder; torch is imported only if its engine is needed.
+
+    Args:
+        beam_tree: whether it shall tell all that its search has looked at.
+        shortlist: whether it shall write only what the folder's shortlist allows.
+    """
     description = read_description(folder)
     tokenizer, own = read_tokenizers(folder, description)
     target = own or tokenizer
@@ -29,14 +40,14 @@ def open_translator(
             f"{folder} holds a model for {description.task}; only one for translation translates."
         )
     options = {"longest": longest_of(description.extras), "room": room_of(description.model)}
+    narrow = read_shortlist(folder, tokenizer, target) if shortlist else None
     if choose_engine(description, engine, int8=int8, beam_tree=beam_tree) == "torch":
-        plain = _plain(folder, target)
+        plain = _plain(folder, target, narrow)
         return LineTranslator(plain, tokenizer, target, window=SLOW_WINDOW, **options)
     from regard.engine.fast import FastEngine
 
-    fast = FastEngine(
-        folder, tokenizer, target, n_vocab=int(description.model["n_vocab"]), int8=int8
-    )
+    n_vocab = int(description.model["n_vocab"])
+    fast = FastEngine(folder, tokenizer, target, n_vocab=n_vocab, int8=int8, shortlist=narrow)
     return LineTranslator(fast, tokenizer, target, **options)
 
 
@@ -85,8 +96,8 @@ def runs_fast(description: Description) -> bool:
     )
 
 
-def _plain(folder: Path, target: Tokenizer) -> Engine:
+def _plain(folder: Path, target: Tokenizer, shortlist: Shortlist | None) -> Engine:
     from regard.bundle.bundle import Bundle
     from regard.engine.plain import PlainEngine
 
-    return PlainEngine([Bundle.load(folder).model.eval()], target)
+    return PlainEngine([Bundle.load(folder).model.eval()], target, shortlist=shortlist)

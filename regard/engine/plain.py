@@ -12,9 +12,10 @@ from torch import Tensor
 
 from regard.decoding.beam import BeamOptions, Event, beam_search
 from regard.decoding.hypothesis import LengthPenalty
-from regard.decoding.stepper import Ensemble, Stepper, TranslationStepper
+from regard.decoding.stepper import Ensemble, NarrowStepper, Stepper, TranslationStepper
 from regard.engine.batch import batches_by_length
 from regard.engine.search import Found, SearchOptions
+from regard.engine.shortlist import Shortlist
 from regard.engine.vocabulary import never_written
 from regard.text.tokenizer import Tokenizer
 
@@ -40,8 +41,10 @@ class PlainEngine:
 
     name = "torch"
 
-    def __init__(self, models: Sequence[Any], tokenizer: Tokenizer) -> None:
-        self.models = list(models)
+    def __init__(
+        self, models: Sequence[Any], tokenizer: Tokenizer, *, shortlist: Shortlist | None = None
+    ) -> None:
+        self.models, self.shortlist = list(models), shortlist
         self.start_id, self.end_id = tokenizer.start_id, tokenizer.end_id
         self.never = never_written(tokenizer, self.models[0].config.n_vocab)
 
@@ -67,7 +70,7 @@ class PlainEngine:
         ids = torch.zeros(len(batch), int(lengths.max()), dtype=torch.long)
         for row, index in enumerate(batch):
             ids[row, : len(sources[index])] = torch.tensor(sources[index])
-        steppers: list[Stepper] = [TranslationStepper(model, ids, lengths) for model in self.models]
+        steppers = [self._stepper(model, ids, lengths) for model in self.models]
         stepper = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
         stepper = _Barred(stepper, self.never, _known(self.end_id))
         beam = BeamOptions(
@@ -85,6 +88,12 @@ class PlainEngine:
             [Found(one.ids, one.score, () if i else tree) for i, one in enumerate(hypotheses)]
             for hypotheses, tree in zip(found, trees, strict=True)
         ]
+
+    def _stepper(self, model: Any, ids: Tensor, lengths: Tensor) -> Stepper:
+        if self.shortlist is None:
+            return TranslationStepper(model, ids, lengths)
+        candidates = self.shortlist.candidates(ids.tolist())
+        return NarrowStepper(model, ids, lengths, torch.tensor(candidates))
 
 
 class _Barred(Stepper):

@@ -22,7 +22,9 @@ class Lexicon:
 
     def __init__(self, pairs: Sequence[tuple[Words, Words]]) -> None:
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-        source_ids, target_ids = _numbered(sources), _numbered(targets)
+        (source_ids, self._sources), (target_ids, self._targets) = map(
+            _numbered, (sources, targets)
+        )
         cells = [
             (np.repeat(s, len(t)), np.tile(t, len(s)), np.tile(np.arange(len(t)), len(s)))
             for s, t in zip(source_ids, target_ids, strict=True)
@@ -39,7 +41,7 @@ class Lexicon:
         width = int(target.max(initial=0)) + 1
         self._kind, self._cell = np.unique(self._source * width + target, return_inverse=True)
         self.table = np.ones(len(self._kind))
-        self._owner = self._kind // width
+        self._owner, self._made = self._kind // width, self._kind % width
 
     def learn(self, rounds: int = _ROUNDS) -> "Lexicon":
         """Expectation maximisation, from equal probabilities on."""
@@ -48,6 +50,16 @@ class Lexicon:
             totals = np.bincount(self._owner, counts)
             self.table = counts / np.maximum(totals[self._owner], 1e-300)
         return self
+
+    def likely(self, count: int, *, least: float = 1e-4) -> dict[str, list[str]]:
+        """For each source word the `count` likeliest target words, the best first."""
+        found: dict[str, list[str]] = {word: [] for word in self._sources}
+        order = np.argsort(-self.table, kind="stable")
+        for cell in order[self.table[order] >= least].tolist():
+            words = found[self._sources[self._owner[cell]]]
+            if len(words) < count:
+                words.append(self._targets[self._made[cell]])
+        return found
 
     def posteriors(self) -> np.ndarray:
         """How probably each target word was made by each source word of its sentence."""
@@ -96,9 +108,11 @@ def _bare(word: str) -> str:
     return word.strip(_MARKS).casefold() or word
 
 
-def _numbered(texts: Sequence[Words]) -> list[np.ndarray]:
+def _numbered(texts: Sequence[Words]) -> tuple[list[np.ndarray], list[str]]:
+    """Each text in numbers, and the words that these stand for."""
     ids: dict[str, int] = {}
-    return [
+    numbers = [
         np.array([ids.setdefault(word, len(ids)) for word in text], dtype=np.int64)
         for text in texts
     ]
+    return numbers, list(ids)
