@@ -29,6 +29,8 @@ WINDOW, WINDOWS, STEPS, WARMUP = 64, 12, 2000, 100
 
 
 class Block(nn.Module):
+    """A layer: attention, then feed-forward, each normed before and added."""
+
     def __init__(self, d: int, n_heads: int):
         super().__init__()
         self.n_heads = n_heads
@@ -49,6 +51,8 @@ class Block(nn.Module):
 
 
 class Reference(nn.Module):
+    """A small GPT, from ids and targets to the mean loss."""
+
     def __init__(self, n_vocab: int, *, d: int = 128, n_heads: int = 4, n_layers: int = 4):
         super().__init__()
         self.tokens, self.positions = nn.Embedding(n_vocab, d), nn.Embedding(WINDOW, d)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from regard.bench.timing import about, load
-from regard.bench.train import PEERS, Plan, measure, report
+from regard.bench.train import PEERS, Plan, installed, measure, report
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
         batch_tokens=given.batch_tokens,
         threads=given.threads,
         cpu_time=given.cpu_time,
-        peers=tuple(given.peer or PEERS),
+        peers=tuple(given.peer or installed()),
     )
     torch.set_num_threads(plan.threads)
     figures = measure(plan, lambda text: print(text, flush=True))

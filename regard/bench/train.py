@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -30,6 +31,14 @@ from regard.models.transformer import TransformerConfig
 OURS = "regard"
 PEERS = tuple(kind for kind in KINDS if kind != OURS)
 VOCABULARY = 8000
+
+
+_MODULES = {"transformers": "transformers", "x-transformers": "x_transformers"}
+
+
+def installed() -> tuple[str, ...]:
+    """The peers that can be measured here; `pip install 'regard[bench]'` brings all of them."""
+    return tuple(peer for peer in PEERS if find_spec(_MODULES.get(peer, "torch")) is not None)
 
 
 class ContenderError(RegardError):

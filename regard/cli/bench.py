@@ -126,6 +126,50 @@ def attention_bench(
     typer.echo(f"{about()}\n\n{table(heads, rows)}")
 
 
+@app.command("train")
+def train_bench(
+    models: Annotated[
+        list[str] | None, typer.Argument(help="Presets.  [default: small base]")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Turns of every contender.")] = 3,
+    threads: Annotated[int, typer.Option(help="Of each contender.")] = 2,
+    quick: Quick = False,
+    cpu_time: CpuTime = False,
+    as_json: Json = False,
+) -> None:
+    """Measure training beside transformers' Marian, x-transformers and nn.Transformer, in turns.
+
+    Every contender learns from the same batches of 4,096 tokens; tokens are targets, no padding.
+
+    Example: regard bench train small --rounds 1
+    """
+    from regard.bench.timing import about, load
+    from regard.bench.train import PEERS, Plan, against, installed, measure, report
+
+    if min(rounds, threads) < 1:
+        raise InputError(f"rounds is {rounds} and threads {threads}; both must be 1 or more.")
+    for peer in set(PEERS) - set(installed()):
+        typer.echo(f"without {peer}: pip install 'regard[bench]' brings it", err=True)
+    plan = Plan(
+        tuple(models or (["small"] if quick else ["small", "base"])),
+        rounds=1 if quick else rounds,
+        n_batches=2 if quick else 4,
+        threads=threads,
+        cpu_time=cpu_time,
+        peers=installed(),
+    )
+    found = measure(plan, lambda text: typer.echo(text, err=True))
+    clock = "processor" if cpu_time else "wall"
+    head = (
+        f"{about()}; {threads} threads each, {plan.rounds} rounds, {clock} time; load {load():.1f}"
+    )
+    if as_json:
+        figures = [vars(one) for one in found]
+        _print_json({"about": head, "figures": figures, "against": against(found)})
+    else:
+        typer.echo(f"{head}\n\n{report(found)}")
+
+
 def _lengths(given: Sequence[int] | None, usual: list[int]) -> list[int]:
     lengths = list(given or usual)
     if min(lengths) < 16:
