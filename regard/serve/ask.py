@@ -96,6 +96,9 @@ class AskGeneration:
 
     def __post_init__(self) -> None:
         check_length("text", self.text)
+        for name in ("temperature", "top_p"):  # JSON writes 1 for 1.0
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else float(value))
         if not 1 <= self.max_tokens <= MOST_WRITTEN:
             raise InputError(f"max_tokens is {self.max_tokens}; it must be 1 to {MOST_WRITTEN:,}.")
 

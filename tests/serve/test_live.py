@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
+from safetensors.numpy import load as load_arrays
 
 from regard.model import load
 from regard.serve.address import address_of, bind
@@ -166,6 +167,49 @@ def test_a_head_that_reads_what_an_edit_has_changed_is_shown_as_it_is_then(page,
         "x => document.querySelector('.pattern').innerText.replace(/\\s+/g, ' ').includes(x)",
         arg=expected,
     )
+
+
+def test_another_token_is_put_in_the_place_of_a_key(page, address, client):
+    text, site = "the dog is sleeping", "encoder.layers.0.self"
+    told = client.post("/api/trace", json={"model": "transformer", "text": text}).json()
+    edit = {"kind": "token", "side": "source", "position": 1, "token": "garden"}
+    asked = {"model": "transformer", "text": text, "edits": [edit]}
+    same = client.post("/api/answer", json={**asked, "target": told["answer"]["ids"]}).json()
+    opened(page, f"{address}/?model=transformer&text={text}#site={site}&head=0&query=0&key=1")
+    page.fill(".hands .put input", "garden")
+    page.press(".hands .put input", "Enter")
+    page.wait_for_selector(".compared .is:not(.pending)")
+    moved = max(same["answer"]["compare"], key=lambda one: abs(one["after"] - one["before"]))
+    assert f"{moved['before']:.3f} → {moved['after']:.3f}" in text_of(page, ".compared")
+    put = page.locator(".texts .token.put")
+    assert put.count() == 1
+    assert put.inner_text().endswith("→garden")
+    after = client.get(f"/api/trace/{same['id']}/tile", params=cell_of(site, 0, 1))
+    expected = load_arrays(after.content)["tile"][0, 0]
+    page.wait_for_function(
+        "x => document.querySelector('.reading .weights b').textContent === x",
+        arg=f"{expected:.3f}",
+    )
+    assert page.locator(".board svg.grid").count() == 2  # before and after
+    page.click(".changes button:has-text('undo')")
+    page.wait_for_function("!document.querySelector('.token.put')")
+
+
+def cell_of(site, query, key):
+    rows = {"row_start": query, "row_stop": query + 1}
+    return {"site": site, "head": 0, **rows, "column_start": key, "column_stop": key + 1}
+
+
+def test_a_language_model_writes_on_at_the_temperature_of_sampling(page, address, client):
+    asked = {"model": "decoder", "text": "the dog", "temperature": 0.0, "max_tokens": 40}
+    written = client.post("/api/generate", json=asked).json()["written"]
+    opened(page, f"{address}/?model=decoder&text=the+dog")
+    page.fill(".ask .others input[type=range]", "0")
+    page.click(".ask .write")
+    page.wait_for_selector(".ask .written button")
+    assert text_of(page, ".ask .written b") == " ".join(written.split())
+    url = page.evaluate("new Promise(done => setTimeout(() => done(location.href), 300))")
+    assert "sampling=0" in url
 
 
 def test_what_a_model_refuses_is_said_in_the_page(page, address):

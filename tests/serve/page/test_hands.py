@@ -110,23 +110,80 @@ def test_the_output_after_an_edit_is_the_one_that_the_model_computes(explorer, t
     changed = trace_bundle(
         translator, "the dog is sleeping", "der Hund schläft", edits=[regard.ablate(SITE, head=1)]
     )
-    strip = page.locator('[data-step="output"] canvas')
-    strip.scroll_into_view_if_needed()
-    box = strip.bounding_box()
-    page.mouse.move(box["x"] + 0.5 * box["width"] / 24, box["y"] + 4)
-    said = page.locator('[data-step="output"] .where b').inner_text()
+    said = output_of(page, explorer)
     assert said == shown(changed.value(f"{SITE}.output")[0, 2, 0].item())
 
 
 def test_a_score_is_set_by_hand(explorer, trace, shown):
     page = explorer.open(f"site={SITE}&head=1&query=2&key=3&pinned=1")
-    page.fill(".hands input[type=number]", "6.5")
+    page.fill(".hands .score input", "6.5")
     page.keyboard.press("Enter")
     explorer.settle()
     scores = trace[SITE].scores(1)[2].clone()
     scores[3] = 6.5
     assert weight(explorer) == shown(torch.softmax(scores, -1)[3].item())
     assert page.locator(".board rect.edited").count() >= 1
+
+
+def test_a_weight_is_set_by_hand(explorer, translator, shown):
+    page = explorer.open(f"site={SITE}&head=1&query=2&key=3&pinned=1")
+    page.fill(".hands .weight input", "0.25")
+    page.keyboard.press("Enter")
+    explorer.settle()
+    assert weight(explorer) == "0.250"
+    assert explorer.state()["edits"] == f"weight:{SITE}:1:2:3:0.25"
+    changed = trace_bundle(
+        translator,
+        "the dog is sleeping",
+        "der Hund schläft",
+        edits=[regard.set_weights(SITE, 0.25, query=2, key=3, head=1)],
+    )
+    page.wait_for_selector(".steps[data-ready]")
+    assert output_of(page, explorer) == shown(changed.value(f"{SITE}.output")[0, 2, 0].item())
+
+
+def test_a_head_that_gives_its_mean_gives_every_query_the_same(explorer, translator, trace, shown):
+    page = explorer.open(f"site={SITE}&head=1&query=2&key=3&pinned=1")
+    page.check(".headOff input")
+    page.check(".headMean input")  # takes the place of switching off
+    explorer.settle(150)
+    assert explorer.state()["edits"] == f"mean:{SITE}:1"
+    assert weight(explorer) == shown(trace[SITE].weights(1).mean(0)[3].item())
+    changed = trace_bundle(
+        translator,
+        "the dog is sleeping",
+        "der Hund schläft",
+        edits=[regard.ablate(SITE, head=1, to="mean")],
+    )
+    page.wait_for_selector(".steps[data-ready]")
+    assert output_of(page, explorer) == shown(changed.value(f"{SITE}.output")[0, 2, 0].item())
+
+
+def output_of(page, explorer) -> str:
+    """The first number of what attention gives to the chosen query."""
+    strip = page.locator('[data-step="output"] canvas')
+    strip.scroll_into_view_if_needed()
+    box = strip.bounding_box()
+    page.mouse.move(box["x"] + 0.5 * box["width"] / 24, box["y"] + 4)
+    return page.locator('[data-step="output"] .where b').inner_text()
+
+
+def test_edits_have_a_name_that_links_carry(explorer):
+    page = explorer.open(f"site={SITE}&head=1&edits=unscaled:{SITE}")
+    page.fill(".changes .name", "no √d_k & more = 50 %")
+    page.keyboard.press("Tab")
+    explorer.settle(200)
+    link = page.url
+    page.goto("about:blank")
+    page.goto(link)
+    page.wait_for_selector("#regard[data-ready]")
+    assert page.input_value(".changes .name") == "no √d_k & more = 50 %"
+    assert page.locator(".changes li").count() == 1
+
+
+def test_a_file_has_no_field_for_what_only_a_model_can_do(explorer):
+    page = explorer.open(f"site={SITE}&head=1")
+    assert page.is_hidden(".hands .put")
 
 
 def test_edits_are_undone_one_by_one_and_all_at_once(explorer):

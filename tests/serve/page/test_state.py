@@ -94,7 +94,7 @@ def test_keys_move_the_selection(explorer, keys, expected):
 
 def test_keys_typed_into_a_field_move_nothing(explorer):
     page = explorer.open(f"site={SITE}&head=1&query=0&key=0")
-    page.focus(".hands input[type=number]")
+    page.focus(".hands .score input")
     page.keyboard.press("]")
     page.keyboard.press("t")
     assert "turned" not in explorer.state()

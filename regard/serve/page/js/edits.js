@@ -1,13 +1,16 @@
 // Edits: what the reader has changed, as a list that can be undone, shared and sent to a model.
-// Kinds and fields are those of Python's regard.temperature, unscaled, forbid, ablate, set_scores.
+// Kinds and fields are those of the server's API; "mean" is its "ablate" to the mean.
 
 /**
  * @typedef {{ kind: "temperature", site: string, head: number, value: number }
  *   | { kind: "unscaled", site: string }
  *   | { kind: "ablate", site: string, head: number }
+ *   | { kind: "mean", site: string, head: number }
  *   | { kind: "forbid", site: string, head: number, query: number, key: number }
  *   | { kind: "allow", site: string, head: number, query: number, key: number }
- *   | { kind: "score", site: string, head: number, query: number, key: number, value: number }} Edit
+ *   | { kind: "score", site: string, head: number, query: number, key: number, value: number }
+ *   | { kind: "weight", site: string, head: number, query: number, key: number, value: number }
+ *   | { kind: "token", side: string, position: number, token: string }} Edit
  */
 
 /** Which fields a kind has, in the order in which they are written. */
@@ -15,9 +18,12 @@ const FIELDS = {
   temperature: ["site", "head", "value"],
   unscaled: ["site"],
   ablate: ["site", "head"],
+  mean: ["site", "head"],
   forbid: ["site", "head", "query", "key"],
   allow: ["site", "head", "query", "key"],
   score: ["site", "head", "query", "key", "value"],
+  weight: ["site", "head", "query", "key", "value"],
+  token: ["side", "position", "token"],
 };
 
 /**
@@ -26,7 +32,7 @@ const FIELDS = {
  */
 export function writeEdits(edits) {
   return edits
-    .map((edit) => [edit.kind, ...FIELDS[edit.kind].map((f) => /** @type {any} */ (edit)[f])].join(":"))
+    .map((edit) => [edit.kind, ...FIELDS[edit.kind].map((f) => coded(/** @type {any} */ (edit)[f]))].join(":"))
     .join("~");
 }
 
@@ -40,26 +46,50 @@ export function readEdits(text) {
 }
 
 /**
+ * A field that holds none of the signs between fields.
+ * @param {string | number} field
+ */
+function coded(field) {
+  return typeof field === "number" ? field : field.replace(/[%:~&=#]/g, (sign) => `%${sign.charCodeAt(0).toString(16)}`);
+}
+
+/** @param {string} text */
+function decoded(text) {
+  return text.replace(/%([0-9a-f]{2})/g, (_, code) => String.fromCharCode(parseInt(code, 16)));
+}
+
+/** How each field is read; undefined if it cannot be. */
+/** @type {Record<string, (text: string) => string | number | undefined>} */
+const READ = {
+  site: (text) => text || undefined,
+  side: (text) => (["source", "target"].includes(text) ? text : undefined),
+  token: (text) => decoded(text) || undefined,
+  value: (text) => (text && Number.isFinite(Number(text)) ? Number(text) : undefined),
+};
+
+/** @param {string} text */
+function count(text) {
+  return /^\d+$/.test(text) ? Number(text) : undefined;
+}
+
+/**
  * @param {string} text
  * @returns {Edit | null}
  */
 function readEdit(text) {
-  const [kind, site, ...rest] = text.split(":");
+  const [kind, ...rest] = text.split(":");
   const fields = /** @type {Record<string, string[]>} */ (FIELDS)[kind];
-  if (!fields || !site || rest.length !== fields.length - 1) return null;
-  const numbers = rest.map(Number);
-  const good = fields.slice(1).every((f, i) => fits(f, numbers[i]));
-  if (!good) return null;
-  const named = fields.slice(1).map((f, i) => [f, numbers[i]]);
-  return /** @type {Edit} */ ({ kind, site, ...Object.fromEntries(named) });
+  if (!fields || rest.length !== fields.length) return null;
+  const named = fields.map((field, i) => [field, (READ[field] ?? count)(rest[i])]);
+  return named.some(([, value]) => value === undefined) ? null : /** @type {Edit} */ ({ kind, ...Object.fromEntries(named) });
 }
 
 /**
- * @param {string} field
- * @param {number} x
+ * Edits as the server knows them.
+ * @param {Edit[]} edits
  */
-function fits(field, x) {
-  return field === "value" ? Number.isFinite(x) : Number.isInteger(x) && x >= 0;
+export function askedEdits(edits) {
+  return edits.map((edit) => (edit.kind === "mean" ? { ...edit, kind: "ablate", to: "mean" } : edit));
 }
 
 /**
@@ -80,16 +110,17 @@ export function withoutEdit(edits, edit) {
   return edits.filter((one) => !isVoided(one, edit));
 }
 
+/** Kinds of which only one can hold. */
+const OPPOSED = [["forbid", "allow"], ["ablate", "mean"]];
+
 /**
  * Whether an older edit speaks of the same thing as a newer one.
  * @param {any} older
  * @param {any} newer
  */
 function isVoided(older, newer) {
-  const kinds = [older.kind, newer.kind];
-  const mask = kinds.every((kind) => kind === "forbid" || kind === "allow");
-  if (older.kind !== newer.kind && !mask) return false;
-  return ["site", "head", "query", "key"].every((field) => older[field] === newer[field]);
+  if (older.kind !== newer.kind && !OPPOSED.some((pair) => pair.includes(older.kind) && pair.includes(newer.kind))) return false;
+  return ["site", "head", "query", "key", "side", "position"].every((field) => older[field] === newer[field]);
 }
 
 /**
@@ -98,8 +129,10 @@ function isVoided(older, newer) {
  * @property {number | null} temperature
  * @property {boolean} unscaled
  * @property {boolean} off
+ * @property {boolean} mean whether every query gets the mean of all
  * @property {{ query: number, key: number, allowed: boolean }[]} cells
  * @property {{ query: number, key: number, value: number }[]} scores
+ * @property {{ query: number, key: number, value: number }[]} weights
  */
 
 /**
@@ -109,15 +142,17 @@ function isVoided(older, newer) {
  * @returns {Changes | null}
  */
 export function changesOf(edits, site, head) {
-  const mine = edits.filter((e) => e.site === site && (!("head" in e) || e.head === head));
+  const mine = edits.filter((e) => "site" in e && e.site === site && (!("head" in e) || e.head === head));
   if (!mine.length) return null;
   /** @type {Changes} */
-  const made = { temperature: null, unscaled: false, off: false, cells: [], scores: [] };
+  const made = { temperature: null, unscaled: false, off: false, mean: false, cells: [], scores: [], weights: [] };
   for (const edit of mine) {
     if (edit.kind === "temperature") made.temperature = edit.value;
     if (edit.kind === "unscaled") made.unscaled = true;
     if (edit.kind === "ablate") made.off = true;
+    if (edit.kind === "mean") made.mean = true;
     if (edit.kind === "score") made.scores.push(edit);
+    if (edit.kind === "weight") made.weights.push(edit);
     if (edit.kind === "forbid" || edit.kind === "allow") {
       made.cells.push({ ...edit, allowed: edit.kind === "allow" });
     }

@@ -48,7 +48,7 @@ export const MOST_CELLS = 1_200_000;
 export function computeTables(site, head, vectors, changes = null, before = null) {
   const allowed = before ? before.allowed : allowedTable(vectors.mask, site.n_query, site.n_key);
   const compared = before ? before.compared : comparisons(site, vectors);
-  const heats = before?.masked && changes && !changes.unscaled && !changes.scores.length && !changes.cells.length;
+  const heats = before?.masked && changes && !changes.unscaled && !changes.mean && ![changes.scores, changes.cells, changes.weights].some((list) => list.length);
   if (!heats) return follow(site, head, vectors, { compared, allowed, changes, first: 0 });
   const temperature = changes.temperature ?? before.temperature; // all else is as it was
   return { ...before, temperature, weights: softmax(/** @type {Matrix} */ (before.masked), temperature), off: changes.off };
@@ -92,7 +92,9 @@ function follow(site, head, vectors, { compared, allowed, changes, first }) {
   const scores = computed && changes?.scores.length ? withScores(computed, changes.scores) : computed;
   const hidden = scores && masked(scores, seen);
   const given = changes && hidden ? null : vectors.weights;
-  const weights = given ?? softmax(/** @type {Matrix} */ (hidden), temperature);
+  const computedWeights = given ?? softmax(/** @type {Matrix} */ (hidden), temperature);
+  const set = changes?.weights.length ? withScores(computedWeights, changes.weights) : computedWeights;
+  const weights = changes?.mean ? meanRows(set) : set;
   return { compared, scores, masked: hidden, weights, scale, temperature, allowed: seen, off: changes?.off ?? false };
 }
 
@@ -106,6 +108,16 @@ function comparisons(site, vectors) {
   const query = vectors.compareQuery ?? vectors.query;
   const key = vectors.compareKey ?? vectors.key;
   return vectors.compareWeight ? compareAdditively(query, key, vectors.compareWeight) : compare(query, key);
+}
+
+/**
+ * The mean of all rows in the place of each: a mixture by it is the mean of all mixtures.
+ * @param {Matrix} weights
+ */
+export function meanRows({ rows, columns, data }) {
+  const mean = new Float32Array(columns);
+  data.forEach((x, at) => (mean[at % columns] += x / rows));
+  return matrix(rows, columns, Float32Array.from(data, (_, at) => mean[at % columns]));
 }
 
 /**

@@ -21,6 +21,8 @@ import { readEdits, writeEdits } from "./edits.js";
  * @property {number} spin by how many degrees the space is turned
  * @property {string} language
  * @property {import("./edits.js").Edit[]} edits
+ * @property {string} name what the reader calls the edits
+ * @property {number} sampling the temperature with which a language model writes
  * @property {string} work the numbers of the worked example, where the reader has changed them
  * @property {boolean} drawing whether clicks on the pattern change its mask
  * @property {number} lesson the one that is open, counted from 1; 0 for none
@@ -52,6 +54,8 @@ const READERS = {
   spin: (text) => (/^\d+$/.test(text) && Number(text) <= 180 ? Number(text) : undefined),
   language: oneOf(["en", "ko"]),
   edits: readEdits,
+  name: (text) => text,
+  sampling: (text) => (Number(text) >= 0 && Number(text) <= 2 ? Number(text) : undefined),
   work: (text) => text,
   lesson: count,
   learned: (text) => text.split(",").map(Number).filter((n) => Number.isInteger(n) && n > 0),
@@ -156,7 +160,7 @@ export function writeState(state, start) {
     const selected = ["site", "head", "query", "key"].includes(key);
     if (!selected && same(value, /** @type {any} */ (start)[key])) continue;
     const text = key === "edits" ? writeEdits(value) : typeof value === "boolean" ? Number(value) : value;
-    parts.push(`${key}=${encodeURI(String(text))}`);
+    parts.push(`${key}=${encodeURI(String(text)).replace(/[&#=]/g, encodeURIComponent)}`);
   }
   return parts.join("&");
 }

@@ -44,6 +44,27 @@ export function ticksOf(about, side, count) {
 }
 
 /**
+ * What is known of a trace, with the tokens that the reader has put in named beside the old ones.
+ * @param {About} about
+ * @param {import("./edits.js").Edit[]} edits
+ * @returns {About}
+ */
+export function withTokens(about, edits) {
+  const put = edits.filter((edit) => edit.kind === "token");
+  if (!put.length) return about;
+  const tokens = { ...about.tokens };
+  const exchange = (/** @type {string} */ side, /** @type {number} */ position, /** @type {string} */ token) => {
+    if (tokens[side]?.[position] === undefined) return;
+    tokens[side] = tokens[side].map((old, i) => (i === position ? `${old.trim()}→${token}` : old));
+  };
+  for (const { side, position, token } of put) {
+    exchange(side, position, token);
+    if (side === "target") exchange("output", position - 1, token);
+  }
+  return { ...about, tokens };
+}
+
+/**
  * Whose labels queries have: the token that is being written where that is what the reader asks.
  * @param {Site} site
  */

@@ -4,6 +4,7 @@ import { el, fill } from "../dom.js";
 import { short } from "../format.js";
 import { sendImage } from "../http_source.js";
 import { labelOf } from "../tokens.js";
+import { writing } from "./writing.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -129,6 +130,7 @@ function alternatives(app, live, place) {
   const { say, about } = app;
   const answer = /** @type {any} */ (about).answer;
   const { asked } = live;
+  if (answer?.kind === "next" && asked?.text) return writing(app, live);
   if (answer?.kind !== "translation" || !asked) return "";
   const choice = (/** @type {string} */ text, /** @type {number} */ number, /** @type {number[]} */ ids, lead = "") =>
     el("button.other", { onclick: () => live.ask({ ...asked, target: ids }) }, lead ? el("b", {}, lead) : "", " ", text, " ", el("span.digits", {}, short(number)));

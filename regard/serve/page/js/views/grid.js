@@ -37,8 +37,9 @@ export function draw(element, plot) {
     role: "img",
     "aria-label": `${plot.asks}; ${plot.answers}`,
   });
-  const marks = shape("g.marks");
-  picture.append(...ground(plot, layout), marks, ...cells(plot, layout), ...labels(plot, layout));
+  const marks = markers(plot);
+  const frame = shape("g.marks", {}, marks.across, marks.down, marks.chosen, edits(plot, layout.cell, layout.left, layout.top));
+  picture.append(...ground(plot, layout), frame, ...cells(plot, layout), ...labels(plot, layout));
   if (layout.sums) picture.append(...sums(plot, layout));
   listen(picture, plot, layout);
   fill(element, picture);
@@ -230,9 +231,26 @@ function sums(plot, { cell, left, top, slanted, n_across: m, n_down: n }) {
 }
 
 /**
- * Bands over the selected row and column, a frame around the cell, frames around edited cells.
+ * Bands over the selected row and column, and a frame around the cell: made once, then moved.
+ * @param {Plot} plot
+ */
+function markers({ turned }) {
+  const [down, across] = turned ? ["key", "query"] : ["query", "key"];
+  return { across: shape(`rect.band.${down}`), down: shape(`rect.band.${across}`), chosen: shape("rect.chosen", { rx: 3 }) };
+}
+
+/**
+ * @param {Element} shape
+ * @param {Record<string, number>} place
+ */
+function put(shape, place) {
+  for (const [name, value] of Object.entries(place)) shape.setAttribute(name, String(value));
+}
+
+/**
+ * Move the marks to a cell.
  * @param {Element} picture
- * @param {Element} marks
+ * @param {ReturnType<typeof markers>} marks
  * @param {Plot} plot
  * @param {Layout} layout
  * @param {number} query
@@ -242,12 +260,10 @@ function sums(plot, { cell, left, top, slanted, n_across: m, n_down: n }) {
 function mark(picture, marks, plot, { cell, left, top, n_down: n, n_across: m }, query, key, peek) {
   const [i, j] = plot.turned ? [key, query] : [query, key];
   const [x, y] = [left + j * cell, top + i * cell];
-  const bands = [
-    shape(`rect.band.${plot.turned ? "key" : "query"}`, { x: left, y, width: m * cell, height: cell }),
-    shape(`rect.band.${plot.turned ? "query" : "key"}`, { x, y: top, width: cell, height: n * cell }),
-    shape(peek ? "rect.chosen.peek" : "rect.chosen", { x: x + 0.5, y: y + 0.5, width: cell - 1, height: cell - 1, rx: 3 }),
-  ];
-  fill(marks, bands, edits(plot, cell, left, top));
+  put(marks.across, { x: left, y, width: m * cell, height: cell });
+  put(marks.down, { x, y: top, width: cell, height: n * cell });
+  put(marks.chosen, { x: x + 0.5, y: y + 0.5, width: cell - 1, height: cell - 1 });
+  marks.chosen.classList.toggle("peek", peek);
   for (const text of picture.querySelectorAll("text.tick")) {
     const role = text.classList.contains("query") ? query : key;
     text.classList.toggle("on", Number(text.getAttribute("data-i")) === role);

@@ -14,9 +14,12 @@ export function hands(app) {
   const heat = temperature(app);
   const scale = toggle(app, "scaleOn", (on) => change(app, { kind: "unscaled", site: app.open.site.path }, !on));
   const off = toggle(app, "headOff", (on) => change(app, { kind: "ablate", site: app.open.site.path, head: app.open.head }, on));
+  const mean = toggle(app, "headMean", (on) => change(app, { kind: "mean", site: app.open.site.path, head: app.open.head }, on));
   const pencil = el("button.quiet.pencil", { title: say("maskHelp"), onclick: () => store.set({ drawing: !store.state.drawing }) }, "✎ ", say("maskEdit"));
-  const score = scoreField(app);
-  const element = el("div.hands.tools", { "aria-label": say("hands"), role: "group" }, heat.element, scale.element, pencil, score.element, off.element);
+  const score = numberField(app, "score");
+  const weight = numberField(app, "weight");
+  const token = tokenField(app);
+  const element = el("div.hands.tools", { "aria-label": say("hands"), role: "group" }, heat.element, scale.element, pencil, score.element, weight.element, off.element, mean.element, token.element);
   const closed = el("p.note.tools", {}, say("notEditable"));
   const both = el("div", {}, element, closed);
   return {
@@ -30,9 +33,12 @@ export function hands(app) {
       scale.update(!changes?.unscaled);
       scale.element.hidden = site.scale === 1 && !changes?.unscaled;
       off.update(changes?.off ?? false);
+      mean.update(changes?.mean ?? false);
       pencil.setAttribute("aria-pressed", String(store.state.drawing));
       app.root.classList.toggle("drawing", store.state.drawing);
       score.update();
+      weight.update();
+      token.update();
     },
   };
 }
@@ -74,7 +80,7 @@ function temperature(app) {
 
 /**
  * @param {App} app
- * @param {"scaleOn" | "headOff"} name
+ * @param {"scaleOn" | "headOff" | "headMean"} name
  * @param {(on: boolean) => void} act
  */
 function toggle(app, name, act) {
@@ -91,28 +97,70 @@ export function scaleFormula() {
   return formula("divided by √d_k", "÷ ", root(v("d", "k")));
 }
 
-/** @param {App} app */
-function scoreField(app) {
+/**
+ * A score or a weight of the chosen cell, to be set by hand.
+ * @param {App} app
+ * @param {"score" | "weight"} kind
+ */
+function numberField(app, kind) {
+  const name = kind === "score" ? "scoreEdit" : "weightEdit";
   const field = el("input.digits", {
     type: "number",
-    step: 0.1,
-    "aria-label": app.say("scoreEdit"),
+    step: kind === "score" ? 0.1 : 0.05,
+    "aria-label": app.say(name),
     onchange: () => {
       const { query, key } = app.store.state;
       const value = Number(field.value);
       if (field.value === "" || !Number.isFinite(value)) return;
-      change(app, { kind: "score", site: app.open.site.path, head: app.open.head, query, key, value }, true);
+      change(app, { kind, site: app.open.site.path, head: app.open.head, query, key, value }, true);
     },
   });
   return {
-    element: el("label.score", { title: app.say("scoreHelp") }, app.say("scoreEdit"), field),
+    element: el(`label.${kind}`, { title: app.say(kind === "score" ? "scoreHelp" : "weightHelp") }, app.say(name), field),
     update: () => {
       if (document.activeElement === field) return;
       const { query, key } = app.store.state;
-      const score = lineAt(app, query).scores?.data[key] ?? 0;
-      field.value = String(Number(score.toFixed(3)));
+      const line = lineAt(app, query);
+      const number = (kind === "score" ? line.scores : line.weights)?.data[key] ?? 0;
+      field.value = String(Number(number.toFixed(3)));
     },
   };
+}
+
+/**
+ * Another token in the place of the chosen key; only a model can say what follows from it.
+ * @param {App} app
+ */
+function tokenField(app) {
+  const place = () => ({ side: app.open.site.answers ?? "", position: app.store.state.key });
+  const field = el("input.other", {
+    type: "text",
+    "aria-label": app.say("tokenEdit"),
+    onchange: () => {
+      const token = field.value.trim();
+      const edit = /** @type {const} */ ({ kind: "token", ...place(), token });
+      change(app, edit, token !== "" && token !== ownToken(app, place()));
+    },
+  });
+  const element = el("label.put", { title: app.say("tokenHelp") }, app.say("tokenEdit"), field);
+  return {
+    element,
+    update: () => {
+      element.hidden = !app.source.effect || !ownToken(app, place()) || app.about.image !== null;
+      if (document.activeElement === field) return;
+      const { side, position } = place();
+      const put = app.store.state.edits.find((edit) => edit.kind === "token" && edit.side === side && edit.position === position);
+      field.value = put?.kind === "token" ? put.token : ownToken(app, place());
+    },
+  };
+}
+
+/**
+ * @param {App} app
+ * @param {{ side: string, position: number }} place
+ */
+function ownToken({ about }, { side, position }) {
+  return about.tokens[side]?.[position]?.trim() ?? "";
 }
 
 /**

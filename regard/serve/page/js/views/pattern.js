@@ -43,7 +43,9 @@ export function pattern(app) {
   const tools = toolbar(app);
   const title = el("div.title");
   const says = el("p.sentence", { "aria-live": "polite" });
-  const board = el("div.board");
+  // a picture that is drawn anew under the mouse never hears it leave; the board does
+  const leave = () => app.peek && app.look(null);
+  const board = el("div.board", { onpointerleave: leave, onpointermove: (/** @type {any} */ event) => event.target.closest("svg, canvas") || leave() });
   const reading = el("p.reading");
   const tuning = hands(app);
   const table = el("div.unseen");
@@ -53,6 +55,8 @@ export function pattern(app) {
   let selects = [];
   let own = /** @returns {Own | null} */ () => null;
   const viewport = { window: null };
+  /** @type {App["open"] | null} */
+  let drawn = null; // what has not changed is not drawn again: the reader may be about to click on it
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let waiting;
   const update = (/** @type {Set<string>} */ changed) => {
@@ -60,7 +64,10 @@ export function pattern(app) {
     tools.update();
     element.dataset.view = app.store.state.view;
     tuning.update();
-    if (REDRAWN.some((one) => changed.has(one))) {
+    const why = REDRAWN.filter((one) => changed.has(one));
+    const same = !own() && drawn?.before === app.open.before && drawn.after === app.open.after;
+    if (why.length && !(same && why.every((one) => one === "edits"))) {
+      drawn = app.open;
       fill(title, titleOf(app));
       const special = drawSpecial(app, board);
       own = special?.own ?? (() => null);
@@ -70,6 +77,8 @@ export function pattern(app) {
     const view = own();
     selects.forEach((select) => (view ? select(at.query, at.key, at.peek) : select(at.row, at.column, at.peek)));
     fill(says, view ? view.says(at.query, at.key) : sentence(app, at.query));
+    if (changed.has("size") || changed.has("all")) says.style.minHeight = "";
+    else says.style.minHeight = `${says.offsetHeight}px`; // a shorter sentence shall not move the picture
     fill(reading, view ? view.reads(at.query, at.key) : readingOf(app, at.query, at.key));
     clearTimeout(waiting);
     waiting = setTimeout(() => fill(table, own()?.table(at.query) ?? readTable(app)), 200);
@@ -138,7 +147,7 @@ function drawBoard(app, board, viewport) {
   const known = STAGES.filter((stage) => stage === "weights" || open.after[stage]);
   const stage = /** @type {Stage} */ (known.includes(/** @type {any} */ (state.stage)) ? state.stage : "weights");
   const all = state.stage === "all" && state.view !== "image" && !open.large ? known : [stage];
-  const versions = open.changes && state.view !== "bars" ? [open.before, open.after] : [open.after];
+  const versions = open.after !== open.before && state.view !== "bars" ? [open.before, open.after] : [open.after];
   const figures = versions.flatMap((tables, v) => all.map((one) => ({ tables, stage: one, name: versions.length > 1 ? (v ? "after" : "before") : "" })));
   const across = Math.max(1, Math.min(figures.length, Math.floor(board.clientWidth / (all.length > 1 ? 190 : 240)) || 1, all.length > 1 ? all.length : 2));
   const down = Math.ceil(figures.length / across);
@@ -162,7 +171,7 @@ function drawBoard(app, board, viewport) {
  */
 function repainted(app, board, selects, changed) {
   const last = selects[1]?.repaint;
-  const fits = selects.length === 2 && last && app.open.changes && REDRAWN.every((one) => one === "edits" || !changed.has(one));
+  const fits = selects.length === 2 && last && app.open.after !== app.open.before && REDRAWN.every((one) => one === "edits" || !changed.has(one));
   const stage = app.store.state.stage;
   if (!fits || stage === "all") return null;
   const plot = plotOf(app, app.open.after, stage);
@@ -187,7 +196,7 @@ function drawOne(app, element, plot, viewport) {
   if (view === "lines") return drawLines(element, plot);
   if (view === "graph") return drawGraph(element, plot, open.site.asks !== null && open.site.asks === open.site.answers);
   if (view === "bars") {
-    const before = open.changes ? { ...plotOf(app, open.before, plot.stage), ...plot, ...{ table: plotOf(app, open.before, plot.stage).table } } : null;
+    const before = open.after !== open.before ? { ...plotOf(app, open.before, plot.stage), ...plot, ...{ table: plotOf(app, open.before, plot.stage).table } } : null;
     return drawBars(element, plot, before);
   }
   if (view === "image") return drawImage(element, plot, app);
@@ -225,7 +234,7 @@ function readingOf(app, query, key) {
   const [after, before] = [lineAt(app, query), lineAt(app, query, "before")];
   const figure = (/** @type {Stage} */ stage) => {
     const [x, old] = [stageOf(after, stage).data[key], stageOf(before, stage).data[key]];
-    const was = open.changes && old !== x ? [el("s", { title: full(old) }, short(old)), " → "] : [];
+    const was = open.after !== open.before && old !== x ? [el("s", { title: full(old) }, short(old)), " → "] : [];
     return el(`span.figure.${stage}`, {}, el("i", {}, say(/** @type {const} */ ({ scores: "score", masked: "maskedOne", weights: "weight" })[stage])), " ", ...was, el("b", { title: full(x) }, app.peek ? full(x) : short(x)));
   };
   const stages = STAGES.filter((stage) => open.after[stage]);

@@ -172,7 +172,7 @@ function allowedWords(allowed, rows, columns, width) {
  */
 function editedCells(app, rows, columns) {
   const { changes } = app.open;
-  const cells = changes ? [...changes.cells, ...changes.scores] : [];
+  const cells = changes ? [...changes.cells, ...changes.scores, ...changes.weights] : [];
   if (!cells.length) return null;
   const made = new Uint8Array(rows.length * columns.length);
   for (const cell of cells) made[tickAt(rows, cell.query) * columns.length + tickAt(columns, cell.key)] = 1;

@@ -4,7 +4,7 @@ import { largest } from "../attention.js";
 import { el, fill } from "../dom.js";
 import { short } from "../format.js";
 import { lineAt } from "../select.js";
-import { labelOf } from "../tokens.js";
+import { labelOf, withTokens } from "../tokens.js";
 import { around } from "./lines.js";
 
 /** @typedef {import("../app.js").App} App */
@@ -22,7 +22,8 @@ export function texts(app) {
     element,
     update: (changed) => {
       if (changed.has("pane") && changed.size === 1) return;
-      const now = `${changed.has("all")} ${JSON.stringify(app.sites.length && spansOf(app))}`;
+      const put = app.store.state.edits.filter((edit) => edit.kind === "token");
+      const now = `${changed.has("all")} ${JSON.stringify([app.sites.length && spansOf(app), put])}`;
       if (now !== shown) fill(element, rows(app));
       shown = now.replace("true", "false");
       for (const one of element.querySelectorAll(".token")) refresh(app, /** @type {HTMLElement} */ (one));
@@ -83,14 +84,15 @@ function candidates(list) {
  * @param {number[]} [chances] logarithms
  */
 function tokens(app, side, chances) {
-  const list = app.about.tokens[side];
+  const old = app.about.tokens[side];
+  const list = withTokens(app.about, app.store.state.edits).tokens[side];
   const words = app.about.words[side] ?? [];
   const [first, stop] = spansOf(app)[side];
   const made = list.slice(first, stop).map((token, n) => {
     const i = first + n;
     const joins = words[i] !== null && words[i] !== undefined && words[i] === words[i - 1];
     const special = words.length > 0 && words[i] === null;
-    return el(`button.token${joins ? ".joins" : ""}${special ? ".special" : ""}`, {
+    return el(`button.token${joins ? ".joins" : ""}${special ? ".special" : ""}${token === old[i] ? "" : ".put"}`, {
       "data-side": side,
       "data-i": i,
       "data-chance": chances ? Math.exp(chances[i]) : undefined,
