@@ -24,7 +24,7 @@ ROWS = [
     ["model"],
     ["explain"],
     ["figures"],
-    ["serve", "bench"],
+    ["serve", "bench", "doctor"],
     ["cli"],
     ["__main__"],
 ]
