@@ -1,0 +1,65 @@
+"""Whether the engines agree on 1,000 sentences, and how good int8 and a shortlist remain.
+
+Run: python benchmarks/translate.py MODEL [--count 1000] [--reference FILE]
+How fast they are is measured by `regard bench translate MODEL`.
+"""
+
+import argparse
+import json
+from itertools import islice
+from pathlib import Path
+
+from regard.bench.agreement import agreement
+from regard.bench.sentences import sentences
+from regard.engine.opening import open_translator
+from regard.engine.search import SearchOptions
+from regard.engine.shortlist import SHORTLIST
+from regard.interop.named import find_model
+from regard.text.files import read_lines
+
+
+def bleu(texts: list[str], references: list[str]) -> float:
+    import sacrebleu
+
+    return round(sacrebleu.corpus_bleu(texts, [references]).score, 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--source", type=Path, help="one sentence to a line; else Multi30k's")
+    parser.add_argument("--reference", type=Path)
+    options = parser.parse_args()
+    folder = find_model(options.model)
+    lines, origin = sentences(options.count)
+    if options.source:
+        lines = [line.decode() for line in islice(read_lines(str(options.source)), options.count)]
+        origin = str(options.source.name)
+    told: dict = {"sentences": len(lines), "origin": origin}
+    for beam in (1, 4):
+        asked = SearchOptions(beam=beam)
+        given = list(open_translator(folder).translate(lines, asked))
+        plain = open_translator(folder, beam_tree=True)
+        searched = list(plain.translate(lines, SearchOptions(beam=beam, beam_tree=True)))
+        found = agreement(given, searched, plain.target.end_id or 0)
+        told[f"beam {beam}"] = {"same": found.same, "ties": found.ties}
+    if options.reference:
+        references = [
+            line.decode() for line in islice(read_lines(str(options.reference)), len(lines))
+        ]
+        ways = {"float32": {}, "int8": {"int8": True}}
+        if (folder / SHORTLIST).is_file():
+            ways["int8, shortlist"] = {"int8": True, "shortlist": True}
+        told["bleu"] = {
+            name: bleu(
+                [x.text for x in open_translator(folder, **way).translate(lines, SearchOptions())],
+                references,
+            )
+            for name, way in ways.items()
+        }
+    print(json.dumps(told, indent=1))
+
+
+if __name__ == "__main__":
+    main()
