@@ -13,7 +13,7 @@ INSTALLED := .venv/.installed
 INSTALLED_TEST := .venv/.installed-test
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help run test format bench package clean system-packages page-types
+.PHONY: help run pictures test format bench package clean system-packages page-types
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ package: $(INSTALLED)  ## Build wheel and source archive, and try them in a fres
 	$$pip --constraint constraints.txt torch==2.13.0; $$pip --constraint constraints.txt dist/regard-*.whl; \
 	cp tests/smoke.sh "$$fresh"; cd "$$fresh"; PATH="$$fresh/venv/bin:$$PATH" bash smoke.sh
 	@ls -l dist
+
+pictures: $(INSTALLED_TEST) system-packages  ## Draw the explorer's pictures in docs/pictures anew
+	$(BIN)/python docs/pictures/make.py
 
 clean:  ## Remove the environment and everything that tools leave behind
 	rm -rf .venv build dist *.egg-info .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,115 @@
+"""Draw the pictures of the explorer that the documentation shows, from the bundled models.
+
+    python docs/pictures/make.py [NAME…]
+
+Each is what a browser shows, in as few colours as it needs.
+"""
+
+import sys
+import threading
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from urllib.parse import quote
+
+import uvicorn
+from PIL import Image
+from playwright.sync_api import Browser, sync_playwright
+
+from regard.serve.address import address_of, bind
+from regard.serve.app import make_app
+from regard.serve.catalogue import Catalogue
+from regard.serve.service import Service
+
+HERE = Path(__file__).parent
+CHROMIUM = {
+    "executable_path": "/usr/bin/chromium",
+    "args": ["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+}
+MOST_BYTES = 150_000
+SENTENCE = "A dog is sleeping in the garden."
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What to open, and how."""
+
+    state: str = ""
+    model: str = "en-de"
+    language: str = "en"
+    theme: str = "light"
+    width: int = 1280
+    height: int = 800
+    heat: str = ""
+    """The temperature of the head that is open at first, where it is changed."""
+
+
+PICTURES = {
+    "explorer": Picture(),
+    "explorer-ko": Picture(language="ko", theme="dark"),
+    "steps": Picture("pane=steps", height=1000),
+    "steps-ko": Picture("pane=steps", language="ko", height=1000),
+    "hands": Picture(heat="3"),
+    "hands-ko": Picture(language="ko", theme="dark", heat="3"),
+    "lessons": Picture("lesson=6&learned=1,2,3,4,5", theme="dark"),
+    "lessons-ko": Picture("lesson=6&learned=1,2,3,4,5", language="ko"),
+    "images": Picture(model="digits"),
+    "phone": Picture("lesson=1", width=390, height=844),
+    "phone-ko": Picture("view=bars", language="ko", theme="dark", width=390, height=844),
+}
+
+
+def draw(browser: Browser, address: str, name: str) -> None:
+    """Draw one picture."""
+    one = PICTURES[name]
+    context = browser.new_context(
+        viewport={"width": one.width, "height": one.height},
+        color_scheme="dark" if one.theme == "dark" else "light",
+        device_scale_factor=2 if one.width < 600 else 1,
+        locale="ko-KR" if one.language == "ko" else "en-GB",
+    )
+    page = context.new_page()
+    asked = f"model={one.model}" + (f"&text={quote(SENTENCE)}" if one.model == "en-de" else "")
+    page.goto(f"{address}/?{asked}#language={one.language}&{one.state}")
+    page.wait_for_selector("#regard[data-pictures]", state="attached")
+    if one.heat:
+        page.fill(".hands input[type=range]", one.heat)
+        page.wait_for_selector(".compared .is:not(.pending)")
+    page.wait_for_timeout(800)
+    save(name, page.screenshot())
+    context.close()
+
+
+def save(name: str, png: bytes) -> None:
+    """Write a picture with as many colours as fit into its size."""
+    whole = Image.open(BytesIO(png)).convert("RGB")
+    for colours in (256, 128, 64, 32):
+        held = BytesIO()
+        few = whole.quantize(colours, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        few.save(held, "PNG", optimize=True)
+        if held.tell() < MOST_BYTES:
+            break
+    (HERE / f"{name}.png").write_bytes(held.getvalue())
+    print(f"{name}.png  {held.tell() / 1000:.0f} kB, {colours} colours")  # noqa: T201
+
+
+def main() -> None:
+    """Draw the pictures that are named, or all."""
+    service = Service(Catalogue())
+    bound = bind("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+    thread.start()
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(**CHROMIUM)
+            for name in sys.argv[1:] or PICTURES:
+                draw(browser, address_of(bound, "127.0.0.1"), name)
+            browser.close()
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+if __name__ == "__main__":
+    main()
