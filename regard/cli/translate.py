@@ -51,6 +51,12 @@ def translate_command(
     beam_tree: Annotated[
         bool, typer.Option("--beam-tree", help="With --json: all that the search looked at.")
     ] = False,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="On Ray: this machine's cores as workers, or …")
+    ] = False,
+    address: Annotated[
+        str | None, typer.Option(help="… the cluster at this address, which has the model, too.")
+    ] = None,
 ) -> None:
     """Translate lines; without a file, those that you type.
 
@@ -62,7 +68,6 @@ def translate_command(
 
     Example: regard translate en-de news.en.gz -o news.de --resume
     """
-    from regard.engine.opening import open_translator
     from regard.engine.search import SearchOptions
     from regard.interop.named import find_model
 
@@ -73,31 +78,35 @@ def translate_command(
     _check_output(file, output, resume)
     folder = find_model(model)
     records = Records(as_json=as_json, n_best=n_best, folder=folder if alignments else None)
-    work = _Work(
-        folder,
-        lambda: open_translator(
-            folder, engine=engine, int8=int8, beam_tree=beam_tree, shortlist=shortlist
-        ),
-        options,
-        records,
-    )
+    opening = {"engine": engine, "int8": int8, "beam_tree": beam_tree, "shortlist": shortlist}
+    make = _maker(folder, opening, cluster=cluster or address is not None, address=address)
+    work = _Work(folder, make, options, records)
     _speak_utf8()
-    if file is None and sys.stdin.isatty():
+    if file is None and sys.stdin.isatty() and not cluster:
         work.converse(model)
     elif output is None:
         work.pipe(file or "-")
     else:
-        settings = {
-            "beam": options.beam,
-            "n-best": n_best,
-            "engine": engine,
-            "int8": int8,
-            "alignments": alignments,
-            "json": as_json,
-            "beam-tree": beam_tree,
-            "shortlist": shortlist,
-        }
+        asked = {"beam": width, "n-best": n_best, "alignments": alignments, "json": as_json}
+        settings = {**asked, **opening}
         work.write(file or "-", output, settings, resume=resume)
+
+
+def _maker(
+    folder: Path, opening: dict[str, Any], *, cluster: bool, address: str | None
+) -> Callable[[], "LineTranslator"]:
+    """What opens the model, here or on the workers of a cluster."""
+
+    def make() -> Any:
+        if cluster:
+            from regard.engine.cluster import ClusterTranslator
+
+            return ClusterTranslator(folder, opening=opening, address=address)
+        from regard.engine.opening import open_translator
+
+        return open_translator(folder, **opening)
+
+    return make
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,12 @@ _TOKENS, _ROWS = 2048, 64
 
 
 def cores() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """How many processors this process may use; $REGARD_WORKERS says fewer."""
+    there = (
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    )
+    stated = os.environ.get("REGARD_WORKERS", "")
+    return min(len(there), max(int(stated), 1)) if stated.isdigit() else len(there)
 
 
 @dataclass(frozen=True)
