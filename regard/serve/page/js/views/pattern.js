@@ -55,6 +55,7 @@ export function pattern(app) {
   let selects = [];
   let own = /** @returns {Own | null} */ () => null;
   const viewport = { window: null };
+  const room = { height: 0 };
   /** @type {App["open"] | null} */
   let drawn = null; // what has not changed is not drawn again: the reader may be about to click on it
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -68,6 +69,7 @@ export function pattern(app) {
     const same = !own() && drawn?.before === app.open.before && drawn.after === app.open.after;
     if (why.length && !(same && why.every((one) => one === "edits"))) {
       drawn = app.open;
+      room.height = board.clientHeight;
       fill(title, titleOf(app));
       const special = drawSpecial(app, board);
       own = special?.own ?? (() => null);
@@ -83,7 +85,17 @@ export function pattern(app) {
     clearTimeout(waiting);
     waiting = setTimeout(() => fill(table, own()?.table(at.query) ?? readTable(app)), 200);
   };
+  new ResizeObserver(() => hasMoved(board, room) && update(new Set(["size"]))).observe(board);
   return { element, update };
+}
+
+/**
+ * Whether bars above or below have taken room from a board whose room does not follow its pictures.
+ * @param {HTMLElement} board
+ * @param {{ height: number }} room what it had when it was drawn
+ */
+function hasMoved(board, room) {
+  return room.height > 0 && Math.abs(board.clientHeight - room.height) > 4 && getComputedStyle(board).overflowY === "auto";
 }
 
 /**
