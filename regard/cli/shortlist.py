@@ -24,9 +24,9 @@ def shortlist_command(
     Example: regard shortlist en-de train.en.gz train.de.gz
     """
     from regard.bundle.folder import read_description, read_tokenizers
-    from regard.bundle.zoo import find_model
     from regard.engine.shortlist import SHORTLIST
     from regard.explain.shortlist import learn_shortlist
+    from regard.interop.named import find_model
     from regard.text.files import read_lines
 
     if min(per_token, frequent) < 1:

@@ -101,8 +101,9 @@ def _order(row: Row) -> int:
 
 
 def _is_on_the_way(row: Row, named: dict[str, Row]) -> bool:
-    """Whether a part lies on the way to the output: what hands states over at the start does not,
-    nor does a pooler beside a projection.
+    """Whether a part lies on the way to the output.
+
+    What hands states over at the start does not, nor does a pooler beside a projection.
     """
     return row.kind != "parameter" and not (row.path == "pooler" and "projection" in named)
 
