@@ -57,6 +57,8 @@ def main() -> None:
         text=f"## Limits\n\n{recipe.limits.strip()}",
     )
     folder = ZOO / options.name
+    labels = tuple(recipe.data.classes) if recipe.data.classes else bundle.labels
+    bundle = replace(bundle, labels=labels)
     replace(bundle, card=card, extras=extras).save(folder, dtype="float16")
     if bundle.pixels is not None:
         draw_examples(recipe, bundle.labels or (), folder / "examples")

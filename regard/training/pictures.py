@@ -1,6 +1,7 @@
 """The images of a recipe."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,15 @@ def _read_images(recipe: Recipe, part: str) -> Images:
     given = getattr(data, part)
     if not isinstance(given, str):
         raise InputError(f"data.{part} must name one folder or file of images.")
-    return read_images(find_data(given, data.root), size=data.size, split=part)
+    images = read_images(find_data(given, data.root), size=data.size, split=part)
+    if data.classes is None:
+        return images
+    if len(data.classes) != len(images.classes):
+        raise InputError(
+            f"data.classes names {len(data.classes)} classes, and {given} has "
+            f"{len(images.classes)}: name each of them."
+        )
+    return replace(images, classes=tuple(data.classes))
 
 
 def _digits() -> Images:
