@@ -46,3 +46,37 @@ def test_digits_of_no_training_picture_are_told_apart():
             best = model.classify([image])[0][0]
         right += best.text == picture.stem
     assert right >= 9
+
+
+def test_clothes_of_no_training_picture_are_told_apart():
+    model = regard.load("fashion")
+    pictures = sorted((bundled()["fashion"] / "examples").glob("*.png"))
+    assert len(pictures) == 10
+    found = []
+    for picture in pictures:
+        with Image.open(picture) as image:
+            found.append(model.classify([image])[0][0].text.lower().replace(" ", "-"))
+    assert sum(name == picture.stem for name, picture in zip(found, pictures, strict=True)) >= 7
+
+
+@pytest.mark.parametrize(
+    ("english", "german"),
+    [
+        ("The dog is sleeping in the garden.", "Der Hund schläft im Garten."),
+        ("Where is the station?", "Wo ist der Bahnhof?"),
+    ],
+)
+def test_everyday_english_becomes_german(english, german):
+    (found,) = regard.load("en-de").translate([english], beam=4)
+    assert found.text == german
+
+
+def test_the_translator_aligns_words_with_what_they_translate():
+    (found,) = regard.load("en-de").translate(["The dog is sleeping in the garden."], trace=True)
+    weights = [
+        found.trace[f"decoder.layers.{layer}.cross"].weights(head=head)
+        for layer in range(3)
+        for head in range(6)
+    ]
+    # Hund, the second piece, looks at dog; the source has a start token in front
+    assert max(float(table[1, 2]) for table in weights) > 0.9

@@ -14,6 +14,7 @@ from PIL import Image
 
 from regard.bundle.bundle import Bundle
 from regard.bundle.zoo import ZOO
+from regard.explain.aligner import SETTING
 from regard.training.pictures import split_images
 from regard.training.recipe import Recipe, read_recipe
 
@@ -42,12 +43,15 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("run", type=Path)
     parser.add_argument("--recipe", type=Path, required=True)
+    parser.add_argument("--heads", type=Path, help="which heads align, as `regard evaluate` found")
     options = parser.parse_args()
     recipe = read_recipe(options.recipe)
     bundle = Bundle.load(options.run)
     extras = {key: value for key, value in bundle.extras.items() if key != "recipe"}
     if bundle.tokenizer is not None and recipe.evaluate.snapshots:
         extras["examples"] = list(recipe.evaluate.snapshots)
+    if options.heads is not None:
+        extras[SETTING] = json.loads(options.heads.read_text("utf-8"))
     card = replace(
         bundle.card,
         data=recipe.about,
