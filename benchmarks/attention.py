@@ -42,8 +42,10 @@ def attend_rows(lengths: list[int], rounds: int) -> list[list[str]]:
                 ),
             }
             with torch.no_grad():
-                forward = alternate(calls, rounds=rounds)
-            both = alternate({n: with_backward(c) for n, c in calls.items()}, rounds=rounds)
+                forward = alternate(calls, rounds=rounds, seconds=0.1)
+            both = alternate(
+                {n: with_backward(c) for n, c in calls.items()}, rounds=rounds, seconds=0.1
+            )
             rows.append(
                 [
                     str(length),
@@ -67,8 +69,10 @@ def multihead_rows(lengths: list[int], rounds: int) -> list[list[str]]:
             "torch": lambda m=theirs, x=x: m(x, x, x, need_weights=False)[0],
         }
         with torch.no_grad():
-            forward = alternate(calls, rounds=rounds)
-        both = alternate({n: with_backward(c) for n, c in calls.items()}, rounds=rounds)
+            forward = alternate(calls, rounds=rounds, seconds=0.1)
+        both = alternate(
+            {n: with_backward(c) for n, c in calls.items()}, rounds=rounds, seconds=0.1
+        )
         rows.append(
             [
                 str(length),
@@ -100,7 +104,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     lengths = [128, 512] if options.quick else [128, 256, 512, 1024, 2048, 4096]
-    rounds = 5 if options.quick else 15
+    rounds = 5 if options.quick else 21
     heads = ["length", "mask", "torch forward ms", "torch + backward ms"]
     heads += ["ours / torch forward", "ours / torch + backward"]
     attend = table(heads, attend_rows(lengths, rounds))
