@@ -29,6 +29,8 @@ _PLANS: tuple[dict[str, Kind], ...] = (
     {**_HALF, "weights": "float16"},
     _HALF,
     {"vectors": "float16", "tables": "float16", "space": "float16", "exact": "float16"},
+    {"vectors": "float16", "tables": "float16", "space": Steps(127)},
+    {"vectors": "float16", "tables": "float16"},
     *(
         {"vectors": Steps(most), "tables": "float16", "space": Steps(127)}
         for most in (127, 112, 96, 80, 64)

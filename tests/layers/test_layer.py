@@ -72,7 +72,7 @@ def test_where_the_norm_stands_by_hand(norm, expected):
     # x = (3, 1) normalised is (1, -1). The inner layer is the identity, weights all on itself.
     # post: norm(x + x) = norm(6, 2) = (1, -1). pre, with a norm that gives (3, 1): x + (3, 1)
     plan = LayerPlan(d_model=2, n_heads=1, d_ff=1, norm=norm, norm_eps=0.0)
-    attention = plan.make_attention("site", alibi=False)
+    attention = plan.make_attention("site")
     for linear in (attention.to_query, attention.to_key, attention.to_value, attention.to_output):
         linear.weight.data, linear.bias.data = torch.eye(2), torch.zeros(2)
     sublayer = SubLayer(attention, plan)

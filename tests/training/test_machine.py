@@ -47,7 +47,8 @@ def test_the_peak_of_memory_grows_with_what_is_held_and_never_falls():
     before = peak_memory(CPU)
     assert before > 50 * MEGABYTE
     room = before - psutil.Process().memory_info().rss  # what was held once and is not now
-    held = torch.ones((room + 80 * MEGABYTE) // 4)
+    # what the allocator has kept for later counts as held now, and may be given out again
+    held = torch.ones((room + 600 * MEGABYTE) // 4)
     with_it = peak_memory(CPU)
     assert with_it > before + 40 * MEGABYTE
     del held
