@@ -98,7 +98,7 @@ def marian(config: TransformerConfig) -> Step:
 
 def x_transformers(config: TransformerConfig) -> Step:
     """XTransformer with its fused attention; it has no dropout on what a sub-layer adds."""
-    from x_transformers import XTransformer
+    from x_transformers import XTransformer  # pyright: ignore[reportMissingImports]  by an extra
 
     sides: dict[str, Any] = {}
     depths = {"enc": config.n_encoder_layers, "dec": config.n_decoder_layers}
