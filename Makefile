@@ -13,7 +13,7 @@ INSTALLED := .venv/.installed
 INSTALLED_TEST := .venv/.installed-test
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help run pictures test format bench package clean system-packages page-types
+.PHONY: help run pictures test test-slow format bench package clean system-packages page-types
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,10 @@ test: $(INSTALLED_TEST) system-packages  ## Set up if needed, then check format,
 	$(BIN)/pyright
 	@$(MAKE) page-types
 	$(PYTEST) -q tests/test_architecture.py
-	$(PYTEST) -q -n 2 --ignore=tests/test_architecture.py --cov --cov-report=term
+	$(PYTEST) -q -n 2 -m "not slow" --ignore=tests/test_architecture.py --cov --cov-report=term
+
+test-slow: $(INSTALLED_TEST)  ## Run the tests that take a minute each: killed workers, resharded runs
+	$(PYTEST) -q -m slow
 
 format: $(INSTALLED_TEST)  ## Format the code and repair what the linter can repair
 	$(BIN)/ruff format .

@@ -28,6 +28,7 @@ def killed_one(driver):
     return None
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_loses_and_doubles_no_line(toy_folder, tmp_path):
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("".join(line + "\n" for line in LINES))

@@ -93,12 +93,13 @@ def test_two_and_three_processes_have_the_gradients_of_one(recipe, tmp_path):
         close(gradients(recipe, tmp_path, n_processes), alone)
 
 
-@pytest.mark.parametrize("n_processes", [2, 3])
+@pytest.mark.parametrize("n_processes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_sharded_processes_have_the_gradients_of_one(recipe, tmp_path, n_processes):
     alone = gradients(recipe, tmp_path, 1)
     close(gradients(recipe, tmp_path, n_processes, "training.shard=true"), alone)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_two_sharded_processes_resumes_on_one_and_on_three(recipe, tmp_path):
     train = ("-m", "regard", "train", recipe)
     folder = tmp_path / "moving"

@@ -13,7 +13,10 @@ def test_a_copied_link_opens_the_same_view(open_page, file):
     link = first.page.evaluate("new Promise((f) => setTimeout(() => f(location.href), 300))")
     again = open_page(file)
     again.page.goto(link)
-    again.page.wait_for_selector("#regard[data-ready]")
+    for one in (first, again):
+        one.page.wait_for_selector("#regard[data-ready]")
+        one.page.wait_for_selector(".pattern table", state="attached")
+        one.settle()
     assert again.text(".pattern") == first.text(".pattern")
     assert again.page.get_attribute('[data-choice="bars"]', "aria-checked") == "true"
 
