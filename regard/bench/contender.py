@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.engine.fast import cores
+from regard.engine.cores import cores
 from regard.engine.opening import open_translator
 from regard.engine.search import SearchOptions
 

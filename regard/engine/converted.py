@@ -7,12 +7,20 @@ from contextlib import suppress
 from pathlib import Path
 
 from regard.bundle.cache import cache_folder
-from regard.bundle.folder import CONFIG, TARGET_TOKENIZER, TOKENIZER, weights_file
+from regard.bundle.folder import (
+    CONFIG,
+    TARGET_TOKENIZER,
+    TOKENIZER,
+    read_description,
+    read_tokenizers,
+    weights_file,
+)
+from regard.engine.vocabulary import never_written
 from regard.errors import FileError
 from regard.text.files import write_whole
 
 MODEL, VOCABULARY_MAP = "model.bin", "vmap.txt"
-_VERSION = "1"
+_VERSION = "2"
 """Changes when the same folder is converted differently."""
 
 
@@ -33,7 +41,12 @@ def converted(folder: Path, *, int8: bool, vocabulary_map: str | None = None) ->
     # Of several processes that convert at once, each has a folder of its own; one of them stays.
     fresh = _room_beside(place)
     try:
-        convert(folder, fresh / "model", quantization="int8" if int8 else "float32")
+        convert(
+            folder,
+            fresh / "model",
+            quantization="int8" if int8 else "float32",
+            never=_never(folder),
+        )
         if vocabulary_map is not None:
             write_whole(fresh / "model" / VOCABULARY_MAP, vocabulary_map)
         (fresh / "model").rename(place)
@@ -45,6 +58,14 @@ def converted(folder: Path, *, int8: bool, vocabulary_map: str | None = None) ->
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return place
+
+
+def _never(folder: Path) -> list[int]:
+    """What no translation holds; engines are slower if they must be told each time."""
+    described = read_description(folder)
+    own, theirs = read_tokenizers(folder, described)
+    target = theirs or own
+    return [] if target is None else never_written(target, int(described.model["n_vocab"]))
 
 
 def fingerprint(folder: Path) -> str:

@@ -4,30 +4,22 @@ Nothing here imports torch, so a translation begins a fraction of a second after
 model is converted once and kept in the user's cache, under a name made of what it was made of.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Any
 
 from regard.engine.batch import batches_by_length
 from regard.engine.converted import converted
+from regard.engine.cores import cores
 from regard.engine.search import Found, SearchOptions
 from regard.engine.shortlist import Shortlist
-from regard.engine.vocabulary import entries, never_written
+from regard.engine.vocabulary import entries
 from regard.text.tokenizer import Tokenizer
 
 _TOKENS, _ROWS = 2048, 64
 """Most source tokens (padding included) and sentences of a batch, for a beam of 1."""
-
-
-def cores() -> int:
-    """How many processors this process may use; $REGARD_WORKERS says fewer."""
-    there = (
-        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    )
-    stated = os.environ.get("REGARD_WORKERS", "")
-    return min(len(there), max(int(stated), 1)) if stated.isdigit() else len(there)
 
 
 @dataclass(frozen=True)
@@ -73,7 +65,6 @@ class FastEngine:
             max_queued_batches=-1,
         )
         self._ids = {token: id for id, token in enumerate(self._written)}
-        self._never = [[self._written[id]] for id in never_written(target, n_vocab)]
 
     def submit(self, sources: Sequence[list[int]], options: SearchOptions) -> "_Pending":
         """Hand the sentences to the workers; the call returns at once."""
@@ -94,15 +85,15 @@ class FastEngine:
             length_penalty=options.alpha,
             max_decoding_length=options.limit(len(sources[batch[0]])),
             max_input_length=0,
-            suppress_sequences=self._never,
             use_vmap=self._narrow,
-            return_scores=True,
+            return_scores=options.scores or options.beam > 1,
             asynchronous=True,
         )
 
     def found(self, result: Any) -> list[Found]:
         """What a worker has found for one sentence."""
-        pairs = zip(result.hypotheses, result.scores, strict=True)
+        scores = result.scores or [nan] * len(result.hypotheses)
+        pairs = zip(result.hypotheses, scores, strict=True)
         return [Found([self._ids[token] for token in tokens], score) for tokens, score in pairs]
 
 

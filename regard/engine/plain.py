@@ -1,7 +1,9 @@
 """The PyTorch engine: every family, every device, and whatever the fast engine cannot do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -12,11 +14,14 @@ from torch import Tensor
 
 from regard.decoding.beam import BeamOptions, Event, beam_search
 from regard.decoding.hypothesis import LengthPenalty
+from regard.decoding.lean import LeanDecoder, LeanStepper, can_be_lean
 from regard.decoding.stepper import Ensemble, NarrowStepper, Stepper, TranslationStepper
 from regard.engine.batch import batches_by_length
+from regard.engine.cores import cores
 from regard.engine.search import Found, SearchOptions
 from regard.engine.shortlist import Shortlist
 from regard.engine.vocabulary import never_written
+from regard.tap import listening
 from regard.text.tokenizer import Tokenizer
 
 _TOKENS, _ROWS = 4096, 64
@@ -37,16 +42,26 @@ class _Waiting:
 
 
 class PlainEngine:
-    """Beam search with PyTorch, by one model or by several that vote."""
+    """Beam search with PyTorch, by one model or by several that vote.
+
+    Args:
+        int8: whether large products of Transformers' decoders are computed in int8.
+    """
 
     name = "torch"
 
     def __init__(
-        self, models: Sequence[Any], tokenizer: Tokenizer, *, shortlist: Shortlist | None = None
+        self,
+        models: Sequence[Any],
+        tokenizer: Tokenizer,
+        *,
+        shortlist: Shortlist | None = None,
+        int8: bool = False,
     ) -> None:
         self.models, self.shortlist = list(models), shortlist
         self.start_id, self.end_id = tokenizer.start_id, tokenizer.end_id
         self.never = never_written(tokenizer, self.models[0].config.n_vocab)
+        self._packed = self._decoders(int8=True) if int8 else None
 
     def submit(self, sources: Sequence[list[int]], options: SearchOptions) -> _Waiting:
         """Take these sentences; they are translated when somebody waits for them."""
@@ -54,25 +69,43 @@ class PlainEngine:
 
     def translate(self, sources: Sequence[list[int]], options: SearchOptions) -> list[list[Found]]:
         """The n best translations of each sentence."""
-        found: list[list[Found]] = [[] for _ in sources]
         tokens = max(_TOKENS // options.beam, 1)
         lengths = [len(source) for source in sources]
-        with torch.inference_mode(), _threads(1):
-            for batch in batches_by_length(lengths, tokens=tokens, rows=_ROWS):
-                for index, best in zip(batch, self._search(sources, batch, options), strict=True):
-                    found[index] = best
+        batches = batches_by_length(lengths, tokens=tokens, rows=_ROWS)
+        # The models' own weights are looked up for each call, so that no change is overlooked.
+        decoders = self._packed or self._decoders()
+        done = _side_by_side(
+            lambda batch: self._search([sources[i] for i in batch], decoders, options), batches
+        )
+        found: list[list[Found]] = [[] for _ in sources]
+        for batch, several in zip(batches, done, strict=True):
+            for index, best in zip(batch, several, strict=True):
+                found[index] = best
         return found
 
+    def _decoders(self, *, int8: bool = False) -> list[LeanDecoder | None]:
+        """The models' decoders where they can be lean, and nobody listens to the others' taps."""
+        return [
+            LeanDecoder(model, never=self.never, int8=int8)
+            if can_be_lean(model) and not listening()
+            else None
+            for model in self.models
+        ]
+
     def _search(
-        self, sources: Sequence[list[int]], batch: list[int], options: SearchOptions
+        self,
+        sources: Sequence[list[int]],
+        decoders: Sequence[LeanDecoder | None],
+        options: SearchOptions,
     ) -> list[list[Found]]:
-        lengths = torch.tensor([len(sources[i]) for i in batch])
-        ids = torch.zeros(len(batch), int(lengths.max()), dtype=torch.long)
-        for row, index in enumerate(batch):
-            ids[row, : len(sources[index])] = torch.tensor(sources[index])
-        steppers = [self._stepper(model, ids, lengths) for model in self.models]
-        stepper = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
-        stepper = _Barred(stepper, self.never, _known(self.end_id))
+        lengths = torch.tensor([len(source) for source in sources])
+        ids = torch.zeros(len(sources), int(lengths.max()), dtype=torch.long)
+        for row, source in enumerate(sources):
+            ids[row, : len(source)] = torch.tensor(source)
+        steppers = [
+            self._stepper(model, decoder, ids, lengths)
+            for model, decoder in zip(self.models, decoders, strict=True)
+        ]
         beam = BeamOptions(
             start_id=_known(self.start_id),
             end_id=_known(self.end_id),
@@ -82,18 +115,56 @@ class PlainEngine:
         )
         limits = [options.limit(length) for length in lengths.tolist()]
         record: list[list[Event]] | None = [] if options.beam_tree else None
-        found = beam_search(stepper, limits, beam, record=record)
+        found = beam_search(_joined(steppers), limits, beam, record=record)
         trees = record or [()] * len(found)
         return [
             [Found(one.ids, one.score, () if i else tree) for i, one in enumerate(hypotheses)]
             for hypotheses, tree in zip(found, trees, strict=True)
         ]
 
-    def _stepper(self, model: Any, ids: Tensor, lengths: Tensor) -> Stepper:
-        if self.shortlist is None:
-            return TranslationStepper(model, ids, lengths)
-        candidates = self.shortlist.candidates(ids.tolist())
-        return NarrowStepper(model, ids, lengths, torch.tensor(candidates))
+    def _stepper(
+        self, model: Any, decoder: LeanDecoder | None, ids: Tensor, lengths: Tensor
+    ) -> Stepper:
+        few, end_id = self.shortlist, _known(self.end_id)
+        candidates = None if few is None else torch.tensor(few.candidates(ids.tolist()))
+        if decoder is not None:
+            return LeanStepper(decoder, ids, lengths, end_id=end_id, candidates=candidates)
+        if candidates is None:
+            plain = TranslationStepper(model, ids, lengths)
+        else:
+            plain = NarrowStepper(model, ids, lengths, candidates)
+        return _Barred(plain, self.never, end_id)
+
+
+def _joined(steppers: list[Stepper]) -> Stepper:
+    return steppers[0] if len(steppers) == 1 else Ensemble(steppers)
+
+
+def _side_by_side(
+    work: Callable[[list[int]], list[list[Found]]], batches: list[list[int]]
+) -> list[list[list[Found]]]:
+    """The work on each batch, by as many threads as there are cores, each by one of torch's.
+
+    Products of a few rows are far slower on two threads that sleep in between than on one; and
+    torch holds no lock while it computes, so several batches are searched at a time.
+    """
+
+    def alone(batch: list[int]) -> list[list[Found]]:
+        torch.set_num_threads(1)  # which some libraries keep for each thread
+        with torch.inference_mode():
+            return work(batch)
+
+    workers = min(cores(), len(batches))
+    if workers < 2:
+        with _threads(1):
+            return [alone(batch) for batch in batches]
+    with _threads(1), ThreadPoolExecutor(workers) as pool:
+        begun = [pool.submit(copy_context().run, alone, batch) for batch in batches]
+        try:
+            return [one.result() for one in begun]
+        except BaseException:  # an interrupt, too: what was not begun is not begun any more
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 class _Barred(Stepper):
@@ -121,7 +192,7 @@ class _Barred(Stepper):
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Products of a few rows are far slower on two threads that sleep in between than on one."""
+    """So many of torch's threads inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -23,6 +23,7 @@ class SearchOptions:
         extra: … and this many more.
         most: the most tokens written, however long the source; what the model has positions for.
         beam_tree: whether everything that was looked at is kept; only the engine torch can do that.
+        scores: whether translations must have scores; greedy search is faster without.
     """
 
     beam: int = 4
@@ -32,6 +33,7 @@ class SearchOptions:
     extra: int = 20
     most: int | None = None
     beam_tree: bool = False
+    scores: bool = True
 
     def __post_init__(self) -> None:
         if self.beam < 1:
@@ -64,6 +66,7 @@ class Found:
 
     ids: list[int]
     score: float
+    """NaN where nobody asked for it."""
     tree: Sequence[Event] = ()
     """What beam search has noted, with the best translation where it was asked for."""
 

@@ -6,7 +6,7 @@ give them to it as `suppress_sequences`.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ _ACTIVATIONS = {
     "swiglu": "SWISH",
     "geglu": "GELU",
 }
+_IMPOSSIBLE = -1e9
+"""A bias beside which every logit is nothing; with -inf, some kernels would make NaN of it."""
 _GATED = ("swiglu", "geglu")
 _NAMES = (
     *("model.bin", "config.json", "vocabulary.json"),
@@ -44,12 +46,19 @@ _NAMES = (
 )
 
 
-def convert(folder: str | Path, output: str | Path, *, quantization: str | None = None) -> None:
+def convert(
+    folder: str | Path,
+    output: str | Path,
+    *,
+    quantization: str | None = None,
+    never: Sequence[int] = (),
+) -> None:
     """Write a model folder as one for the engine.
 
     Args:
         quantization: how weights are stored: "int8" makes them small and fast, and results differ
             a little; as they are if None.
+        never: tokens that a translator must not write; the others share their probability.
     """
     if quantization is not None and quantization not in QUANTIZATIONS:
         raise InputError(
@@ -66,6 +75,7 @@ def convert(folder: str | Path, output: str | Path, *, quantization: str | None 
         from ctranslate2 import specs
     if described.family == "transformer":
         spec = _translator(specs, described.model, weights)
+        _bar(spec.decoder.projection, never)
         _name_tokens(spec, described.model, tokenizer, target_tokenizer or tokenizer)
     else:
         spec = _generator(specs, described.model, weights)
@@ -190,6 +200,16 @@ def _fill_projection(decoder: Any, tokens: np.ndarray, weights: Weights) -> None
     decoder.projection.weight = weights.get("projection.weight", tokens)
     if "logits_bias" in weights:
         decoder.projection.bias = weights["logits_bias"]
+
+
+def _bar(projection: Any, never: Sequence[int]) -> None:
+    """Make tokens impossible by their bias, which costs nothing while text is written."""
+    if never:
+        known = getattr(projection, "bias", None)
+        fresh = not isinstance(known, np.ndarray)
+        bias = np.zeros(len(projection.weight), np.float32) if fresh else known.copy()
+        bias[list(never)] = _IMPOSSIBLE
+        projection.bias = bias
 
 
 def _fill_stack(stack: Any, side: str, model: Mapping[str, Any], weights: Weights) -> None:

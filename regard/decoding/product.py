@@ -1,0 +1,63 @@
+"""Products with a fixed matrix, x Wᵀ + b: in float32, or in int8 where that is faster."""
+
+import warnings
+from abc import ABC, abstractmethod
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+_PAYS = 2**17
+"""Numbers of a matrix from which on int8 is faster: below, preparing the rows takes longer."""
+
+
+class Product(ABC):
+    """Something that multiplies rows with a matrix."""
+
+    @abstractmethod
+    def __call__(self, x: Float[Tensor, "*rows inner"]) -> Float[Tensor, "*rows outer"]:
+        """The products of these rows."""
+
+
+class Dense(Product):
+    """The product itself."""
+
+    def __init__(
+        self, matrix: Float[Tensor, "outer inner"], bias: Float[Tensor, "outer"] | None
+    ) -> None:
+        self.matrix, self.bias = matrix, bias
+
+    def __call__(self, x: Float[Tensor, "*rows inner"]) -> Float[Tensor, "*rows outer"]:
+        return F.linear(x, self.matrix, self.bias)
+
+
+class Int8(Product):
+    """The product of int8 numbers: a scale for each row of the matrix, and one for each call."""
+
+    def __init__(
+        self, matrix: Float[Tensor, "outer inner"], bias: Float[Tensor, "outer"] | None
+    ) -> None:
+        scales = matrix.abs().amax(dim=1).clamp(min=1e-12).double() / 127
+        zeros = torch.zeros(len(matrix), dtype=torch.long)
+        with warnings.catch_warnings():
+            # This kind of tensor shall go some day; fbgemm's products have no other door yet.
+            warnings.filterwarnings("ignore", message=".*quantize_per_channel")
+            packed = torch.quantize_per_channel(matrix, scales, zeros, 0, torch.qint8)
+            self.packed = torch.ops.quantized.linear_prepack(packed, bias)
+
+    def __call__(self, x: Float[Tensor, "*rows inner"]) -> Float[Tensor, "*rows outer"]:
+        # Rows in 7 bits: processors without VNNI add pairs of products in 16.
+        return torch.ops.quantized.linear_dynamic(x, self.packed, reduce_range=True)
+
+
+def make_product(
+    matrix: Float[Tensor, "outer inner"],
+    bias: Float[Tensor, "outer"] | None,
+    *,
+    int8: bool = False,
+) -> Product:
+    """The product with a matrix; in int8 where that is asked for and pays."""
+    plain = None if bias is None else bias.detach()
+    kind = Int8 if int8 and matrix.numel() >= _PAYS else Dense
+    return kind(matrix.detach(), plain)

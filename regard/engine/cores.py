@@ -1,0 +1,12 @@
+"""How many processors there are for us."""
+
+import os
+
+
+def cores() -> int:
+    """How many processors this process may use; $REGARD_WORKERS says fewer."""
+    there = (
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    )
+    stated = os.environ.get("REGARD_WORKERS", "")
+    return min(len(there), max(int(stated), 1)) if stated.isdigit() else len(there)
