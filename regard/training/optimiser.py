@@ -1,16 +1,18 @@
-"""Adam and AdamW, in torch's fused form, with names to freeze and matrices to decay."""
+"""Adam and AdamW in torch's fused form, and Muon; names to freeze, and matrices to decay."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from regard.errors import InputError, UnknownNameError, nearest
+from regard.training.muon import Muon
 
-OPTIMISERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+OPTIMISERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "muon": Muon}
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,28 @@ def make_optimiser(module: nn.Module, plan: OptimiserPlan) -> Optimizer:
     learning = [one for one in module.parameters() if one.requires_grad]
     if not learning:
         raise InputError("every parameter is frozen, so there is nothing to learn: freeze fewer.")
-    groups = [
-        {"params": [one for one in learning if one.dim() > 1], "weight_decay": plan.weight_decay},
-        {"params": [one for one in learning if one.dim() <= 1], "weight_decay": 0.0},
+    inner = _inside_layers(module) if plan.name == "muon" else set()
+    parts = {
+        "orthogonal": [one for one in learning if one in inner],
+        "matrices": [one for one in learning if one.dim() > 1 and one not in inner],
+        "vectors": [one for one in learning if one.dim() <= 1],
+    }
+    groups: list[dict[str, Any]] = [
+        {"params": many, "weight_decay": 0.0 if part == "vectors" else plan.weight_decay}
+        for part, many in parts.items()
+        if many
     ]
-    kind = OPTIMISERS[plan.name]
-    groups = [group for group in groups if group["params"]]
-    return kind(groups, lr=0.0, betas=plan.betas, eps=plan.eps, fused=True)
+    if plan.name == "muon":
+        groups[0]["orthogonal"] = bool(parts["orthogonal"])
+        return Muon(groups, betas=plan.betas, eps=plan.eps)
+    return OPTIMISERS[plan.name](groups, lr=0.0, betas=plan.betas, eps=plan.eps, fused=True)
+
+
+def _inside_layers(module: nn.Module) -> set[nn.Parameter]:
+    """The matrices inside layers: what is neither an embedding nor the last projection."""
+    stacks = [one for one in module.modules() if isinstance(one, nn.ModuleList)]
+    linear = [one for stack in stacks for one in stack.modules() if isinstance(one, nn.Linear)]
+    return {one.weight for one in linear}
 
 
 def freeze(module: nn.Module, patterns: Sequence[str]) -> list[str]:

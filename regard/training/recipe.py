@@ -97,7 +97,7 @@ class TokenizerSettings(Section):
 class Training(Section):
     """How it is learnt."""
 
-    optimiser: Literal["adam", "adamw"] = "adam"
+    optimiser: Literal["adam", "adamw", "muon"] = "adam"
     betas: tuple[Share, Share] = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
