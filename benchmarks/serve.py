@@ -17,18 +17,14 @@ from pathlib import Path
 from statistics import median, quantiles
 
 import httpx
-import torch
 import uvicorn
+from random_models import save_encoder, save_model, text_of
 from timing import about
 
-from regard.bundle.bundle import Bundle
-from regard.models.build import build
-from regard.models.config import config_from_dict
 from regard.serve.address import address_of, bind
 from regard.serve.app import make_app
 from regard.serve.catalogue import Catalogue
 from regard.serve.service import Service
-from regard.text.train import train_tokenizer
 
 SENTENCES = [
     "The dog is sleeping in the garden.",
@@ -37,13 +33,11 @@ SENTENCES = [
     "Where is the nearest station?",
     "She does not know where he lives.",
 ]
-WORDS = sorted({word for line in SENTENCES for word in line.split()})
-EDITS, WARM, TILE = 40, 5, 256
+EDITS, WARM, TILE, N_LONG = 40, 5, 256, 16_384
 
 
 def save_translator(folder: Path) -> None:
-    tokenizer = train_tokenizer(SENTENCES * 2, vocab_size=200, min_frequency=1)
-    torch.manual_seed(0)
+    """As large as the bundled ones, with as many words."""
     config = {
         "family": "transformer",
         "n_vocab": 8000,
@@ -53,29 +47,7 @@ def save_translator(folder: Path) -> None:
         "n_encoder_layers": 3,
         "n_decoder_layers": 3,
     }
-    model = build(config_from_dict(config)).eval()
-    Bundle(model=model, task="translation", tokenizer=tokenizer).save(folder)
-
-
-def save_encoder(folder: Path, *, width: int, n_layers: int, n_heads: int) -> None:
-    tokenizer = train_tokenizer(SENTENCES * 2, vocab_size=200, min_frequency=1)
-    torch.manual_seed(0)
-    config = {
-        "family": "encoder",
-        "n_vocab": len(tokenizer),
-        "d_model": width,
-        "n_heads": n_heads,
-        "d_ff": 4 * width,
-        "n_layers": n_layers,
-        "positions": "sinusoidal",
-    }
-    model = build(config_from_dict(config)).eval()
-    Bundle(model=model, task="masked", tokenizer=tokenizer).save(folder)
-
-
-def text_of(n_tokens: int) -> str:
-    random.seed(0)
-    return " ".join(random.choice(WORDS) for _ in range(n_tokens))
+    save_model(folder, "translation", SENTENCES, config)
 
 
 def trace(client: httpx.Client, **asked) -> dict:
@@ -129,7 +101,7 @@ def edit_times(client: httpx.Client, model: str, *, write: bool) -> Edits:
     made = Edits()
     for number in range(-WARM, EDITS):
         text = SENTENCES[number % len(SENTENCES)]
-        asked = {"model": model, "text": text}
+        asked: dict = {"model": model, "text": text}
         if not write:
             asked["target"] = [20 + (number * 7 + i) % 50 for i in range(20)]
         told = trace(client, **asked)
@@ -200,7 +172,7 @@ computed; the clock also counts what other programs took meanwhile.
 
 
 def measure(client: httpx.Client) -> str:
-    wide = trace(client, model="wide", text=text_of(400))
+    wide = trace(client, model="wide", text=text_of(512))
     drawn, pictures = timed(client, "GET", f"/api/trace/{wide['id']}/thumbnails?size=64")
     place = {"site": wide["sites"][5]["path"], "head": 3}
     opened = [
@@ -209,7 +181,7 @@ def measure(client: httpx.Client) -> str:
     ]
     tiles = tile_times(client, wide, TILE, 40)
     start = time.perf_counter()
-    long = trace(client, model="long", text=text_of(13_000))
+    long = trace(client, model="long", text=text_of(N_LONG))
     traced = time.perf_counter() - start
     far = tile_times(client, long, TILE, 40)
     first, second = whole_times(client, long)

@@ -107,7 +107,7 @@ def play(film: Film) -> None:
 
 def ask(film: Film, text: str, token: str) -> None:
     """Type a text, and wait until the model has read a token of it."""
-    field = film.page.locator("input.text")
+    field = film.page.locator("textarea.text")
     film.point(field)
     for share in (0.3, 0.6, 1.0):
         field.fill(text[: round(share * len(text))])

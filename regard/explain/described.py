@@ -5,7 +5,6 @@ unless it cannot be computed from them: a user's own similarity, efficient forms
 """
 
 import re
-from dataclasses import asdict
 from math import isinf
 from typing import Any
 
@@ -18,7 +17,7 @@ from regard.attention.masks import split_causal
 from regard.attention.pattern import Exact, Tile
 from regard.attention.similarity import Additive, Alibi, Dot
 from regard.explain.approximation import FORMS
-from regard.explain.heads import measure_heads, sides
+from regard.explain.heads import sides
 from regard.explain.space import has_space
 from regard.explain.steps import head_temperature, is_rotary, norm_comes_first, vectors
 from regard.trace.site import Site
@@ -27,7 +26,7 @@ from regard.trace.trace import Trace
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
 
-def describe_site(trace: Trace, path: str, *, batch: int = 0) -> dict[str, Any]:
+def describe_site(trace: Trace, path: str) -> dict[str, Any]:
     """One site as JSON: its sizes, whose tokens it connects, how its tables are computed."""
     site, layer = trace[path], _LAYER.search(path)
     asks, answers = sides(path)
@@ -43,7 +42,6 @@ def describe_site(trace: Trace, path: str, *, batch: int = 0) -> dict[str, Any]:
         "asks": asks if len(trace.tokens.get(asks, ())) == site.n_query else None,
         "answers": answers if len(trace.tokens.get(answers, ())) == site.n_key else None,
         "writes": "output" if asks == "target" and "output" in trace.tokens else None,
-        "measures": [asdict(one) for one in measure_heads(site, batch=batch)],
         **describe_pattern(site),
         "mask": {"kind": mask_kind(site), "text": repr(site.allowed)},
         "rotary": is_rotary(trace, path),

@@ -1,6 +1,6 @@
 """What each head of a trace is like, in a few numbers, and which one to show first."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 
@@ -13,7 +13,10 @@ from regard.trace.trace import Trace
 
 _SAMPLE = 256
 """Queries looked at in long texts, evenly spread: more would not change a mean."""
-
+_GLANCE = 32
+"""Queries looked at to choose one of many heads: a reader waits for it."""
+_OWN = 0.2
+"""What a look at itself counts: it is easy to read, but tells nothing."""
 
 _PATCHES = "encoder.embedding.patches"
 
@@ -46,8 +49,7 @@ class Selection:
 
 def measure_heads(site: Site, *, batch: int = 0) -> list[HeadMeasures]:
     """The measures of every head of a site."""
-    n = site.n_query
-    rows = torch.linspace(0, n - 1, min(n, _SAMPLE)).round().long()
+    rows = _spread(site.n_query, _SAMPLE)
     return [
         _measure(site.weights(head, batch=batch, rows=rows), rows, site) for head in _heads(site)
     ]
@@ -64,16 +66,21 @@ def readable(trace: Trace, *, batch: int = 0) -> Selection:
     if _PATCHES in trace.values:
         return _of_class_token(trace, batch)
     crossing = [path for path in trace if path.endswith("cross")]
-    best = max(
-        ((path, head) for path in crossing or trace for head in _heads(trace[path])),
-        key=lambda place: _clarity(trace, *place, batch),
-    )
-    site, weights = trace[best[0]], _weights(trace[best[0]], best[1], batch)
+    clear = {
+        (path, head): clarity
+        for path in crossing or trace
+        for head, clarity in enumerate(_clarities(trace, path, batch))
+    }
+    path, head = max(clear, key=lambda place: clear[place])
+    site = trace[path]
+    rows = _spread(site.n_query, _SAMPLE)
     plain = ~_specials(trace, site, "answers", site.n_key)
-    asks = ~_specials(trace, site, "asks", site.n_query)
-    liked = weights * plain * asks[: len(weights), None]
-    query, key = divmod(int(liked.argmax()), site.n_key)
-    return Selection(best[0], best[1], query, key)
+    asks = ~_specials(trace, site, "asks", site.n_query)[rows]
+    liked = _weights(site, [head], batch, rows)[0] * plain * asks[:, None]
+    if _reads_itself(site):
+        liked[rows[:, None] == torch.arange(site.n_key)] *= _OWN
+    row, key = divmod(int(liked.argmax()), site.n_key)
+    return Selection(path, head, int(rows[row]), key)
 
 
 def _of_class_token(trace: Trace, batch: int) -> Selection:
@@ -117,23 +124,38 @@ def _expected(rows: Tensor, site: Site) -> Tensor:
     return (rows + 0.5) * site.n_key / site.n_query - 0.5
 
 
-def _clarity(trace: Trace, path: str, head: int, batch: int) -> float:
+def _clarities(trace: Trace, path: str, batch: int) -> list[float]:
+    """How well each head of a site shows what attention is."""
     site = trace[path]
-    weights = _weights(site, head, batch)
-    plain = weights.masked_fill(_specials(trace, site, "answers", site.n_key), 0.0)
-    asks = ~_specials(trace, site, "asks", site.n_query)[: len(weights)]
+    rows = _spread(site.n_query, _GLANCE)
+    asks = ~_specials(trace, site, "asks", site.n_query)[rows]
     if not asks.any():
-        return 0.0
-    top = plain[asks].topk(min(2, site.n_key)).values.sum(-1).mean()
-    favourites = plain[asks].argmax(-1).unique()
-    variety = len(favourites) / min(int(asks.sum()), site.n_key)
-    # a token that looks only at itself is easy to read, but tells nothing
-    own = plain.diagonal()[: len(asks)].mean() if sides(path)[0] == sides(path)[1] else 0.0
-    return float(top * (1 - 0.8 * own)) * variety
+        return [0.0] * site.n_heads
+    weights = _weights(site, range(site.n_heads), batch, rows)
+    plain = weights.masked_fill(_specials(trace, site, "answers", site.n_key), 0.0)
+    top = plain[:, asks].topk(min(2, site.n_key)).values.sum(-1).mean(-1)
+    if _reads_itself(site):
+        own = plain.gather(-1, rows[:, None].expand(len(plain), -1, 1)).mean((-2, -1))
+        top = top * (1 - (1 - _OWN) * own)
+    most = min(int(asks.sum()), site.n_key)
+    variety = [len(liked.unique()) / most for liked in plain[:, asks].argmax(-1)]
+    return [clear * share for clear, share in zip(top.tolist(), variety, strict=True)]
 
 
-def _weights(site: Site, head: int, batch: int) -> Tensor:
-    return site.weights(head, batch=batch, rows=range(min(site.n_query, _SAMPLE))).clamp(min=0)
+def _reads_itself(site: Site) -> bool:
+    """Whether queries and keys are the same tokens."""
+    asks, answers = sides(site.path)
+    return asks == answers and site.n_query == site.n_key
+
+
+def _weights(site: Site, heads: Iterable[int], batch: int, rows: Tensor) -> Tensor:
+    tables = [site.weights(head, batch=batch, rows=rows) for head in heads]
+    return torch.stack(tables).clamp(min=0)
+
+
+def _spread(n: int, most: int) -> Tensor:
+    """At most so many of n positions, evenly spread."""
+    return torch.linspace(0, n - 1, min(n, most)).round().long()
 
 
 def _specials(trace: Trace, site: Site, which: str, n: int) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.attention.pattern import Exact
 from regard.explain.approximation import exact_site
 from regard.explain.described import describe_site, head_arrays, mask_bits
-from regard.explain.heads import readable
+from regard.explain.heads import measure_heads, readable
 from regard.explain.picture import picture
 from regard.explain.space import has_space, space
 from regard.explain.steps import attention_module, key_input_path
@@ -78,12 +78,13 @@ def payload(trace: Trace, *, title: str = "", batch: int = 0) -> Payload:
 
 def _site(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, Any]:
     """One site as JSON, its arrays added to `made`."""
-    site, described = trace[path], describe_site(trace, path, batch=batch)
+    site, described = trace[path], describe_site(trace, path)
     if described["mask"]["kind"] == "bits":
         bits, count = mask_bits(site, batch=batch)
         described["mask"] |= {"heads": count, "array": made.add(f"{path}.allowed", bits, "masks")}
     return {
         **described,
+        "measures": [asdict(one) for one in measure_heads(site, batch=batch)],
         "streams": _describe_streams(trace, path, made, batch),
         "projections": _describe_projections(trace, path, made),
         "arrays": _arrays(site, made, batch),

@@ -126,7 +126,10 @@ def _finished(trace: Trace) -> Run:
         answer |= {"kind": "filled", "gaps": output["filled"]}
     elif "classes" in output:
         answer |= {"kind": "classes", "candidates": output["classes"]}
-    trace.values = {path: x for path, x in trace.values.items() if _is_looked_at(path)}
+    kept = {path: x for path, x in trace.values.items() if _is_looked_at(path)}
+    if answer["kind"] == "next":  # other temperatures give other chances
+        kept["output.logits"] = trace.values["output.logits"][:, -1:].clone()
+    trace.values = kept
     return Run(trace, answer)
 
 

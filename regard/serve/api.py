@@ -20,6 +20,7 @@ from regard.serve.ask import (
     AskTranslation,
     read_ask,
     read_count,
+    read_number,
 )
 from regard.serve.describe import (
     exact_arrays,
@@ -31,6 +32,7 @@ from regard.serve.describe import (
     space_arrays,
     step_arrays,
 )
+from regard.serve.following import following
 from regard.serve.inputs import read_picture
 from regard.serve.runs import Runs
 from regard.serve.service import Service
@@ -148,8 +150,7 @@ class Api:
         """What else could stand at a position of a translation."""
         kept, given = self._kept(request), request.query_params
         position, count = read_count(given, "position"), read_count(given, "count", 5)
-        if not 1 <= count <= 50:
-            raise InputError(f"count is {count}; ask for 1 to 50.")
+        check_count(count)
         if kept.answer["kind"] != "translation":
             raise InputError("only a translation has other words at its positions.")
         find = self.service.alternatives
@@ -158,6 +159,19 @@ class Api:
             kept.asked.get("model", ""),
             lambda job: {"alternatives": find(kept, position, count, job)},
         )
+
+    async def next(self, request: Request) -> ASGIApp:
+        """What may come next after a text."""
+        kept, given = self._kept(request), request.query_params
+        options = {"temperature": read_number(given, "temperature", 1.0)}
+        count = read_count(given, "count", 5)
+        check_count(count)
+
+        def work(job: Job) -> dict[str, Any]:
+            tokenizer = self.service.entry_of(kept).model().bundle.tokenizer
+            return {"candidates": following(kept, tokenizer, **options, count=count)}
+
+        return await respond(request, self.service.read, Job(work, client_of(request)))
 
     async def thumbnails(self, request: Request) -> ASGIApp:
         """A small picture of every head of every site, or of the sites that are named."""
@@ -168,6 +182,14 @@ class Api:
             request,
             lambda job: packed(self.service.thumbnails(kept, paths, size, job), about),
         )
+
+    async def measures(self, request: Request) -> ASGIApp:
+        """What the heads of sites are like."""
+        kept, paths = self._kept(request), request.query_params.getlist("site")
+        job = Job(
+            lambda job: {"measures": self.service.measures(kept, paths, job)}, client_of(request)
+        )
+        return await respond(request, self.service.read, job)
 
     async def vectors(self, request: Request) -> ASGIApp:
         """What one head's tables are computed from."""
@@ -253,6 +275,12 @@ class Api:
 def _span(given: Mapping[str, str], what: str) -> Span:
     start, stop = (read_count(given, f"{what}_{end}") for end in ("start", "stop"))
     return Span(start, stop, read_count(given, f"{what}_bins", max(1, min(stop - start, 2048))))
+
+
+def check_count(count: int) -> None:
+    """Refuse more possibilities than anybody reads, or none."""
+    if not 1 <= count <= 50:
+        raise InputError(f"count is {count}; ask for 1 to 50.")
 
 
 async def read_body(request: Request) -> bytes:

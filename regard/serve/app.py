@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -85,7 +86,8 @@ def _routes(api: Api, version: str) -> list[BaseRoute]:
     for one in OPERATIONS:
         path = one.path.removeprefix("/api").replace("{number}", "{number:int}")
         routes.append(Route(path, getattr(api, one.name), methods=[one.method]))
-    return [Mount("/api", routes=routes), Mount("/", PageFiles(directory=PAGE, html=True))]
+    page = GZipMiddleware(PageFiles(directory=PAGE, html=True))
+    return [Mount("/api", routes=routes), Mount("/", page)]
 
 
 class PageFiles(StaticFiles):

@@ -144,6 +144,15 @@ def read_count(given: Mapping[str, str], name: str, default: int | None = None) 
     return int(text)
 
 
+def read_number(given: Mapping[str, str], name: str, default: float) -> float:
+    """A number of the query string."""
+    text = given.get(name)
+    try:
+        return default if text is None else float(text)
+    except ValueError as error:
+        raise InputError(f"{name} is {text!r}; it must be a number.") from error
+
+
 def check_length(name: str, text: Any) -> None:
     """Refuse a text that is longer than any model reads."""
     if isinstance(text, str) and len(text) > LONGEST_TEXT:

@@ -35,7 +35,7 @@ _EXACT_UP_TO = 512
 
 
 def describe(kept: Kept, entry: Entry | None) -> dict[str, Any]:
-    """Tokens, sites with their measures, where to begin, and the answer."""
+    """Tokens, sites, where to begin, the answer: what is known without a look at every head."""
     trace = kept.trace
     shown = picture(trace, lambda name, value, kind: name)
     return {

@@ -146,6 +146,18 @@ OPERATIONS = (
     ),
     Operation(
         "GET",
+        f"{_TRACE}/next",
+        "next",
+        "What may come next after a text, at a temperature of sampling",
+        told.NextTokens,
+        parameters=(
+            _ID,
+            Parameter("temperature", {"type": "number", "minimum": 0}, required=False),
+            Parameter("count", NUMBER, required=False),
+        ),
+    ),
+    Operation(
+        "GET",
         f"{_TRACE}/thumbnails",
         "thumbnails",
         "Small pictures of all heads: head × row × column for each site, 255 · √weight",
@@ -155,6 +167,14 @@ OPERATIONS = (
             Parameter("size", NUMBER, required=False),
             Parameter("site", TEXT, required=False),
         ),
+    ),
+    Operation(
+        "GET",
+        f"{_TRACE}/measures",
+        "measures",
+        "How widely, how far and how clearly each head looks; of all sites, or of those named",
+        told.Measures,
+        parameters=(_ID, Parameter("site", TEXT, required=False)),
     ),
     Operation(
         "GET",

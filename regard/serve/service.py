@@ -7,6 +7,7 @@ from typing import Any
 
 from regard.engine.translator import Translation
 from regard.errors import InputError, UnknownNameError
+from regard.explain.heads import measure_heads
 from regard.explain.worked import DEFAULT
 from regard.serve.answer import Changes, Run, run, run_changed
 from regard.serve.ask import AskGeneration, AskTrace, AskTranslation, read_image
@@ -21,6 +22,7 @@ from regard.serve.tiles import Level, Span, build_level, is_direct, thumbnails, 
 from regard.serve.uploads import PREFIX, Uploads
 from regard.serve.worked import worked_trace
 from regard.serve.worker import Job
+from regard.trace.site import Site
 
 _EXAMPLE = "example:"
 _READERS = 2
@@ -158,6 +160,19 @@ class Service:
             return level
 
         return kept.work_out(("level", path, head, stage), build).part(rows, columns)
+
+    def measures(self, kept: Kept, paths: list[str], job: Job) -> dict[str, list[dict[str, float]]]:
+        """What every head of these sites is like (of all if none is named)."""
+
+        def work(site: Site) -> list[dict[str, float]]:
+            job.check()
+            return [asdict(one) for one in measure_heads(site)]
+
+        with threads_for(_cells(kept)):
+            sites = [kept.trace[path] for path in paths or kept.trace]
+            return {
+                one.path: kept.work_out(("measures", one.path), partial(work, one)) for one in sites
+            }
 
     def thumbnails(self, kept: Kept, paths: list[str], size: int, job: Job) -> dict[str, Any]:
         """A picture of every head of these sites (of all if none is named)."""

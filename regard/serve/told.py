@@ -105,6 +105,21 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NextToken(Candidate):
+    """A token that may come next."""
+
+    text: str | None
+    """The text with it; None if it is no text, as the end is not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextTokens:
+    """What may come next, the most probable first."""
+
+    candidates: list[NextToken]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Gap:
     """What could stand in the place of a mask token."""
 
@@ -190,7 +205,6 @@ class SiteAbout:
     asks: str | None
     answers: str | None
     writes: str | None
-    measures: list[HeadMeasures]
     similarity: str
     scale: float
     temperature: list[float | str]
@@ -199,6 +213,13 @@ class SiteAbout:
     rotary: bool
     norm_first: bool | None
     space: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measures:
+    """What heads are like, by their sites."""
+
+    measures: dict[str, list[HeadMeasures]]
 
 
 @dataclass(frozen=True, kw_only=True)

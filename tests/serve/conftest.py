@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from _pytest.runner import runtestprotocol
 from playwright.sync_api import sync_playwright
 from starlette.testclient import TestClient
 
@@ -82,23 +81,3 @@ def browser():
         chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=OPTIONS)
         yield chromium
         chromium.close()
-
-
-BROWSER_TRIES = 3
-"""A real browser on a busy machine sometimes draws later than a test expects: it may try again."""
-
-
-def pytest_runtest_protocol(item, nextitem):
-    """Run a browser test up to three times; only what fails each time has failed."""
-    if not {"explorer", "page", "browser", "open_page"} & set(item.fixturenames):
-        return None
-    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for last in [False] * (BROWSER_TRIES - 1) + [True]:
-        item._initrequest()
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        if last or not any(report.failed for report in reports):
-            break
-    for report in reports:
-        item.ihook.pytest_runtest_logreport(report=report)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True

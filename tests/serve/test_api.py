@@ -12,6 +12,7 @@ from PIL import Image
 from safetensors.numpy import load
 from torch.testing import assert_close
 
+from regard.explain.heads import measure_heads
 from regard.explain.rollout import rollout
 from regard.model import load as load_model
 from regard.serve.openapi import document
@@ -132,6 +133,38 @@ def test_tiles_come_in_fewer_bins_and_in_smaller_types(client, ask):
     low, high = float(said["low"]), float(said["high"])
     read = low + (coded - 1) / 254 * (high - low)
     assert read.tolist() == pytest.approx(expected, abs=(high - low) / 254)
+
+
+def test_measures_are_those_of_python_for_all_sites_or_one(client, ask, folders):
+    told = ask()
+    address = f"/api/trace/{told['id']}/measures"
+    found = client.get(address).json()["measures"]
+    assert list(found) == [site["path"] for site in told["sites"]]
+    fits({"measures": found}, "Measures")
+    model = load_model(folders["transformer"])
+    target = [model.target_tokenizer.start_id, *told["answer"]["ids"]]
+    expected = measure_heads(model.trace("the dog is sleeping", target)[SITE])[1]
+    assert found[SITE][1] == pytest.approx(vars(expected), abs=1e-5)
+    assert client.get(address, params={"site": SITE}).json()["measures"] == {SITE: found[SITE]}
+
+
+def test_what_comes_next_follows_the_temperature(client, ask):
+    told = ask(model="decoder", text="the dog")
+    address = f"/api/trace/{told['id']}/next"
+
+    def chances(**given):
+        answer = client.get(address, params=given).json()
+        fits(answer, "NextTokens")
+        found = answer["candidates"]
+        return {one["id"]: one["probability"] for one in found}
+
+    plain = {one["id"]: one["probability"] for one in told["answer"]["candidates"]}
+    assert chances() == pytest.approx(plain, abs=1e-6)
+    first, second = list(plain)[:2]
+    cold = chances(temperature=0.5)  # p ** 2, divided by the sum of all
+    assert cold[first] / cold[second] == pytest.approx((plain[first] / plain[second]) ** 2)
+    assert next(iter(chances(temperature=0).values())) == 1
+    assert sum(chances(temperature=3, count=50).values()) <= 1 + 1e-6
 
 
 def test_thumbnails_of_all_heads_come_in_one_answer(client, ask):

@@ -207,6 +207,9 @@ def test_a_text_that_would_take_all_memory_is_refused(client, monkeypatch):
         ("/api/trace/ID/thumbnails?size=9999", 422, "1 to 256"),
         ("/api/trace/ID/pixels", 422, "no picture"),
         ("/api/trace/ID/alternatives?position=0", 422, "only a translation"),
+        ("/api/trace/ID/next", 422, "only a language model"),
+        ("/api/trace/ID/next?temperature=warm", 422, "must be a number"),
+        ("/api/trace/ID/next?count=99", 422, "1 to 50"),
     ],
 )
 def test_addresses_that_lead_nowhere_are_refused_in_a_sentence(client, ask, path, status, said):

@@ -15,8 +15,15 @@ from regard.serve.catalogue import Catalogue
 from regard.serve.service import Service
 from regard.trace.edit import unscaled
 
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 CROSS = "decoder.layers.0.cross"
+# What "copy data" of a pane gives, without a clipboard that a test may not have.
+COPIED = """async (pane) => {
+  let told = "";
+  navigator.clipboard.writeText = async (text) => void (told = text);
+  document.querySelector(`${pane} .menu .items button:last-child`).click();
+  await new Promise(requestAnimationFrame);
+  return told;
+}"""
 
 
 class Running:
@@ -169,6 +176,31 @@ def test_a_head_that_reads_what_an_edit_has_changed_is_shown_as_it_is_then(page,
     )
 
 
+def test_steps_after_an_edit_elsewhere_start_from_what_the_model_computes_then(
+    page, address, folders
+):
+    model, edit = load(folders["encoder"]), unscaled("encoder.layers.0.self")
+    traces = [model.trace("the dog is", edits=edits) for edits in ([], [edit])]
+    sites = [trace["encoder.layers.1.self"] for trace in traces]
+    products = [float(site.compared(0)[1, 2]) for site in sites]
+    assert abs(products[0] - products[1]) > 1e-3
+    state = "site=encoder.layers.1.self&head=0&query=1&key=2&edits=unscaled:encoder.layers.0.self"
+    opened(page, f"{address}/?model=encoder&text=the+dog+is#{state}")
+    shown = "Number(document.querySelector('[data-name=compared]').title.replace('−', '-'))"
+    page.wait_for_function(f"x => Math.abs({shown} - x) < 1e-4", arg=products[1])
+    told = page.evaluate(f"({COPIED})('.steps')")
+    rows = dict(line.split("\t", 1) for line in told.splitlines())
+    assert_close(
+        [float(x) for x in rows["query"].split("\t")[1:]], sites[1].query[0, 0, 1].tolist()
+    )
+    context = sites[1].context(0)[1]
+    assert_close([float(x) for x in rows["context"].split("\t")], context.tolist())
+
+
+def assert_close(found, expected):
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
 def test_another_token_is_put_in_the_place_of_a_key(page, address, client):
     text, site = "the dog is sleeping", "encoder.layers.0.self"
     told = client.post("/api/trace", json={"model": "transformer", "text": text}).json()
@@ -210,6 +242,24 @@ def test_a_language_model_writes_on_at_the_temperature_of_sampling(page, address
     assert text_of(page, ".ask .written b") == " ".join(written.split())
     url = page.evaluate("new Promise(done => setTimeout(() => done(location.href), 300))")
     assert "sampling=0" in url
+
+
+def test_a_click_on_what_may_come_next_goes_on_with_it(page, address, client, ask):
+    told = ask(model="decoder", text="the dog")
+    asked = f"/api/trace/{told['id']}/next?temperature=0.5"
+    likely = client.get(asked).json()["candidates"]
+    assert likely[0]["probability"] > told["answer"]["candidates"][0]["probability"]
+    opened(page, f"{address}/?model=decoder&text=the+dog#sampling=0.5")
+    page.wait_for_selector("button.candidate")
+    shown = page.locator(".candidate .digits").all_inner_texts()
+    assert shown == [f"{one['probability']:.3f}" for one in likely]
+    page.click("button.candidate >> nth=0")
+    longer = len(told["tokens"]["target"]) + 1
+    page.wait_for_function(
+        "n => document.querySelectorAll('.token[data-side=target]').length === n", arg=longer
+    )
+    first = next(one["text"] for one in likely if one["text"])
+    assert page.input_value(".ask .text") == first
 
 
 def test_what_a_model_refuses_is_said_in_the_page(page, address):

@@ -21,7 +21,16 @@ from regard.trace.trace import Trace
 HERE = "http://regard.test"
 TEXTS = ["the dog is sleeping", "a cat sleeps", "der Hund schläft", "eine Katze schläft"]
 PROBE = Path(__file__).with_name("probe.js")
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+SETTLE = """async (time) => {
+  const frame = () => new Promise(requestAnimationFrame);
+  const rest = async (time) => {
+    await frame();
+    await frame();
+    await new Promise((done) => setTimeout(done, time));
+  };
+  await rest(time);
+  while (document.querySelector('[aria-busy="true"]')) await rest(time);
+}"""
 
 
 @pytest.fixture(scope="session")
@@ -107,12 +116,9 @@ class Explorer:
         """Until everything that follows a change is drawn, however busy the machine is.
 
         The page's own clock is asked: what it has put off before comes before what is put off now.
+        Heads that are still being opened make the page say that it is busy.
         """
-        self.page.evaluate(
-            """(time) => new Promise((done) =>
-              requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, time))))""",
-            milliseconds,
-        )
+        self.page.evaluate(SETTLE, milliseconds)
 
 
 @pytest.fixture

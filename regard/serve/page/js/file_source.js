@@ -24,8 +24,8 @@ export class FileSource {
     this.unpacked = new Map();
     /** @type {Map<string, any>} */
     this.described = new Map(data.about.sites.map((/** @type {any} */ site) => [site.path, site]));
-    /** @type {Source["answer"]} */
-    this.answer = null;
+    /** @type {Source["model"]} */
+    this.model = null;
   }
 
   async about() {
@@ -91,6 +91,11 @@ export class FileSource {
       made.push(pooled((await this.tables(path, head)).weights, size, size));
     }
     return made;
+  }
+
+  /** @param {string} path */
+  async measures(path) {
+    return this.described.get(path).measures;
   }
 
   /**

@@ -1,9 +1,8 @@
 // A source that asks the local server: models run there, parts of tables come as they are needed.
 
 import { matrix } from "./attention.js";
-import { askedEdits, changesOf } from "./edits.js";
-import { computeTables, meanRows } from "./head.js";
-import { latest } from "./latest.js";
+import { askFor, request, requestJson } from "./http.js";
+import { heatOf, HttpModel } from "./http_model.js";
 import { arraysOf } from "./safetensors.js";
 
 /**
@@ -14,85 +13,17 @@ import { arraysOf } from "./safetensors.js";
  * @typedef {import("./source.js").Stage} Stage
  * @typedef {import("./source.js").Streams} Streams
  * @typedef {import("./attention.js").Matrix} Matrix
+ * @typedef {import("./source.js").Measures} Measures
+ * @typedef {import("./http.js").Ask} Ask
+ * @typedef {import("./http.js").Progress} Progress
  * @typedef {import("./edits.js").Edit} Edit
  * @typedef {import("./safetensors.js").Named} Named
  */
 
-/**
- * What the server is asked to run; see AskTrace in Python.
- * @typedef {{ model: string, text?: string, image?: string, target?: string | number[], beam?: number }} Ask
- * @typedef {{ doing: string, done: number, of: number | null, text?: string | null }} Progress
- */
-
-/**
- * What edits do while the model writes what it wrote before.
- * @typedef {{ answer: any, final: boolean, source: HttpSource }} Effect
- */
-
-/** From so many cells on, pictures of all heads are asked for site by site. */
-const MANY = 2_000_000;
+/** Up to so many cells of all heads together, pictures and measures are asked for at once. */
+const FEW = 1_000_000;
 /** Tables with more cells than this are sent with half as many digits. */
 const EXACT = 65_536;
-/** This page, as the server's queue knows it. */
-const CLIENT = Math.random().toString(36).slice(2);
-
-/** A sentence from the server. */
-export class Refusal extends Error {}
-
-/**
- * @param {string} path
- * @param {RequestInit} [options]
- */
-async function request(path, options = {}) {
-  const headers = { "x-regard-client": CLIENT, ...(options.body ? { "content-type": "application/json" } : {}), ...options.headers };
-  const answer = await fetch(path, { ...options, headers });
-  if (answer.ok) return answer;
-  const said = await answer.json().catch(() => null);
-  throw Object.assign(new Refusal(said?.error ?? `${answer.status} ${answer.statusText}`), { status: answer.status });
-}
-
-/** @returns {Promise<{ models: any[], worked: any, example: string, runs: string[] }>} */
-export async function fetchModels() {
-  return (await request("/api/models")).json();
-}
-
-/**
- * Send a picture; the name by which it can be meant.
- * @param {Blob} file
- * @returns {Promise<string>}
- */
-export async function sendImage(file) {
-  const headers = { "content-type": file.type || "image/png" };
-  return (await (await request("/api/images", { method: "POST", body: file, headers })).json()).image;
-}
-
-/**
- * Ask for long work, and be told how far it is.
- * @param {string} path
- * @param {any} asked
- * @param {{ signal?: AbortSignal, tell?: (progress: Progress) => void }} [options]
- * @returns {Promise<any>}
- */
-export async function askFor(path, asked, { signal, tell } = {}) {
-  const headers = { accept: "text/event-stream" };
-  const answer = await request(path, { method: "POST", body: JSON.stringify(asked), headers, signal });
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).getReader();
-  const decoder = new TextDecoder();
-  for (let rest = ""; ; ) {
-    const { done, value } = await reader.read();
-    rest += decoder.decode(value, { stream: !done });
-    const events = rest.split("\n\n");
-    rest = /** @type {string} */ (events.pop());
-    for (const event of events) {
-      const [, name, data] = /^event: (\w+)\ndata: (.*)$/s.exec(event) ?? [];
-      if (name === "progress") tell?.(JSON.parse(data));
-      if (name === "result") return JSON.parse(data);
-      if (name === "error") throw new Refusal(JSON.parse(data).error);
-    }
-    if (done) throw new Error("the server has gone");
-  }
-}
-
 /** @implements {Source} */
 export class HttpSource {
   /**
@@ -106,12 +37,10 @@ export class HttpSource {
     this.sitesByPath = new Map(described.sites.map((/** @type {any} */ site) => [site.path, site]));
     /** @type {Map<string, Promise<Record<string, Named>>>} */
     this.known = new Map();
-    /** @type {{ edits: string, found: Promise<Effect | null> } | null} */
-    this.changed = null;
-    this.change = latest((/** @type {Edit[]} */ edits) => this.askEffect(edits));
-    this.effect = described.title ? (/** @type {Edit[]} */ edits) => this.effectOf(edits) : null;
-    this.answer = described.title ? (/** @type {Edit[]} */ edits, /** @type {AbortSignal | undefined} */ signal = undefined) => this.answerAfter(edits, signal) : null;
-    this.after = described.title ? (/** @type {Edit[]} */ edits, /** @type {string} */ path, /** @type {number} */ head) => this.tablesAfter(edits, path, head) : null;
+    /** @type {Map<string, Promise<{ measures: Record<string, Measures[]> }>>} */
+    this.measured = new Map();
+    /** @type {HttpModel | null} */
+    this.model = described.title ? new HttpModel(described, (other) => new HttpSource(other, worked)) : null;
   }
 
   /**
@@ -130,7 +59,7 @@ export class HttpSource {
    * @param {any} worked
    */
   static async kept(id, worked) {
-    return new HttpSource(await (await request(`/api/trace/${id}`)).json(), worked);
+    return new HttpSource(await requestJson(`/api/trace/${id}`), worked);
   }
 
   async about() {
@@ -198,14 +127,38 @@ export class HttpSource {
    * @returns {Promise<Matrix[]>}
    */
   async thumbnails(path, size) {
-    const site = this.sitesByPath.get(path);
-    if (!site) return []; // of the trace before this one
-    const all = site.n_query * site.n_key < MANY;
-    const found = (await this.get("thumbnails", { size, ...(all ? {} : { site: path }) }))[path];
+    if (!this.sitesByPath.has(path)) return []; // of the trace before this one
+    const found = (await this.get("thumbnails", { size, ...this.oneOrAll(path) }))[path];
     const [heads, rows, columns] = found.shape;
     const cells = rows * columns;
     return Array.from({ length: heads }, (_, head) =>
       matrix(rows, columns, Float32Array.from(found.data.subarray(head * cells, (head + 1) * cells), (x) => (x / 255) ** 2)));
+  }
+
+  /**
+   * @param {string} path
+   * @returns {Promise<Measures[]>}
+   */
+  async measures(path) {
+    const of = new URLSearchParams(this.oneOrAll(path)).toString();
+    let found = this.measured.get(of);
+    if (!found) {
+      found = requestJson(`/api/trace/${this.described.id}/measures?${of}`);
+      found.catch(() => this.measured.delete(of));
+      this.measured.set(of, found);
+    }
+    return (await found).measures[path] ?? [];
+  }
+
+  /**
+   * Which sites an answer shall be about: all where that is little, else this one, so that the
+   * first ones come at once.
+   * @param {string} path
+   * @returns {Record<string, string>}
+   */
+  oneOrAll(path) {
+    const cells = this.described.sites.reduce((/** @type {number} */ sum, /** @type {any} */ site) => sum + site.n_heads * site.n_query * site.n_key, 0);
+    return cells <= FEW ? {} : { site: path };
   }
 
   /**
@@ -216,12 +169,9 @@ export class HttpSource {
    * @returns {Promise<Streams>}
    */
   async steps(path, head, query, key) {
-    const place = { site: path, head };
-    const [found, weights] = await Promise.all([this.get("steps", { ...place, query, key }), this.get("projections", place)]);
-    const projection = (/** @type {string} */ name) => ({
-      weight: /** @type {Matrix} */ (table(weights[`${name}.weight`])),
-      bias: line(weights[`${name}.bias`]),
-    });
+    const found = await this.get("steps", { site: path, head, query, key });
+    const width = found.query_input?.shape[0] ?? 0;
+    const large = width * width > EXACT;
     return {
       queryInput: line(found.query_input),
       keyInput: line(found.key_input),
@@ -229,10 +179,24 @@ export class HttpSource {
       output: line(found.output),
       before: line(found.before),
       after: line(found.after),
-      projections: weights["query.weight"]
-        ? { query: projection("query"), key: projection("key"), value: projection("value"), output: projection("output") }
-        : null,
+      projections: large ? null : await this.projections(path, head),
+      later: large ? () => this.projections(path, head) : null,
     };
+  }
+
+  /**
+   * @param {string} path
+   * @param {number} head
+   * @returns {Promise<Streams["projections"]>}
+   */
+  async projections(path, head) {
+    const weights = await this.get("projections", { site: path, head });
+    const projection = (/** @type {string} */ name) => ({
+      weight: /** @type {Matrix} */ (table(weights[`${name}.weight`])),
+      bias: line(weights[`${name}.bias`]),
+    });
+    if (!weights["query.weight"]) return null;
+    return { query: projection("query"), key: projection("key"), value: projection("value"), output: projection("output") };
   }
 
   /** @param {string} path */
@@ -253,7 +217,7 @@ export class HttpSource {
    * @returns {Promise<Matrix | null>}
    */
   async rollout(path, edits) {
-    if (edits.length && this.after) return (await this.after_(edits))?.rollout(path, []) ?? null;
+    if (edits.length && this.model) return (await this.model.effect(edits))?.source.rollout(path, []) ?? null;
     return table((await this.get("rollout", { site: path })).rollout);
   }
 
@@ -263,81 +227,6 @@ export class HttpSource {
    */
   async exact(path, head) {
     return table((await this.get("exact", { site: path, head })).exact);
-  }
-
-  /**
-   * What the model answers after edits, and how probable what it said before is now.
-   * @param {Edit[]} edits
-   * @param {AbortSignal} [signal]
-   */
-  async answerAfter(edits, signal) {
-    const asked = { ...this.described.asked, edits: askedEdits(edits) };
-    const answer = await request("/api/answer", { method: "POST", body: JSON.stringify(asked), signal });
-    return (await answer.json()).answer;
-  }
-
-  /**
-   * What edits do as long as the model writes the same: found in one run, without a search.
-   * Null if newer edits were asked for meanwhile.
-   * @param {Edit[]} edits
-   * @returns {Promise<Effect | null>}
-   */
-  effectOf(edits) {
-    const text = JSON.stringify(edits);
-    if (this.changed?.edits !== text) {
-      const found = this.change(edits);
-      const mine = (this.changed = { edits: text, found });
-      found.catch(() => this.changed === mine && (this.changed = null)); // it may be asked again
-    }
-    return this.changed.found;
-  }
-
-  /**
-   * @param {Edit[]} edits
-   * @returns {Promise<Effect>}
-   */
-  async askEffect(edits) {
-    const { asked, answer } = this.described;
-    const final = asked.target !== undefined || !answer.ids;
-    const same = { ...asked, ...(final ? {} : { target: answer.ids }), edits: askedEdits(edits) };
-    const found = await (await request("/api/answer", { method: "POST", body: JSON.stringify(same) })).json();
-    return { answer: found.answer, final, source: new HttpSource({ ...this.described, id: found.id, asked: same }, this.worked) };
-  }
-
-  /**
-   * The tables of one head after edits anywhere in the model, what was written staying the same.
-   * @param {Edit[]} edits
-   * @param {string} path
-   * @param {number} head
-   */
-  async tablesAfter(edits, path, head) {
-    const source = await this.after_(edits);
-    if (!source) return null;
-    const [vectors, found] = await Promise.all([source.vectors(path, head), source.get("vectors", { site: path, head })]);
-    const { temperature, ...pattern } = JSON.parse(found.query.about.pattern);
-    const site = { ...source.site(path), ...pattern, temperature: temperature.map(heatOf) };
-    const tables = computeTables(site, head, vectors);
-    const changes = changesOf(edits, path, head);
-    return { ...tables, weights: changes?.mean ? meanRows(tables.weights) : tables.weights, off: changes?.off ?? false };
-  }
-
-  /**
-   * The trace after edits, what was written staying the same; null if newer edits were asked for.
-   * @param {Edit[]} edits
-   * @returns {Promise<HttpSource | null>}
-   */
-  async after_(edits) {
-    return (await this.effectOf(edits))?.source ?? null;
-  }
-
-  /**
-   * What else could stand at a position of a translation.
-   * @param {number} position
-   * @returns {Promise<{ token: string, id: number, probability: number, text: string, ids: number[] }[]>}
-   */
-  async alternatives(position) {
-    const answer = await request(`/api/trace/${this.described.id}/alternatives?position=${position}`);
-    return (await answer.json()).alternatives;
   }
 
   /**
@@ -387,12 +276,4 @@ function table(array) {
  */
 function line(array) {
   return array ? /** @type {Float32Array} */ (array.data) : null;
-}
-
-/**
- * JSON has no infinity: Python writes "inf".
- * @param {number | "inf"} heat
- */
-function heatOf(heat) {
-  return heat === "inf" ? Infinity : heat;
 }

@@ -89,7 +89,7 @@ export const LESSONS = [
   {
     name: "Whole",
     begin: (app) => atStart(app),
-    task: (app) => (app.source.answer ? "lessonWholeDo" : "lessonWholeFile"),
+    task: (app) => (app.source.model ? "lessonWholeDo" : "lessonWholeFile"),
     done: (app) => isEdited(app, "ablate"),
     possible: hasScores,
   },

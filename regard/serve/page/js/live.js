@@ -1,7 +1,8 @@
 // The page of the local server: what is asked stands before the #, what is looked at behind it.
 
 import { start } from "./app.js";
-import { fetchModels, HttpSource, Refusal } from "./http_source.js";
+import { fetchModels, Refusal } from "./http.js";
+import { HttpSource } from "./http_source.js";
 import { startReplay } from "./replay.js";
 import { pageAddress } from "./state.js";
 import { askBar, DOING } from "./views/ask.js";
@@ -10,8 +11,8 @@ import { speaker } from "./words.js";
 
 /**
  * @typedef {import("./app.js").App} App
- * @typedef {import("./http_source.js").Ask} Ask
- * @typedef {import("./http_source.js").Progress} Progress
+ * @typedef {import("./http.js").Ask} Ask
+ * @typedef {import("./http.js").Progress} Progress
  */
 
 /**
@@ -131,6 +132,11 @@ async function begin(root, source, live) {
     history.pushState(null, "", `${writeAsk(asked)}${location.hash}`);
     await show(asked);
   };
+  root.addEventListener("ask", (event) => live.asked && live.ask({ model: live.asked.model, .../** @type {CustomEvent} */ (event).detail }));
+  root.addEventListener("fault", (event) => {
+    const { detail } = /** @type {CustomEvent} */ (event);
+    tell({ fault: detail instanceof Refusal ? detail.message : app.say("noServer") });
+  });
   live.stop = () => {
     going?.abort();
     tell({ progress: null });

@@ -1,7 +1,8 @@
 // A training run, checkpoint by checkpoint: the same panes on what its model saw at each of them.
 
 import { start } from "./app.js";
-import { HttpSource, Refusal } from "./http_source.js";
+import { Refusal } from "./http.js";
+import { HttpSource } from "./http_source.js";
 import { pageAddress } from "./state.js";
 import { replayBar } from "./views/replay.js";
 import { speaker } from "./words.js";

@@ -63,11 +63,11 @@ export function siteNamed(app, path) {
  * @param {number} by
  */
 export function otherHead(app, by) {
-  const { open, sites, store } = app;
-  const head = store.state.head + by;
-  if (head >= 0 && head < open.site.n_heads) return { head };
-  const group = sites.filter((site) => site.group === open.site.group);
-  const next = group[group.indexOf(open.site) + by];
+  const here = siteNamed(app, app.store.state.site);
+  const head = app.store.state.head + by;
+  if (head >= 0 && head < here.n_heads) return { head };
+  const group = app.sites.filter((site) => site.group === here.group);
+  const next = group[group.indexOf(here) + by];
   if (!next) return null;
   return { site: next.path, head: by > 0 ? 0 : next.n_heads - 1 };
 }
@@ -77,9 +77,9 @@ export function otherHead(app, by) {
  * @param {number} by
  */
 export function otherLayer(app, by) {
-  const { open, sites } = app;
-  const group = sites.filter((site) => site.group === open.site.group);
-  const next = group[group.indexOf(open.site) + by];
+  const here = siteNamed(app, app.store.state.site);
+  const group = app.sites.filter((site) => site.group === here.group);
+  const next = group[group.indexOf(here) + by];
   return next ? { site: next.path } : null;
 }
 

@@ -33,7 +33,7 @@
  * @property {Uint8Array} rgb
  */
 
-/** @typedef {{ entropy: number, distance: number, diagonal: number, peak: number }} Measures */
+/** @typedef {{ entropy: number, distance: number, diagonal: number, peak: number, variety: number }} Measures */
 
 /**
  * One attention site. `path` is its name in Python; sites of one `group` differ in the layer.
@@ -54,7 +54,6 @@
  * @property {number[]} temperature by head
  * @property {number[] | null} slopes by head (ALiBi)
  * @property {string} mask the mask in Python's words
- * @property {Measures[]} measures by head
  * @property {boolean} left_out whether what queries and keys are made of was left out to save room
  * @property {boolean} rotary
  * @property {boolean | null} norm_first
@@ -93,6 +92,8 @@
  * @property {Float32Array | null} after
  * @property {{ query: Projection, key: Projection, value: Projection, output: Projection } | null}
  *   projections this head's rows; "output" is that of all heads
+ * @property {(() => Promise<Streams["projections"]>) | null} [later] gets the projections where they
+ *   are large: once somebody asks where a number comes from
  */
 
 /**
@@ -102,6 +103,31 @@
  * @property {Matrix[]} arrows what each head adds; none where the model's weights are not known
  * @property {Matrix} rest what no head adds: the bias of the last linear layer
  * @property {number[]} share how much of the spread each axis shows
+ */
+
+/**
+ * One head of a model that has run with edits.
+ * @typedef {object} Now
+ * @property {Vectors} vectors
+ * @property {import("./head.js").Tables} tables
+ * @property {(query: number, key: number) => Promise<Streams>} steps
+ */
+
+/** @typedef {{ name: string, probability: number, text?: string | null }} Candidate */
+
+/**
+ * A model that can be asked what edits do.
+ * @typedef {object} Model
+ * @property {(edits: import("./edits.js").Edit[], signal?: AbortSignal) => Promise<any>} answer
+ *   what it answers after edits
+ * @property {(edits: import("./edits.js").Edit[]) => Promise<{ answer: any, final: boolean } | null>} effect
+ *   what edits do at once, and whether that is all; null if newer edits were asked for meanwhile
+ * @property {(edits: import("./edits.js").Edit[], path: string, head: number) => Promise<Now | null>} now
+ *   a head after edits anywhere in the model, what was written staying the same
+ * @property {(temperature: number) => Promise<Candidate[] | null>} next
+ *   what may come next; null if another temperature was asked for meanwhile
+ * @property {(position: number) => Promise<any[]>} alternatives
+ *   what else could stand at a position of a translation
  */
 
 /**
@@ -119,12 +145,8 @@
  *   through all layers up to this one; after edits where there is a model to ask
  * @property {(path: string, head: number) => Promise<Matrix | null>} exact
  *   the weights that an efficient form approximates
- * @property {((edits: import("./edits.js").Edit[], signal?: AbortSignal) => Promise<any>) | null} answer
- *   the output after edits; null where there is no model to ask
- * @property {((edits: import("./edits.js").Edit[], path: string, head: number) => Promise<import("./head.js").Tables | null>) | null} [after]
- *   a head's tables after edits anywhere in the model; null where there is no model to ask
- * @property {((edits: import("./edits.js").Edit[]) => Promise<{ answer: any, final: boolean } | null>) | null} [effect]
- *   what edits do at once, and whether that is all; null if newer edits were asked for meanwhile
+ * @property {(path: string) => Promise<Measures[]>} measures of every head
+ * @property {Model | null} model null where there is none to ask
  */
 
 export const STAGES = /** @type {const} */ (["scores", "masked", "weights"]);

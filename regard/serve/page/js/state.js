@@ -15,7 +15,7 @@ import { readEdits, writeEdits } from "./edits.js";
  * @property {boolean} turned whether queries stand along the top
  * @property {boolean} words
  * @property {number} mass show only the keys that make up this share of a query's weight
- * @property {"layer" | "entropy" | "distance" | "diagonal" | "peak"} sort
+ * @property {"layer" | "entropy" | "distance" | "diagonal" | "peak" | "alignment"} sort
  * @property {"overview" | "pattern" | "steps" | ""} pane the one that fills the window
  * @property {string} heads those whose arrows are shown in space, as "0,2"; "" is all of them
  * @property {number} spin by how many degrees the space is turned
@@ -31,7 +31,7 @@ import { readEdits, writeEdits } from "./edits.js";
 
 const VIEWS = ["grid", "lines", "bars", "graph", "image", "space", "rollout", "exact"];
 const STAGES = ["scores", "masked", "weights", "all"];
-const SORTS = ["layer", "entropy", "distance", "diagonal", "peak"];
+const SORTS = ["layer", "entropy", "distance", "diagonal", "peak", "alignment"];
 const PANES = ["overview", "pattern", "steps"];
 
 /** How each part of the state is read from the address; what cannot be read is left out. */

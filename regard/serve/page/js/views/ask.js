@@ -2,7 +2,7 @@
 
 import { el, fill } from "../dom.js";
 import { short } from "../format.js";
-import { sendImage } from "../http_source.js";
+import { sendImage } from "../http.js";
 import { labelOf } from "../tokens.js";
 import { writing } from "./writing.js";
 
@@ -61,12 +61,14 @@ function controls(app, live) {
  */
 function textField(app, live) {
   const { say } = app;
-  const field = el("input.text", { type: "text", "aria-label": say("typeText"), placeholder: say("typeText"), value: live.asked?.text ?? "", autocomplete: "off", spellcheck: "false" });
+  const own = live.asked?.text ?? "";
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
-    const text = field.value.trim();
-    if (text && live.asked) live.ask({ model: live.asked.model, text, beam: live.asked.beam });
+    const text = field.value;
+    if (text.trim() && live.asked) live.ask({ model: live.asked.model, text: app.about.family === "decoder" ? text : text.trim(), beam: live.asked.beam });
   };
+  const onkeydown = (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && submit(event);
+  const field = el("textarea.text", { rows: Math.min(3, own.trimEnd().split("\n").length), "aria-label": say("typeText"), placeholder: say("typeText"), value: own, autocomplete: "off", spellcheck: "false", onkeydown });
   return el("form.type", { onsubmit: submit }, field, el("button.run", { type: "submit" }, say("run")));
 }
 
@@ -137,7 +139,7 @@ function alternatives(app, live, place) {
   const more = el("button.quiet.words", {
     onclick: async () => {
       const position = Math.min(app.store.state.query, answer.ids.length - 1);
-      const found = await /** @type {any} */ (app.source).alternatives(position);
+      const found = (await app.source.model?.alternatives(position)) ?? [];
       fill(place, el("h2", {}, say("otherWords")), found.map((/** @type {any} */ one) => choice(one.text, one.probability, one.ids, labelOf(one.token))));
     },
   }, say("otherWords"));

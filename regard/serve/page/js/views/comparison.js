@@ -23,16 +23,16 @@ export function comparison(app) {
   let known = "";
   let going = new AbortController();
   const show = async (/** @type {import("../edits.js").Edit[]} */ edits, /** @type {AbortSignal} */ signal) => {
-    const { source } = app;
-    if (!source.effect || !source.answer) return;
+    const { model } = app.source;
+    if (!model) return;
     try {
-      const effect = await source.effect(edits);
+      const effect = await model.effect(edits);
       if (!effect || signal.aborted) return;
       fill(element, shown(app, effect.answer, effect.final));
       if (effect.final) return;
       await new Promise((done) => setTimeout(done, REST));
       if (signal.aborted) return;
-      const answer = await source.answer(edits, signal);
+      const answer = await model.answer(edits, signal);
       if (!signal.aborted) fill(element, shown(app, answer, true));
     } catch (error) {
       if (!signal.aborted) fill(element, el("p.fault", {}, /** @type {Error} */ (error).message));

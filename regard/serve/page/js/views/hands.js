@@ -146,7 +146,7 @@ function tokenField(app) {
   return {
     element,
     update: () => {
-      element.hidden = !app.source.effect || !ownToken(app, place()) || app.about.image !== null;
+      element.hidden = !app.source.model || !ownToken(app, place()) || app.about.image !== null;
       if (document.activeElement === field) return;
       const { side, position } = place();
       const put = app.store.state.edits.find((edit) => edit.kind === "token" && edit.side === side && edit.position === position);

@@ -11,9 +11,13 @@ import { paneHead } from "./pane.js";
  * @typedef {import("../source.js").Site} Site
  * @typedef {import("../attention.js").Matrix} Matrix
  * @typedef {{ site: Site, head: number }} Place
+ * @typedef {import("../source.js").Measures} Measures
+ * @typedef {Exclude<typeof SORTS[number], "layer">} Measure
  */
 
-const SORTS = /** @type {const} */ (["layer", "entropy", "distance", "diagonal", "peak"]);
+const SORTS = /** @type {const} */ (["layer", "entropy", "distance", "diagonal", "peak", "alignment"]);
+/** Measures of which little is told first. */
+const UPWARDS = ["entropy", "distance"];
 const GUTTER = 18;
 
 /**
@@ -24,25 +28,29 @@ export function overview(app) {
   const body = el("div.groups");
   const note = el("p.note", { "aria-live": "polite" });
   const sort = el("select", { onchange: () => app.store.set({ sort: sort.value }) }, SORTS.map((one) => el("option", { value: one }, app.say(`sort_${one}`))));
-  const tools = el("label.quiet", {}, app.say("sort"), " ", sort);
+  const tools = el("label.quiet", { title: app.say("sortHelp") }, app.say("sort"), " ", sort);
   const element = el("section.pane.overview", { "aria-label": app.say("overview") },
-    paneHead(app, "overview", tools, () => tableOf(app)), body, note);
-  /** @type {Map<string, Matrix[]>} */
-  const pictures = new Map();
+    paneHead(app, "overview", tools, () => tableOf(app, known)), body, note);
+  /** @type {Known} */
+  const known = { pictures: new Map(), measures: new Map() };
   const state = () => app.store.state;
   let marked = "";
   let groups = /** @type {ReturnType<typeof group>[]} */ ([]);
   const build = () => {
-    groups = groupsOf(app).map(([name, sites]) => group(app, name, sites, pictures, (place) => tell(app, note, place)));
+    groups = groupsOf(app).map(([name, sites]) => group(app, name, sites, known, (place) => tell(app, known, note, place)));
     fill(body, groups.map((one) => one.element));
-    tell(app, note, null);
+    tell(app, known, note, null);
+  };
+  const repaint = () => {
+    groups.forEach((one) => one.paint());
+    tell(app, known, note, null);
   };
   return {
     element,
     update: (changed) => {
       if (changed.has("all")) {
         build();
-        load(app, pictures, () => groups.forEach((one) => one.paint())); // until then what was there stays
+        load(app, known, repaint, build); // until then what was there stays
       }
       if (["sort", "pane", "theme", "size"].some((one) => changed.has(one))) build();
       const marks = `${state().site} ${state().head} ${[...editedHeads(app)]}`;
@@ -50,11 +58,26 @@ export function overview(app) {
       if (anew || marks !== marked) {
         marked = marks;
         sort.value = app.store.state.sort;
-        groups.forEach((one) => one.paint());
-        tell(app, note, null);
+        repaint();
       }
     },
   };
+}
+
+/**
+ * What has arrived of the heads of each site, by its path.
+ * @typedef {{ pictures: Map<string, Matrix[]>, measures: Map<string, Measures[]> }} Known
+ */
+
+/**
+ * A head's measure; undefined until it is known.
+ * @param {Known} known
+ * @param {Place} place
+ * @param {Measure} name
+ */
+function measureOf(known, { site, head }, name) {
+  const found = known.measures.get(site.path)?.[head];
+  return name === "alignment" ? found && found.peak * found.variety : found?.[name];
 }
 
 /**
@@ -86,15 +109,15 @@ export function groupTitle(app, group) {
  * @param {App} app
  * @param {string} name
  * @param {Site[]} sites
- * @param {Map<string, Matrix[]>} pictures
+ * @param {Known} known
  * @param {(place: Place | null) => void} tellAbout
  */
-function group(app, name, sites, pictures, tellAbout) {
+function group(app, name, sites, known, tellAbout) {
   const canvas = /** @type {any} */ (el("canvas", { tabindex: 0, role: "img" }));
   const title = groupTitle(app, name);
   canvas.setAttribute("aria-label", app.say("overviewLabel", { kind: title, layers: sites.length, heads: sites[0].n_heads }));
   const element = el("div.group", {}, el("h3", {}, title), canvas);
-  const places = sorted(app, sites);
+  const places = sorted(app, sites, known);
   const at = (/** @type {MouseEvent} */ event) => {
     const { size, left, columns, gap, under } = layOut(app, element, sites);
     const box = canvas.getBoundingClientRect();
@@ -108,21 +131,22 @@ function group(app, name, sites, pictures, tellAbout) {
     const place = at(event);
     if (place) app.store.set({ site: place.site.path, head: place.head, ...(app.store.state.pane === "overview" ? { pane: "pattern" } : {}) });
   });
-  return { element, paint: () => paint(app, canvas, layOut(app, element, sites), places, pictures) };
+  return { element, paint: () => paint(app, canvas, layOut(app, element, sites), places, known) };
 }
 
 /**
  * @param {App} app
  * @param {Site[]} sites
+ * @param {Known} known
  * @returns {(Place | null)[]} row by row; null where a layer has fewer heads than others
  */
-function sorted(app, sites) {
+function sorted(app, sites, known) {
   const { sort } = app.store.state;
   const columns = Math.max(...sites.map((site) => site.n_heads));
   const all = sites.flatMap((site) => Array.from({ length: columns }, (_, head) => (head < site.n_heads ? { site, head } : null)));
-  if (sort === "layer") return all;
-  const up = sort === "entropy" || sort === "distance" ? 1 : -1;
-  const measure = (/** @type {Place} */ { site, head }) => up * site.measures[head][sort];
+  if (sort === "layer" || sites.some((site) => !known.measures.has(site.path))) return all;
+  const up = UPWARDS.includes(sort) ? 1 : -1;
+  const measure = (/** @type {Place} */ place) => up * (measureOf(known, place, sort) ?? 0);
   return all.filter((place) => place !== null).sort((a, b) => measure(a) - measure(b));
 }
 
@@ -146,9 +170,9 @@ function layOut(app, element, sites) {
  * @param {HTMLCanvasElement} canvas
  * @param {ReturnType<typeof layOut>} layout
  * @param {(Place | null)[]} places
- * @param {Map<string, Matrix[]>} pictures
+ * @param {Known} known
  */
-function paint(app, canvas, { columns, left, gap, size, under }, places, pictures) {
+function paint(app, canvas, { columns, left, gap, size, under }, places, known) {
   const rows = Math.ceil(places.length / columns);
   const pen = sharpen(canvas, left + columns * (size + gap) - gap + 4, rows * (size + gap + under) - gap + 6);
   pen.imageSmoothingEnabled = false;
@@ -160,12 +184,12 @@ function paint(app, canvas, { columns, left, gap, size, under }, places, picture
     if (!place) return;
     const [x, y] = [left + 1 + (n % columns) * (size + gap), 2 + Math.floor(n / columns) * (size + gap + under)];
     const { site, head } = place;
-    const picture = pictures.get(site.path)?.[head];
+    const picture = known.pictures.get(site.path)?.[head];
     if (picture) pen.drawImage(stamp(picture), x, y, size, size);
     pen.strokeStyle = colour("hairline");
     pen.lineWidth = 1;
     pen.strokeRect(x - 0.5, y - 0.5, size + 1, size + 1);
-    if (under) underline(app, pen, place, x, y + size + 2, size);
+    if (under) underline(app, known, pen, place, [x, y + size + 2, size]);
     if (left && n % columns === 0) {
       pen.fillStyle = colour("muted");
       pen.fillText(String(site.layer ?? ""), 0, y + size / 2);
@@ -202,19 +226,19 @@ function frame(pen, x, y, size, role, dash) {
 /**
  * The measure that heads are sorted by, as a line of that share of the width.
  * @param {App} app
+ * @param {Known} known
  * @param {CanvasRenderingContext2D} pen
  * @param {Place} place
- * @param {number} x
- * @param {number} y
- * @param {number} size
+ * @param {[number, number, number]} where left, top and width
  */
-function underline(app, pen, { site, head }, x, y, size) {
+function underline(app, known, pen, place, [x, y, size]) {
   const { sort } = app.store.state;
-  if (sort === "layer") return;
-  const group = app.sites.filter((one) => one.group === site.group);
-  const most = Math.max(...group.flatMap((one) => one.measures.map((each) => each[sort]))) || 1;
+  const measure = sort === "layer" ? undefined : measureOf(known, place, sort);
+  if (sort === "layer" || measure === undefined) return;
+  const group = app.sites.filter((one) => one.group === place.site.group);
+  const all = group.flatMap((site) => Array.from({ length: site.n_heads }, (_, head) => measureOf(known, { site, head }, sort) ?? 0));
   pen.fillStyle = colour("muted");
-  pen.fillRect(x, y, Math.max(1, (size * site.measures[head][sort]) / most), 2);
+  pen.fillRect(x, y, Math.max(1, (size * measure) / (Math.max(...all) || 1)), 2);
 }
 
 /** @type {WeakMap<Matrix, { canvas: HTMLCanvasElement, theme: string }>} */
@@ -243,21 +267,35 @@ function stamp(table) {
 }
 
 /**
- * Get the pictures site by site, so that the first ones show at once.
+ * Get the pictures site by site, so that the first ones show at once, then what can be measured.
  * @param {App} app
- * @param {Map<string, Matrix[]>} pictures
- * @param {() => void} paintAll
+ * @param {Known} known
+ * @param {() => void} repaint
+ * @param {() => void} build
  */
-async function load(app, pictures, paintAll) {
+async function load(app, known, repaint, build) {
   const { source } = app;
-  for (const site of app.sites) {
-    const made = await (app.about.image ? onImage(app, site) : source.thumbnails(site.path, 32));
-    if (source !== app.source) return; // another trace is shown by now
-    pictures.set(site.path, made);
-    paintAll();
-    await new Promise((done) => setTimeout(done));
+  known.measures.clear();
+  const each = async (/** @type {(site: Site) => Promise<void>} */ get) => {
+    for (const site of app.sites) {
+      await get(site);
+      if (source !== app.source) throw new Error("another trace is shown by now");
+      await new Promise((done) => setTimeout(done));
+    }
+  };
+  try {
+    await each(async (site) => {
+      known.pictures.set(site.path, await (app.about.image ? onImage(app, site) : source.thumbnails(site.path, 32)));
+      repaint();
+    });
+    app.root.dataset.pictures = "1";
+    await each(async (site) => void known.measures.set(site.path, await source.measures(site.path)));
+    if (app.store.state.sort !== "layer") build();
+    repaint();
+    app.root.dataset.measured = "1";
+  } catch {
+    // another trace, or the server has gone: what is there stays
   }
-  app.root.dataset.pictures = "1";
 }
 
 /**
@@ -279,22 +317,27 @@ async function onImage({ source, about }, site) {
 
 /**
  * @param {App} app
+ * @param {Known} known
  * @param {HTMLElement} note
  * @param {Place | null} place
  */
-function tell(app, note, place) {
+function tell(app, known, note, place) {
   const { site, head } = place ?? { site: app.open.site, head: app.open.head };
-  const measures = site.measures[head];
+  const measures = known.measures.get(site.path)?.[head];
   const name = site.layer === null ? app.say("headName", { head }) : app.say("layerHead", { layer: site.layer, head });
-  const rest = app.say("measures", { entropy: short(measures.entropy, 2), distance: short(measures.distance, 2), diagonal: short(measures.diagonal, 2) });
-  fill(note, el("b", {}, name), el("br"), rest);
+  const rest = measures && app.say("measures", { entropy: short(measures.entropy, 2), distance: short(measures.distance, 2), diagonal: short(measures.diagonal, 2) });
+  fill(note, el("b", {}, name), el("br"), rest ?? "…");
 }
 
-/** @param {App} app */
-function tableOf({ sites }) {
-  const head = ["site", "head", "entropy", "distance", "diagonal", "peak"];
+/**
+ * @param {App} app
+ * @param {Known} known
+ */
+function tableOf({ sites }, known) {
+  const names = SORTS.filter((one) => one !== "layer");
+  const head = ["site", "head", ...names];
   const rows = sites.flatMap((site) =>
-    site.measures.map((one, i) => [site.path, i, ...[one.entropy, one.distance, one.diagonal, one.peak].map(plainNumber)]),
+    Array.from({ length: site.n_heads }, (_, head) => [site.path, head, ...names.map((name) => plainNumber(measureOf(known, { site, head }, name) ?? NaN))]),
   );
   return [head, ...rows].map((line) => line.join("\t")).join("\n");
 }

@@ -1,5 +1,6 @@
 // The whole way from two vectors to one weight and what it brings about, in the model's own digits.
 
+import { row } from "../attention.js";
 import { el, fill } from "../dom.js";
 import { plainNumber } from "../format.js";
 import { contextOf } from "../head.js";
@@ -22,6 +23,7 @@ import { joinStep, outputStep, residualStep, valueStep } from "./steps_output.js
  * @property {number} key
  * @property {Tables} line this query's numbers, edits included
  * @property {Tables} old without edits
+ * @property {import("../source.js").Vectors} vectors those of the run with edits, once it is known
  * @property {Float64Array} context
  * @property {Streams | null} streams null until they are there
  * @property {number} width
@@ -36,21 +38,37 @@ export function steps(app) {
   const body = el("div.way");
   const element = el("section.pane.steps", { "aria-label": app.say("steps") }, paneHead(app, "steps", who, () => dataOf(app)), body);
   highlight(body);
-  /** @type {{ place: string, streams: Streams } | null} */
+  /** @type {{ place: string, now: App["open"]["now"], streams: Streams } | null} */
   let known = null;
   const show = () => {
     const { query, key } = at(app);
     const place = placeOf(app, query, key);
+    const { now } = app.open;
+    const waits = !now && app.store.state.edits.length > 0 && app.source.model !== null && !app.open.large; // the model runs
     fill(who, el("b.term.query", {}, app.open.rows[query].label), " → ", el("b.term.key", {}, app.open.columns[key].label));
     fill(body, stepsOf(app, query, key, known?.place === place ? known.streams : null, body.clientWidth || 360));
-    if (known?.place === place) return;
-    app.source.steps(app.open.site.path, app.open.head, query, key).then((streams) => {
-      if (placeOf(app, at(app).query, at(app).key) !== place) return;
-      known = { place, streams };
+    if (known?.place === place && (waits || known.now === now)) return;
+    const found = now ? now.steps(query, key) : app.source.steps(app.open.site.path, app.open.head, query, key);
+    app.during(found).then((streams) => {
+      if (placeOf(app, at(app).query, at(app).key) !== place || app.open.now !== now) return;
+      known = { place, now, streams };
       fill(body, stepsOf(app, query, key, streams, body.clientWidth || 360));
       element.dataset.ready = place;
-    });
+    }, () => undefined); // the server has gone: what is known stays
   };
+  // where matrices are large, they come when somebody points at what they make
+  const ask = () => {
+    const mine = known;
+    if (!mine?.streams.later) return;
+    const { later } = mine.streams;
+    mine.streams.later = null;
+    app.during(later()).then((projections) => {
+      mine.streams.projections = projections;
+      if (known === mine) show();
+    }, () => (mine.streams.later = later));
+  };
+  body.addEventListener("pointerover", ask);
+  body.addEventListener("focusin", ask);
   let last = "";
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let waiting;
@@ -95,15 +113,25 @@ function placeOf({ open }, query, key) {
  * @param {number} width
  */
 function stepsOf(app, query, key, streams, width) {
-  const { vectors, changes } = app.open;
   const [line, old] = [lineAt(app, query), lineAt(app, query, "before")];
-  const context = contextOf(line, vectors, query, changes !== null);
-  const way = { app, query, key, line, old, context, streams, width: Math.max(160, width - 46) };
+  const { vectors, context } = mixedAt(app, line, query);
+  const way = { app, query, key, line, old, vectors, context, streams, width: Math.max(160, width - 46) };
   const made = [inputStep(way), compareStep(way), scaleStep(way), maskStep(way), softmaxStep(way), valueStep(way), joinStep(way), outputStep(way), residualStep(way)];
   return made.filter((one) => one !== null).map((one, i) => {
     one.querySelector(".n")?.replaceChildren(String(i + 1));
     return one;
   });
+}
+
+/**
+ * The vectors that a query's numbers come from, and what it takes of them.
+ * @param {App} app
+ * @param {Tables} line
+ * @param {number} query
+ */
+function mixedAt({ open }, line, query) {
+  const vectors = open.now?.vectors ?? open.vectors;
+  return { vectors, context: contextOf(line, vectors, query, open.changes !== null && !open.now) };
 }
 
 /**
@@ -130,9 +158,8 @@ function dataOf(app) {
   const { query, key } = app.store.state;
   const { open } = app;
   const line = lineAt(app, query);
-  const d = open.vectors.query.columns;
-  const q = open.vectors.query.data.subarray(query * d, (query + 1) * d);
-  const k = open.vectors.key.data.subarray(key * open.vectors.key.columns, (key + 1) * open.vectors.key.columns);
+  const { vectors, context } = mixedAt(app, line, query);
+  const [q, k] = [row(vectors.query, query), row(vectors.key, key)];
   const rows = [
     ["query", open.rows[query].label, ...Array.from(q, plainNumber)],
     ["key", open.columns[key].label, ...Array.from(k, plainNumber)],
@@ -140,7 +167,7 @@ function dataOf(app) {
     ["score", plainNumber(line.scores?.data[key] ?? NaN)],
     ["masked", ...Array.from(line.masked?.data ?? [], plainNumber)],
     ["weights", ...Array.from(line.weights.data, plainNumber)],
-    ["context", ...Array.from(contextOf(line, open.vectors, query, open.changes !== null), plainNumber)],
+    ["context", ...Array.from(context, plainNumber)],
   ];
-  return rows.map((row) => row.join("\t")).join("\n");
+  return rows.map((one) => one.join("\t")).join("\n");
 }

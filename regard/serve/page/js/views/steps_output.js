@@ -24,7 +24,7 @@ export function valueStep(way) {
   const order = Array.from(weights.keys()).filter((j) => weights[j] > 0).sort((a, b) => weights[b] - weights[a]);
   const shown = order.slice(0, FEW);
   if (!shown.includes(key) && weights[key] > 0) shown.splice(shown.length - 1, 1, key);
-  const value = (/** @type {number} */ j) => row(open.vectors.value, j);
+  const value = (/** @type {number} */ j) => row(way.vectors.value, j);
   const most = Math.max(...shown.map((j) => largestSize(value(j))), 1e-9);
   const hidden = order.length - shown.length;
   const terms = (/** @type {number} */ i) => shown.map((j) => `${short(weights[j])}·${factor(value(j)[i])}`).join(" + ");
@@ -99,11 +99,12 @@ export function residualStep(way) {
 }
 
 /**
- * All heads' contexts, with this head's as it is after edits.
+ * All heads' contexts; until the model has run with edits, only this head's is as it is after them.
  * @param {Way} way
  */
 function joinedOf({ app, streams, context }) {
   if (!streams?.joined) return null;
+  if (app.open.now) return streams.joined;
   const { head, site } = app.open;
   const made = Float64Array.from(streams.joined);
   made.set(context, head * site.d_v);
@@ -117,7 +118,7 @@ function joinedOf({ app, streams, context }) {
  */
 function outputOf(way) {
   const { streams, app } = way;
-  if (!app.open.changes) return streams?.output ?? null;
+  if (!app.open.changes || app.open.now) return streams?.output ?? null;
   const joined = joinedOf(way);
   const weights = streams?.projections?.output;
   return joined && weights ? project(joined, weights.weight, weights.bias) : null;

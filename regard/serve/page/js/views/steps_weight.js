@@ -13,14 +13,14 @@ import { largestTerms, line, linked, num, step } from "./step.js";
  * @param {Way} way
  */
 export function inputStep(way) {
-  const { app, query, key, streams } = way;
+  const { app, query, key, streams, vectors } = way;
   const { say, open } = app;
-  const [q, k] = [row(open.vectors.query, query), row(open.vectors.key, key)];
+  const [q, k] = [row(vectors.query, query), row(vectors.key, key)];
   if (streams && !streams.queryInput) return plainVectors(way, q, k);
   const [x, y] = [streams?.queryInput, streams?.keyInput];
   const known = streams?.projections ?? null;
   const turned = open.site.rotary ? ` ${say("rotary")}` : "";
-  const rest = say(known ? "inputRest" : streams ? "noProjections" : "loading", { n: x?.length ?? 0, d: q.length }) + turned;
+  const rest = say(known || streams?.later ? "inputRest" : streams ? "noProjections" : "loading", { n: x?.length ?? 0, d: q.length }) + turned;
   const explain = (/** @type {string} */ name, /** @type {ArrayLike<number> | undefined | null} */ input, /** @type {Float32Array} */ vector, /** @type {"query" | "key"} */ which) => (/** @type {number} */ i) => {
     const projection = known?.[which];
     const left = [v(name, String(i)), " = "];
@@ -61,12 +61,12 @@ function plainVectors(way, q, k) {
  * @param {Way} way
  */
 export function compareStep(way) {
-  const { app, query, key, line: numbers } = way;
-  const { say, open } = app;
+  const { app, query, key, line: numbers, vectors } = way;
+  const { say } = app;
   const compared = numbers.compared?.data[key];
   if (compared === undefined) return null;
-  const [a, b] = [row(open.vectors.compareQuery ?? open.vectors.query, query), row(open.vectors.compareKey ?? open.vectors.key, key)];
-  const weight = open.vectors.compareWeight;
+  const [a, b] = [row(vectors.compareQuery ?? vectors.query, query), row(vectors.compareKey ?? vectors.key, key)];
+  const weight = vectors.compareWeight;
   const terms = Float64Array.from(a, (x, i) => (weight ? weight[i] * Math.tanh(x + b[i]) : x * b[i]));
   const term = (/** @type {number} */ i) => (weight ? `${factor(weight[i])}·tanh(${short(a[i])} + ${factor(b[i])})` : `${factor(a[i])}·${factor(b[i])}`);
   const sums = [num(compared, { name: "compared", from: "terms" })];

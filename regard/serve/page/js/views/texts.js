@@ -24,6 +24,7 @@ export function texts(app) {
       if (changed.has("pane") && changed.size === 1) return;
       const put = app.store.state.edits.filter((edit) => edit.kind === "token");
       const now = `${changed.has("all")} ${JSON.stringify([app.sites.length && spansOf(app), put])}`;
+      if (changed.has("sampling")) chances(app, element);
       if (now !== shown) fill(element, rows(app));
       shown = now.replace("true", "false");
       for (const one of element.querySelectorAll(".token")) refresh(app, /** @type {HTMLElement} */ (one));
@@ -66,16 +67,41 @@ function rows(app) {
 function answerOf(app) {
   const { output, tokens: sides } = app.about;
   if (sides.output && sides.source) return tokens(app, "output", output?.log_probabilities);
-  if (output?.next) return candidates(output.next);
+  if (output?.next) {
+    const place = el("div.next", { "aria-live": "polite" }, candidates(output.next));
+    chances(app, place);
+    return place;
+  }
   if (output?.classes) return candidates(output.classes);
   if (output?.filled?.length) return el("div.fillings", {}, output.filled.map((/** @type {any} */ one) => el("div", {}, el("span.digits", {}, `${one.position}: `), candidates(one.candidates))));
   return null;
 }
 
-/** @param {{ name: string, probability: number }[]} list */
-function candidates(list) {
-  return el("span.candidates", {}, list.map(({ name, probability }) =>
-    el("span.candidate", { title: String(probability) }, labelOf(name), " ", el("span.digits", {}, short(probability)), el("span.chance", { style: { width: `${Math.round(100 * probability)}%` } }))));
+/**
+ * What comes next, as probable as the temperature of sampling makes it; a click goes on with it.
+ * @param {App} app
+ * @param {HTMLElement} around
+ */
+async function chances(app, around) {
+  const { source, store } = app;
+  const place = around.matches(".next") ? around : around.querySelector(".next");
+  const found = place && (await source.model?.next(store.state.sampling).catch(() => null));
+  if (!found || source !== app.source) return;
+  const goOn = (/** @type {string} */ text) => app.root.dispatchEvent(new CustomEvent("ask", { detail: { text } }));
+  fill(place, candidates(found, app.say("goOnWith"), goOn));
+}
+
+/**
+ * @param {import("../source.js").Candidate[]} list
+ * @param {string} [help]
+ * @param {(text: string) => void} [pick] where those that lead to a text can be chosen
+ */
+function candidates(list, help = "", pick) {
+  return el("span.candidates", {}, list.map(({ name, probability, text }) => {
+    const chosen = pick && text;
+    const about = { title: `${chosen ? `${help} ` : ""}${probability}`, onclick: chosen ? () => pick(text) : undefined };
+    return el(chosen ? "button.candidate" : "span.candidate", about, labelOf(name), " ", el("span.digits", {}, short(probability)), el("span.chance", { style: { width: `${Math.round(100 * probability)}%` } }));
+  }));
 }
 
 /**

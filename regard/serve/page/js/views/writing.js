@@ -2,7 +2,7 @@
 
 import { el, fill } from "../dom.js";
 import { short } from "../format.js";
-import { askFor } from "../http_source.js";
+import { askFor } from "../http.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -21,12 +21,16 @@ export function writing(app, live) {
   /** @type {AbortController | null} */
   let going = null;
   let turn = 0; // another seed each time
-  const slider = el("input", { type: "range", min: 0, max: 2, step: 0.05, value: store.state.sampling, "aria-label": say("sampling"), oninput: () => show(Number(slider.value)), onchange: () => store.set({ sampling: Number(slider.value) }) });
+  const slider = el("input", { type: "range", min: 0, max: 2, step: 0.05, value: store.state.sampling, "aria-label": say("sampling"), oninput: () => heat(Number(slider.value)) });
   const number = el("output.digits");
   const show = (/** @type {number} */ heat) => fill(number, short(heat, 2));
+  const heat = (/** @type {number} */ value) => {
+    show(value);
+    store.set({ sampling: value });
+  };
   show(store.state.sampling);
   const write = async () => {
-    const { model, text } = /** @type {import("../http_source.js").Ask} */ (live.asked);
+    const { model, text } = /** @type {import("../http.js").Ask} */ (live.asked);
     going?.abort();
     const mine = (going = new AbortController());
     const asked = { model, text, max_tokens: MOST, temperature: Number(slider.value), seed: turn++ };

@@ -1,0 +1,176 @@
+// What happens when the selection moves: heads are opened, edits computed, panes drawn, in order.
+
+import { changesOf } from "./edits.js";
+import { computeRow, computeTables } from "./head.js";
+import { isLarge, siteNamed, withinBounds } from "./select.js";
+import { askingSide, ticksOf, withTokens } from "./tokens.js";
+import { speaker } from "./words.js";
+
+/**
+ * @typedef {import("./app.js").App} App
+ * @typedef {import("./app.js").Open} Open
+ * @typedef {{ update: (changed: Set<string>) => void }} Panes
+ */
+
+/** Brings panes up to date, never on a head that is not open yet. */
+export class Follower {
+  /**
+   * @param {App} app
+   * @param {Panes} panes
+   */
+  constructor(app, panes) {
+    this.app = app;
+    this.panes = panes;
+    /** Changes that no pane has shown yet. */
+    this.unshown = /** @type {Set<string>} */ (new Set());
+    this.planned = false;
+    this.opening = 0;
+    this.opened = 0;
+    this.refined = 0;
+    this.busy = 0;
+  }
+
+  /**
+   * Show changes with the next picture on the screen; it may be told more often than that.
+   * @param {Iterable<string>} changed
+   */
+  soon(changed) {
+    for (const one of changed) this.unshown.add(one);
+    if (this.planned) return;
+    this.planned = true;
+    requestAnimationFrame(() => {
+      this.planned = false;
+      this.during(this.follow());
+    });
+  }
+
+  async follow() {
+    const { app, unshown } = this;
+    app.store.state = withinBounds(app, app.store.state);
+    if (unshown.has("language")) app.say = speaker(app.store.state.language);
+    if (unshown.has("site") || unshown.has("head")) {
+      const mine = ++this.opening;
+      const open = await openHead(app).catch((error) => this.fail(error));
+      if (mine !== this.opening) return; // the reader has moved on: whoever comes last shows all
+      if (open) app.open = open;
+      app.peek = null;
+      this.opened = mine;
+    }
+    if (this.opened !== this.opening) return; // what is being opened will show this, too
+    if (unshown.has("edits")) app.open = edited(app, app.open);
+    const anew = ["edits", "site", "head"].some((one) => unshown.has(one));
+    this.show();
+    if (anew) await this.refine();
+  }
+
+  show() {
+    const changed = new Set(this.unshown);
+    this.unshown.clear();
+    if (changed.size) this.panes.update(changed);
+  }
+
+  /**
+   * Stay where the reader was, and say why.
+   * @param {Error} error
+   */
+  fail(error) {
+    const { app } = this;
+    app.store.set({ site: app.open.site.path, head: app.open.head });
+    app.root.dispatchEvent(new CustomEvent("fault", { detail: error }));
+    return null;
+  }
+
+  /** Where a model can be asked: the open head after edits elsewhere, too, which change what it reads. */
+  async refine() {
+    const { app } = this;
+    const mine = ++this.refined;
+    const { site, head, large } = app.open;
+    const { edits } = app.store.state;
+    if (!edits.length || !app.source.model || large) return;
+    const now = await app.source.model.now(edits, site.path, head).catch(() => null);
+    if (mine !== this.refined || !now) return; // the reader has moved on, or the edits make no sense
+    const here = app.open.after;
+    const { tables } = now;
+    const known = tables.off === here.off && areClose(tables.weights, here.weights) && areClose(tables.scores, here.scores);
+    app.open = { ...app.open, now, after: known ? here : tables };
+    this.panes.update(new Set(["edits"]));
+  }
+
+  /**
+   * Show another trace: the selection begins anew, the way of looking stays.
+   * @param {import("./source.js").Source} source
+   * @param {(about: import("./source.js").About) => import("./state.js").State} firstState
+   * @param {boolean} stays
+   */
+  async exchange(source, firstState, stays) {
+    const { app } = this;
+    const [about, sites] = await Promise.all([source.about(), source.sites()]);
+    const first = firstState(about);
+    const fresh = stays ? {} : { ...about.start, edits: [], pinned: false, view: about.image ? first.view : app.store.state.view };
+    const next = { ...app, source, about, sites, peek: null };
+    const state = withinBounds(next, { ...app.store.state, ...fresh });
+    const open = await openHead(/** @type {App} */ ({ ...next, store: { state } }));
+    this.opened = ++this.opening; // whatever was being opened is of the other trace
+    this.refined++;
+    Object.assign(app, { source, about, sites, open, peek: null });
+    app.store.begin(first, state);
+    this.unshown.add(stays ? "trace" : "all");
+    this.show();
+  }
+
+  /**
+   * Say that the page is busy until something is done.
+   * @template T
+   * @param {Promise<T>} work
+   * @returns {Promise<T>}
+   */
+  async during(work) {
+    const say = () => this.app.root.setAttribute("aria-busy", String(this.busy > 0));
+    this.busy++;
+    say();
+    try {
+      return await work;
+    } finally {
+      this.busy--;
+      say();
+    }
+  }
+}
+
+/**
+ * @param {import("./attention.js").Matrix | null} a
+ * @param {import("./attention.js").Matrix | null} b
+ */
+function areClose(a, b) {
+  if (!a || !b) return a === b;
+  return a.data.every((x, i) => x === b.data[i] || Math.abs(x - b.data[i]) < 1e-5 * Math.max(1, Math.abs(x)));
+}
+
+/**
+ * The head that the selection names.
+ * @param {App} app
+ * @returns {Promise<Open>}
+ */
+export async function openHead(app) {
+  const { site: path, head } = app.store.state;
+  const site = siteNamed(app, path);
+  const vectors = await app.source.vectors(path, head);
+  const large = isLarge(site);
+  const before = large ? { ...computeRow(site, head, vectors, 0) } : computeTables(site, head, vectors);
+  const asking = askingSide(site);
+  return edited(app, { ...{ site, head, vectors, before, after: before, changes: null, now: null, asking, large }, rows: [], columns: [] });
+}
+
+/**
+ * @param {App} app
+ * @param {Open} open
+ * @returns {Open}
+ */
+function edited(app, open) {
+  const { edits } = app.store.state;
+  const changes = open.large ? null : changesOf(edits, open.site.path, open.head);
+  const after = changes ? computeTables(open.site, open.head, open.vectors, changes, open.before) : open.before;
+  const about = withTokens(app.about, edits);
+  const rows = ticksOf(about, open.asking, open.site.n_query);
+  return { ...open, changes, after, now: null, rows, columns: ticksOf(about, open.site.answers, open.site.n_key) };
+}

@@ -1,0 +1,118 @@
+// The model behind a trace of the local server: what it computes and answers after edits.
+
+import { askedEdits, changesOf } from "./edits.js";
+import { computeTables, meanRows } from "./head.js";
+import { requestJson } from "./http.js";
+import { latest } from "./latest.js";
+
+/**
+ * @typedef {import("./http_source.js").HttpSource} HttpSource
+ * @typedef {import("./source.js").Model} Model
+ * @typedef {import("./edits.js").Edit} Edit
+ * @typedef {{ token: string, id: number, probability: number, text: string, ids: number[] }} Alternative
+ */
+
+/**
+ * What edits do while the model writes what it wrote before.
+ * @typedef {{ answer: any, final: boolean, source: HttpSource }} Effect
+ */
+
+/** @implements {Model} */
+export class HttpModel {
+  /**
+   * @param {any} described the trace without edits, as the server describes it
+   * @param {(described: any) => HttpSource} sourceOf
+   */
+  constructor(described, sourceOf) {
+    this.described = described;
+    this.sourceOf = sourceOf;
+    /** @type {{ edits: string, found: Promise<Effect | null> } | null} */
+    this.last = null;
+    this.next = latest((/** @type {number} */ temperature) => this.askNext(temperature));
+    this.ask = latest((/** @type {Edit[]} */ edits) => this.askEffect(edits));
+  }
+
+  /**
+   * What the model answers after edits, and how probable what it said before is now.
+   * @param {Edit[]} edits
+   * @param {AbortSignal} [signal]
+   */
+  async answer(edits, signal) {
+    const asked = { ...this.described.asked, edits: askedEdits(edits) };
+    return (await requestJson("/api/answer", asked, signal)).answer;
+  }
+
+  /**
+   * What edits do as long as the model writes the same: found in one run, without a search.
+   * Null if newer edits were asked for meanwhile.
+   * @param {Edit[]} edits
+   * @returns {Promise<Effect | null>}
+   */
+  effect(edits) {
+    const text = JSON.stringify(edits);
+    if (this.last?.edits !== text) {
+      const found = this.ask(edits);
+      const mine = (this.last = { edits: text, found });
+      found.catch(() => this.last === mine && (this.last = null)); // it may be asked again
+    }
+    return this.last.found;
+  }
+
+  /**
+   * @param {Edit[]} edits
+   * @returns {Promise<Effect>}
+   */
+  async askEffect(edits) {
+    const { asked, answer } = this.described;
+    const final = asked.target !== undefined || !answer.ids;
+    const same = { ...asked, ...(final ? {} : { target: answer.ids }), edits: askedEdits(edits) };
+    const found = await requestJson("/api/answer", same);
+    return { answer: found.answer, final, source: this.sourceOf({ ...this.described, id: found.id, asked: same }) };
+  }
+
+  /**
+   * One head after edits anywhere in the model, what was written staying the same.
+   * @param {Edit[]} edits
+   * @param {string} path
+   * @param {number} head
+   * @returns {Promise<import("./source.js").Now | null>}
+   */
+  async now(edits, path, head) {
+    const source = (await this.effect(edits))?.source;
+    if (!source) return null;
+    const [vectors, found] = await Promise.all([source.vectors(path, head), source.get("vectors", { site: path, head })]);
+    const { temperature, ...pattern } = JSON.parse(found.query.about.pattern);
+    const site = { ...source.site(path), ...pattern, temperature: temperature.map(heatOf) };
+    const tables = computeTables(site, head, vectors);
+    const changes = changesOf(edits, path, head);
+    const weights = changes?.mean ? meanRows(tables.weights) : tables.weights;
+    return { vectors, tables: { ...tables, weights, off: changes?.off ?? false }, steps: (query, key) => source.steps(path, head, query, key) };
+  }
+
+  /**
+   * What may come next after a text, at a temperature of sampling.
+   * @param {number} temperature
+   * @returns {Promise<import("./source.js").Candidate[]>}
+   */
+  async askNext(temperature) {
+    const of = new URLSearchParams({ temperature: String(temperature) });
+    return (await requestJson(`/api/trace/${this.described.id}/next?${of}`)).candidates;
+  }
+
+  /**
+   * What else could stand at a position of a translation.
+   * @param {number} position
+   * @returns {Promise<Alternative[]>}
+   */
+  async alternatives(position) {
+    return (await requestJson(`/api/trace/${this.described.id}/alternatives?position=${position}`)).alternatives;
+  }
+}
+
+/**
+ * JSON has no infinity: Python writes "inf".
+ * @param {number | "inf"} heat
+ */
+export function heatOf(heat) {
+  return heat === "inf" ? Infinity : heat;
+}
