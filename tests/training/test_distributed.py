@@ -42,6 +42,13 @@ threads = 1
 [evaluate]
 samples = 0
 """
+TEAMS = {
+    "two": "2",
+    "three": "3",
+    "two that share weights": "2-training.shard=true",
+    "three that share weights": "3-training.shard=true",
+}
+RUN = "2-train-model.dropout=0.1"
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +65,12 @@ def recipe(tmp_path_factory) -> Path:
 def torchrun(n_processes: int, *given, restarts: int = 0) -> subprocess.Popen:
     launch = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={n_processes}"]
     launch += [f"--max-restarts={restarts}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    return begin([*launch, *given])
+
+
+def begin(command: list) -> subprocess.Popen:
     return subprocess.Popen(
-        [*launch, *map(str, given)],
+        list(map(str, command)),
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -73,10 +84,12 @@ def finish(process: subprocess.Popen) -> str:
     return said
 
 
-def gradients(recipe: Path, tmp_path: Path, n_processes: int, *changes: str):
-    output = tmp_path / f"gradients-{n_processes}.safetensors"
-    finish(torchrun(n_processes, HERE / "gradients_of_team.py", recipe, output, *changes))
-    return load_file(output)
+@pytest.fixture(scope="module")
+def teams(recipe) -> Path:
+    """A folder with the gradients of every team's first step, and a whole run of two."""
+    folder = recipe.parent
+    finish(begin([sys.executable, HERE / "teams.py", recipe, folder, "1", *TEAMS.values(), RUN]))
+    return folder
 
 
 def close(one, other):
@@ -85,18 +98,12 @@ def close(one, other):
         assert_close(one[name], other[name], msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_two_and_three_processes_have_the_gradients_of_one(recipe, tmp_path):
+@pytest.mark.parametrize("team", TEAMS.values(), ids=TEAMS)
+def test_several_processes_have_the_gradients_of_one(teams, team):
     # four batches of unequal token counts: 2 and 2, or 1, 1, 1 and the fourth shared by rows
-    alone = gradients(recipe, tmp_path, 1)
+    alone, together = (load_file(teams / f"{name}.safetensors") for name in ("1", team))
     assert any(value.abs().max() > 1e-3 for value in alone.values())
-    for n_processes in (2, 3):
-        close(gradients(recipe, tmp_path, n_processes), alone)
-
-
-@pytest.mark.parametrize("n_processes", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_sharded_processes_have_the_gradients_of_one(recipe, tmp_path, n_processes):
-    alone = gradients(recipe, tmp_path, 1)
-    close(gradients(recipe, tmp_path, n_processes, "training.shard=true"), alone)
+    close(together, alone)
 
 
 @pytest.mark.slow
@@ -115,9 +122,8 @@ def test_a_checkpoint_of_two_sharded_processes_resumes_on_one_and_on_three(recip
         assert_close(moved, value, rtol=1e-3, atol=1e-5, msg=lambda text, name=name: name + text)
 
 
-def test_after_a_worker_is_killed_the_run_goes_on_by_itself(recipe, tmp_path):
+def test_after_a_worker_is_killed_the_run_goes_on_by_itself(recipe, teams, tmp_path):
     train = ("-m", "regard", "train", recipe, "--set", "model.dropout=0.1")
-    finish(torchrun(2, *train, "-o", tmp_path / "whole"))
     folder = tmp_path / "killed"
     process = torchrun(2, *train, "-o", folder, restarts=2)
     end = time.monotonic() + 300
@@ -128,7 +134,7 @@ def test_after_a_worker_is_killed_the_run_goes_on_by_itself(recipe, tmp_path):
     os.kill(workers_of(process.pid)[-1], signal.SIGKILL)
     said = finish(process)
     assert "going on from step" in said
-    one, other = (load_file(at / "model.safetensors") for at in (tmp_path / "whole", folder))
+    one, other = (load_file(at / "model.safetensors") for at in (teams / RUN, folder))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 

@@ -39,12 +39,12 @@ def data_of(name: str) -> str | None:
 def beginnings(data, tmp_path_factory):
     """The data with only the beginning of each text, so that preparing them takes no minutes."""
     folder = tmp_path_factory.mktemp("beginnings")
-    for path in data.rglob("*"):
+    for path in (path for part in set(NEEDS.values()) for path in (data / part).rglob("*")):
         copy = folder / path.relative_to(data)
         copy.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".gz" and "idx" not in path.name:
             with gzip.open(path, "rb") as whole, gzip.open(copy, "wb", compresslevel=1) as part:
-                part.writelines(islice(whole, 6000))
+                part.writelines(islice(whole, 1600))
         elif path.is_file():
             copy.symlink_to(path.resolve())
     return folder
@@ -85,7 +85,7 @@ def test_a_recipe_can_be_read_and_says_at_its_head_what_it_takes(name):
     [pytest.param(n, marks=[pytest.mark.data(data_of(n))] if data_of(n) else []) for n in NAMES],
 )
 def test_a_recipe_takes_steps_that_lower_its_loss(name, tmp_path_factory, monkeypatch, request):
-    changes = ["data.count=500", "training.batch_tokens=1000", "training.warmup=1"]
+    changes = ["data.count=500", "training.batch_tokens=400", "training.warmup=1"]
     if data_of(name):
         monkeypatch.setenv("REGARD_DATA", str(request.getfixturevalue("beginnings")))
     recipe = read_recipe(FOLDER / f"{name}.toml", changes=changes)
@@ -98,7 +98,7 @@ def test_a_recipe_takes_steps_that_lower_its_loss(name, tmp_path_factory, monkey
     material = prepare(recipe, home, n_tokens=lambda side: image_tokens(fields, side))
     config = complete_config(fields, recipe, material)
     learner = make_learner(recipe, build_seeded(config, 1), Team())
-    feed = material.feed(batch_tokens=1000, accumulate=1, seed=1)
+    feed = material.feed(batch_tokens=400, accumulate=1, seed=1)
     assert make_schedule(recipe.training, config.d_model).lr > 0
     parts = feed.take()
     losses = [learner.learn(parts, step=step, lr=1e-3).loss for step in (1, 2, 3)]
