@@ -8,12 +8,14 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Most of the modules that come are never imported here: those that are are compiled then.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 INSTALLED := .venv/.installed
 INSTALLED_TEST := .venv/.installed-test
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help run pictures test test-slow format bench package clean system-packages page-types
+.PHONY: help run pictures test test-slow format bench package clean system-packages
+.PHONY: checks format-check lint types page-types architecture
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,13 +29,26 @@ run: $(INSTALLED)  ## Set up if needed, translate a first sentence, then open th
 	else $(BIN)/regard work || true; fi; \
 	echo; exec $(BIN)/regard serve --open
 
-test: $(INSTALLED_TEST) system-packages  ## Set up if needed, then check format, lint, types, architecture, tests
+# Each of these steps keeps both cores of a small machine busy; a file's tests stay together, so
+# that what they share is made once.
+test:  ## Set up if needed, then check format, lint, types, architecture, tests
+	@$(MAKE) -j2 $(INSTALLED_TEST) system-packages
+	@$(MAKE) -j2 --output-sync=target checks
+	$(PYTEST) -q -n 2 --dist loadfile -m "not slow" --ignore=tests/test_architecture.py --cov --cov-report=term
+
+checks: types format-check lint page-types architecture
+
+format-check: $(INSTALLED_TEST)
 	$(BIN)/ruff format --check .
+
+lint: $(INSTALLED_TEST)
 	$(BIN)/ruff check .
+
+types: $(INSTALLED_TEST)
 	$(BIN)/pyright
-	@$(MAKE) page-types
+
+architecture: $(INSTALLED_TEST)
 	$(PYTEST) -q tests/test_architecture.py
-	$(PYTEST) -q -n 2 -m "not slow" --ignore=tests/test_architecture.py --cov --cov-report=term
 
 test-slow: $(INSTALLED_TEST)  ## Run the tests that take a minute each: killed workers, resharded runs
 	$(PYTEST) -q -m slow
@@ -97,7 +112,7 @@ $(INSTALLED_TEST): $(INSTALLED)
 # The page's modules say their types in comments. Only this check needs npm, and only the first
 # time the network; where either is missing it says so and lets the other tests run.
 TSC := .venv/node/node_modules/.bin/tsc
-page-types:
+page-types: $(INSTALLED_TEST)
 	@if [ ! -x $(TSC) ] && command -v npm >/dev/null; then \
 	    npm install --silent --no-fund --no-audit --prefix .venv/node typescript@7.0.2 2>/dev/null || true; \
 	fi; \
@@ -105,7 +120,7 @@ page-types:
 	else echo "The types of the page's modules were not checked: npm or its registry is not at hand."; fi
 
 # The browser tests need Chromium, and pictures with Korean words need a font that has them.
-system-packages:
+system-packages: | $(BIN)/python
 	@missing=""; \
 	command -v chromium >/dev/null || missing="$$missing chromium"; \
 	{ command -v fc-list >/dev/null && fc-list :lang=ko family | grep -q .; } || missing="$$missing fonts-noto-cjk fontconfig"; \
