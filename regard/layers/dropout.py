@@ -1,10 +1,8 @@
 """Dropout, in one place, so that a fast one serves every model."""
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 _STEPS = 256
@@ -38,20 +36,7 @@ def dropout_by_bytes(x: Float[Tensor, "*axes"], p: float) -> Float[Tensor, "*axe
     """A share `p` of the numbers set to 0, and the others divided by 1 - p."""
     dropped = min(max(round(p * _STEPS), 1), _STEPS - 1)
     words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
-    keep = words.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped
-    return _Dropped.apply(x, keep, _STEPS / (_STEPS - dropped))  # type: ignore[no-any-return]
-
-
-class _Dropped(torch.autograd.Function):
-    """x · keep · scale; for the way back it keeps one byte a number instead of four."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, keep: Bool[Tensor, "*axes"], scale: float) -> Tensor:
-        ctx.save_for_backward(keep)
-        ctx.scale = scale
-        return (x * keep).mul_(scale)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (keep,) = ctx.saved_tensors
-        return (gradients[0] * keep).mul_(ctx.scale), None, None
+    drawn = words.view(torch.uint8)[: x.numel()].view(x.shape).to(x.dtype)
+    # Comparing bytes and multiplying by truth values would be slow; this gives 0 or 1 as well.
+    keep = drawn.sub_(dropped - 1).clamp_(0, 1)
+    return x * keep.mul_(_STEPS / (_STEPS - dropped))

@@ -87,13 +87,14 @@ class _Chunked(torch.autograd.Function):
 def _of_chunk(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
     """The chunk's smoothed loss, its -log p(target), and the gradient of its logits."""
     n_vocab, at = logits.size(1), targets[:, None]
-    logs = logits.log_softmax(dim=1)
-    surprise = -logs.gather(1, at).sum()
-    loss = surprise
+    probabilities = logits.softmax(dim=1)
+    # log Σ exp by the most likely entry, whose probability is never near 0: no second exponential
+    logs_of_sums = logits.amax(dim=1) - probabilities.amax(dim=1).log()
+    surprise = (logs_of_sums - logits.gather(1, at)[:, 0]).sum()
+    loss, gradient = surprise, probabilities
     if smoothing:
-        loss = (1 - smoothing) * surprise - smoothing / n_vocab * logs.sum()
-    gradient = logs.exp_()
-    if smoothing:
+        logs = logits.sum() - n_vocab * logs_of_sums.sum()
+        loss = (1 - smoothing) * surprise - smoothing / n_vocab * logs
         gradient -= smoothing / n_vocab
     gradient.scatter_add_(1, at, gradient.new_full((1, 1), smoothing - 1).expand_as(at))
     return loss, surprise, gradient
