@@ -65,6 +65,7 @@ def _side(settings: Settings, name: str, default: int) -> int:
 
 def _write_shared(config: VisionConfig, name: str) -> dict[str, Any]:
     require(config.attention == "exact", f"{name} has exact attention, not {config.attention}")
+    require(config.stem == "linear", f"{name} has no {config.stem} before its patches")
     require(config.pool == "class", f"{name} has a class token, not the mean of all patches")
     activation = their_activation(config.activation)
     require(activation is not None, f"{name} has no activation {config.activation}")

@@ -1,6 +1,7 @@
 """From an image to tokens: cut into square patches, each made a vector with its position."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -107,6 +108,62 @@ def resize_positions(
     return rearrange(picture, "1 d row column -> (row column) d")
 
 
+def join(
+    patches: Float[Tensor, "batch patch d_patch"], grid: PatchGrid
+) -> Float[Tensor, "batch channel height width"]:
+    """The image that was cut into these patches."""
+    return rearrange(
+        patches,
+        "batch (row column) (channel high wide) -> batch channel (row high) (column wide)",
+        row=grid.n_rows,
+        high=grid.patch_size,
+        wide=grid.patch_size,
+    )
+
+
+class LinearStem(nn.Linear):
+    """Each patch by itself, its pixels in one product (Dosovitskiy et al. 2021)."""
+
+    def forward(  # type: ignore[override]
+        self, patches: Float[Tensor, "batch patch d_patch"], grid: PatchGrid
+    ) -> Float[Tensor, "batch patch d_model"]:
+        """One vector for each patch."""
+        return super().forward(patches)
+
+
+class ConvolutionStem(nn.Module):
+    """Patches that also see a little around them (Xiao et al. 2021).
+
+    Convolutions of 3 × 3 halve the picture until each place of it is a patch; small data then
+    suffice to learn what edges and textures are.
+    """
+
+    def __init__(self, d_model: int, *, patch_size: int, n_channels: int) -> None:
+        super().__init__()
+        times = patch_size.bit_length() - 1
+        if patch_size != 2**times or times < 1 or d_model % 2 ** (times - 1):
+            raise InputError(
+                f"convolutions cannot make patches of {patch_size} of width {d_model} by halving: "
+                "patch_size must be 2, 4, 8 … and d_model a multiple of half of it."
+            )
+        widths = [n_channels, *(d_model // 2 ** (times - 1 - n) for n in range(times))]
+        pairs = pairwise(widths)
+        self.halvings = nn.ModuleList(nn.Conv2d(*pair, 3, stride=2, padding=1) for pair in pairs)
+        self.mix = nn.Linear(d_model, d_model)
+
+    def forward(
+        self, patches: Float[Tensor, "batch patch d_patch"], grid: PatchGrid
+    ) -> Float[Tensor, "batch patch d_model"]:
+        """One vector for each patch."""
+        picture = join(patches, grid)
+        for halving in self.halvings:
+            picture = F.gelu(halving(picture))
+        return self.mix(rearrange(picture, "batch d row column -> batch (row column) d"))
+
+
+STEMS = ("linear", "convolution")
+
+
 class PatchEmbedding(nn.Module):
     """An image as tokens (Dosovitskiy et al. 2021, equation 1).
 
@@ -119,6 +176,7 @@ class PatchEmbedding(nn.Module):
         patch_size: height and width of a patch.
         n_channels: colours of a pixel.
         n_special: learned tokens in front of the patches (class token, distillation token).
+        stem: how a patch becomes a vector, "linear" or "convolution".
         dropout: on the result, while training.
         path: the name in traces.
     """
@@ -131,13 +189,18 @@ class PatchEmbedding(nn.Module):
         patch_size: int,
         n_channels: int = 3,
         n_special: int = 1,
+        stem: str = "linear",
         dropout: float = 0.0,
         path: str = "embedding",
     ) -> None:
         super().__init__()
         self.patch_size, self.n_channels, self.n_special = patch_size, n_channels, n_special
         self.learned = cut_grid(image_size, image_size, patch_size, first=n_special)
-        self.to_token = nn.Linear(n_channels * patch_size**2, d_model)
+        self.to_token = (
+            LinearStem(n_channels * patch_size**2, d_model)
+            if stem == "linear"
+            else ConvolutionStem(d_model, patch_size=patch_size, n_channels=n_channels)
+        )
         self.special = nn.Parameter(torch.empty(n_special, d_model)) if n_special else None
         self.positions = nn.Parameter(torch.empty(len(self.learned), d_model))
         for weight in (self.special, self.positions):
@@ -152,7 +215,7 @@ class PatchEmbedding(nn.Module):
         """Special tokens and patches, each with its position."""
         grid = self.grid(images)
         patches = tap(f"{self.path}.patches", cut(images, self.patch_size), "patch d_patch")
-        tokens = self.to_token(patches)
+        tokens = self.to_token(patches, grid)
         if self.special is not None:
             special = self.special.expand(images.size(0), -1, -1)
             tokens = torch.cat([special, tokens], dim=1)

@@ -16,7 +16,7 @@ from regard.layers.feed_forward import ACTIVATIONS, activation_function
 from regard.layers.form import FORMS
 from regard.layers.initialise import INITIALISATIONS, initialise
 from regard.layers.layer import LayerPlan
-from regard.layers.patch import PatchEmbedding, PatchGrid, cut_grid
+from regard.layers.patch import STEMS, PatchEmbedding, PatchGrid, cut_grid
 from regard.layers.stack import Stack
 from regard.models.config import ModelConfig, check_choice, check_counts, check_probabilities
 from regard.models.summary import summarise
@@ -39,6 +39,9 @@ class VisionConfig(ModelConfig):
     """Height and width for which positions are learned; other sizes are read by interpolation."""
     patch_size: int = 16
     n_channels: int = 3
+    stem: str = "linear"
+    """How a patch becomes a vector: by one product of its pixels, or by a few "convolution"s, which
+    learn from less data."""
     d_model: int = 768
     n_heads: int = 12
     n_layers: int = 12
@@ -69,6 +72,7 @@ class VisionConfig(ModelConfig):
         check_probabilities(self, "dropout", "attention_dropout")
         check_choice(self, "activation", ACTIVATIONS)
         check_choice(self, "attention", FORMS)
+        check_choice(self, "stem", STEMS)
         check_choice(self, "pool", POOLS)
         check_choice(self, "pooler", POOLERS)
         check_choice(self, "distillation", DISTILLATIONS)
@@ -131,6 +135,7 @@ class Vision(nn.Module):
             patch_size=config.patch_size,
             n_channels=config.n_channels,
             n_special=config.n_special,
+            stem=config.stem,
             dropout=config.dropout,
             path="encoder.embedding",
         )

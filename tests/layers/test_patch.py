@@ -7,7 +7,15 @@ from torch.testing import assert_close
 
 import regard
 from regard.errors import InputError, ShapeError
-from regard.layers.patch import PatchEmbedding, PatchGrid, cut, cut_grid, resize_positions
+from regard.layers.patch import (
+    STEMS,
+    PatchEmbedding,
+    PatchGrid,
+    cut,
+    cut_grid,
+    join,
+    resize_positions,
+)
 
 GRID = PatchGrid(n_rows=2, n_columns=3, patch_size=4, first=1)
 
@@ -26,7 +34,44 @@ def test_projected_patches_equal_a_convolution_with_the_same_weights():
     image = torch.randn(2, 3, 8, 12)
     kernel = layer.to_token.weight.view(5, 3, 4, 4)
     expected = F.conv2d(image, kernel, layer.to_token.bias, stride=4).flatten(2).transpose(1, 2)
-    assert_close(layer.to_token(cut(image, 4)), expected)
+    assert_close(layer.to_token(cut(image, 4), cut_grid(8, 12, 4)), expected)
+
+
+def test_patches_join_to_the_image_they_were_cut_from():
+    image = torch.randn(2, 3, 8, 12)
+    assert torch.equal(join(cut(image, 4), cut_grid(8, 12, 4)), image)
+
+
+def test_a_convolution_stem_halves_the_image_as_torch_does():
+    torch.manual_seed(0)
+    layer = PatchEmbedding(6, image_size=8, patch_size=4, n_special=0, stem="convolution")
+    stem, image = layer.to_token, torch.randn(2, 3, 8, 12)
+    expected = image
+    for one in stem.halvings:
+        expected = F.gelu(F.conv2d(expected, one.weight, one.bias, stride=2, padding=1))
+    expected = stem.mix(expected.flatten(2).transpose(1, 2))
+    assert expected.shape == (2, 6, 6)
+    assert_close(stem(cut(image, 4), layer.grid(image)), expected)
+
+
+def test_a_convolution_stem_sees_around_a_patch_and_a_linear_one_does_not():
+    torch.manual_seed(0)
+    image = torch.randn(1, 1, 8, 8)
+    changed = image.clone()
+    changed[..., 3, 3] += 1  # the last pixel of the first patch
+    moved = {}
+    for stem in STEMS:
+        layer = PatchEmbedding(4, image_size=8, patch_size=4, n_channels=1, n_special=0, stem=stem)
+        differ = (layer(image) != layer(changed)).any(dim=-1)
+        moved[stem] = differ[0].tolist()
+    assert moved["linear"] == [True, False, False, False]
+    assert moved["convolution"] == [True, True, True, True]
+
+
+@pytest.mark.parametrize(("patch_size", "d_model"), [(3, 8), (1, 8), (8, 6)])
+def test_convolutions_refuse_what_they_cannot_halve(patch_size, d_model):
+    with pytest.raises(InputError, match="halving"):
+        PatchEmbedding(d_model, image_size=24, patch_size=patch_size, stem="convolution")
 
 
 def test_tokens_and_positions_are_added_by_hand():
