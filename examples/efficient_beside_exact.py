@@ -1,0 +1,28 @@
+"""Efficient attention beside the exact one: its cost, and the pattern that it implies."""
+
+from time import perf_counter
+
+import torch
+
+import regard
+
+
+def seconds(attention, *given):
+    attention(*given)  # the first call of anything is slow
+    begin = perf_counter()
+    attention(*given)
+    return perf_counter() - begin
+
+
+torch.manual_seed(0)
+for length in (256, 1024, 4096):
+    q, k, v = torch.randn(3, 1, 4, length, 32)
+    exact, efficient = (seconds(f, q, k, v) for f in (regard.attend, regard.efficient_attention))
+    print(f"{length:>6} tokens: efficient takes {efficient / exact:.2f} of the time")
+
+with regard.watch() as trace:
+    regard.attend(q, k, v, site="exact")
+    regard.efficient_attention(q, k, v, site="efficient")
+for site in trace.sites.values():  # any tile of the 4096 × 4096 weights, computed when asked for
+    tile = site.weights(head=0, rows=[5], columns=(0, 4))
+    print(f"{site.path}: {tile.numpy().round(5)}")
