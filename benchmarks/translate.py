@@ -40,7 +40,7 @@ def main() -> None:
     for beam in (1, 4):
         asked = SearchOptions(beam=beam)
         given = list(open_translator(folder).translate(lines, asked))
-        plain = open_translator(folder, beam_tree=True)
+        plain = open_translator(folder, engine="torch")
         searched = list(plain.translate(lines, SearchOptions(beam=beam, beam_tree=True)))
         found = agreement(given, searched, plain.target.end_id or 0)
         told[f"beam {beam}"] = {"same": found.same, "ties": found.ties}

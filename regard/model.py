@@ -76,12 +76,13 @@ class Model:
         The engine "auto" is the fastest that can run the model: CTranslate2 for Transformers,
         PyTorch for all others. With `trace`, each translation has a trace of everything this model
         computes when it writes exactly that, whichever engine has found it. With `beam_tree`,
-        PyTorch searches, and each translation has a `beam_tree` of all that was looked at.
+        PyTorch searches, and each translation has a `beam_tree` of all that was looked at. All
+        translations begin with `prefix`, and the words of `must` appear in each.
         """
         if isinstance(texts, str):
             raise InputError("translate takes a list of texts: put the one text into [ ].")
         asked = SearchOptions(**options)
-        translator = self._translator(engine, int8, asked.beam_tree)
+        translator = self._translator(engine, int8, asked.only_torch)
         found = list(translator.translate(texts, asked))
         return [self._traced(one) for one in found] if trace else found
 
@@ -112,25 +113,25 @@ class Model:
         """Write the model folder; with dtype "float16" its weights take half the room."""
         self.bundle.save(folder, dtype=dtype)
 
-    def _translator(self, engine: str, int8: bool, beam_tree: bool) -> LineTranslator:
+    def _translator(self, engine: str, int8: bool, only_torch: str) -> LineTranslator:
         """The engine asked for, opened once; a model without a folder has only PyTorch's."""
         if self.folder is not None:
             described = read_description(self.folder)
-            engine = choose_engine(described, engine, int8=int8, beam_tree=beam_tree)
+            engine = choose_engine(described, engine, int8=int8, only_torch=only_torch)
         chosen = engine, int8
         if chosen not in self._translators:
             if self.folder is None or engine == "torch":
-                self._translators[chosen] = self._plain_translator()
+                self._translators[chosen] = self._plain_translator(int8=int8)
             else:
                 self._translators[chosen] = open_translator(self.folder, engine=engine, int8=int8)
         return self._translators[chosen]
 
-    def _plain_translator(self) -> LineTranslator:
+    def _plain_translator(self, *, int8: bool) -> LineTranslator:
         tokenizer, target = self.tokenizer, self.target_tokenizer
         if self.bundle.task != "translation" or tokenizer is None or target is None:
             raise InputError(f"this is a model for {self.bundle.task}; it cannot translate.")
         return LineTranslator(
-            PlainEngine([self.model.eval()], target),
+            PlainEngine([self.model.eval()], target, int8=int8),
             tokenizer,
             target,
             longest=longest_of(self.bundle.extras),

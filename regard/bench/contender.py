@@ -27,9 +27,9 @@ class Setting:
     """Tokens to write for each line, for models that have learnt nothing; None: until the end."""
 
     def options(self) -> SearchOptions:
-        """The same for our own engines."""
+        """The same for our own engines; lines of text need no scores."""
         fixed = {} if self.length is None else {"factor": 0.0, "extra": self.length}
-        return SearchOptions(beam=self.beam, **fixed)
+        return SearchOptions(beam=self.beam, scores=False, **fixed)
 
 
 class Contender(ABC):
@@ -46,8 +46,7 @@ class Ours(Contender):
     def __init__(
         self, folder: Path, *, engine: str, int8: bool = False, shortlist: bool = False
     ) -> None:
-        more = {"shortlist": True} if shortlist else {}
-        self.translator = open_translator(folder, engine=engine, int8=int8, **more)
+        self.translator = open_translator(folder, engine=engine, int8=int8, shortlist=shortlist)
 
     def run(self, lines: Sequence[str], setting: Setting) -> list[list[int]]:
         options = setting.options()

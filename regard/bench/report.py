@@ -3,13 +3,24 @@
 from collections.abc import Sequence
 
 from regard.bench.timing import table
-from regard.bench.translate import BEST, DEFAULT, HUGGING_FACE, OURS, TORCH, Measured
+from regard.bench.translate import (
+    BEST,
+    DEFAULT,
+    HUGGING_FACE,
+    OURS,
+    SHORT,
+    TORCH,
+    TORCH_INT8,
+    Measured,
+)
 
 _SHORT = {
     OURS: "regard",
-    TORCH: "regard, torch",
+    SHORT: "regard, shortlist",
     BEST: "CTranslate2, best",
     DEFAULT: "CTranslate2, default",
+    TORCH: "regard, torch",
+    TORCH_INT8: "regard, torch int8",
     HUGGING_FACE: "transformers",
 }
 

@@ -2,20 +2,20 @@
 
 import random
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from regard.errors import FileError
 from regard.text.files import read_lines
 from regard.training.sources import find_data
 
-_FILES = ("multi30k/test_2016_flickr.en.gz", "multi30k/train.en.gz", "multi30k/val.en.gz")
+_TEST, _TRAINING = "multi30k/test_2016_flickr.en.gz", "multi30k/train.{}.gz"
 _SYLLABLES = ("ba", "do", "ki", "lu", "me", "no", "pa", "ra", "se", "ti", "un", "vo")
 
 
 def sentences(count: int) -> tuple[list[str], str]:
     """So many sentences, and where they are from."""
     try:
-        lines = [line.decode() for line in islice(read_lines(str(find_data(_FILES[0]))), count)]
+        lines = [line.decode() for line in islice(read_lines(str(find_data(_TEST))), count)]
     except FileError:
         lines = []
     if len(lines) == count:
@@ -25,15 +25,18 @@ def sentences(count: int) -> tuple[list[str], str]:
 
 def texts_to_learn_from(count: int = 5000) -> Iterable[str]:
     """Texts for a tokenizer that cuts these sentences as a trained one would."""
+    pairs = pairs_to_learn_from(count)
+    return chain.from_iterable(pairs) if pairs else islice(_made_up(), count)
+
+
+def pairs_to_learn_from(count: int = 10_000) -> list[tuple[str, str]]:
+    """Sentences of Multi30k's training data and their translations; none where it is not."""
     try:
-        places = [
-            find_data(name.replace(".en.", f".{side}."))
-            for name in _FILES[1:2]
-            for side in ("en", "de")
-        ]
+        places = [find_data(_TRAINING.format(side)) for side in ("en", "de")]
     except FileError:
-        return islice(_made_up(), count)
-    return (line.decode() for place in places for line in islice(read_lines(str(place)), count))
+        return []
+    sides = ((line.decode() for line in islice(read_lines(str(x)), count)) for x in places)
+    return list(zip(*sides, strict=True))
 
 
 def _made_up() -> Iterator[str]:

@@ -14,16 +14,24 @@ from statistics import median
 from typing import Any
 
 from regard.bench.contender import Setting
-from regard.bench.sentences import texts_to_learn_from
+from regard.bench.sentences import pairs_to_learn_from, texts_to_learn_from
 from regard.bench.worker import Run, Worker
+from regard.engine.shortlist import SHORTLIST
 from regard.errors import InputError
+from regard.explain.shortlist import learn_shortlist
 
-OURS, TORCH, HUGGING_FACE = "regard", "regard, engine torch", "transformers generate, float32"
+OURS, SHORT = "regard", "regard, shortlist"
+TORCH, TORCH_INT8 = "regard, engine torch", "regard, engine torch, int8"
+HUGGING_FACE = "transformers generate, float32"
 BEST, DEFAULT = "CTranslate2, best settings", "CTranslate2, default settings"
-_SLOW = {TORCH: 5, HUGGING_FACE: 10}
-"""Those who would take too long translate only one of so many lines."""
+_EQUAL = (OURS, BEST, SHORT)
+"""Those who are so near each other that all must translate the same lines."""
+_PAIRS = ((TORCH, HUGGING_FACE), (TORCH_INT8, HUGGING_FACE), (SHORT, BEST), (SHORT, OURS))
+"""Who is compared with whom, beside us with every peer."""
 _LENGTH = 15
 """Tokens that models write which have learnt nothing: as many as a caption of Multi30k has."""
+_WARM_UP = {True: 64, False: 4}
+"""Lines of a first run, in batches and one by one, which also tells how fast somebody is."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,8 @@ class Plan:
     """What to measure.
 
     Args:
+        seconds: how long one turn of a contender may take; those who would take longer translate
+            every second, third … line. One by one, half of that.
         clock: "wall", or "cpu" for a machine that is busy with other work.
     """
 
@@ -40,6 +50,7 @@ class Plan:
     precisions: Sequence[str] = ("int8", "float32")
     peers: bool = True
     clock: str = "wall"
+    seconds: float = 3.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,8 @@ class Figure:
     tokens_per_second: float
     peak: float
     """Megabytes of its process at most."""
+    lines: int = 0
+    """How many it has translated in each round."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +84,8 @@ class Measured:
     def against(self) -> list[dict[str, Any]]:
         """How many times as fast we are as each peer."""
         own = {figure.name: figure.tokens_per_second for figure in self.figures}
-        pairs = [(OURS, name) for name in own if name not in (OURS, TORCH)]
-        pairs += [(TORCH, HUGGING_FACE)] if {TORCH, HUGGING_FACE} <= set(own) else []
+        pairs = [(OURS, name) for name in (BEST, DEFAULT, HUGGING_FACE) if name in own]
+        pairs += [pair for pair in _PAIRS if set(pair) <= set(own)]
         return [
             {
                 "peer": peer,
@@ -92,18 +105,18 @@ def measure(
     model: str, plan: Plan, told: Callable[[str], object] = lambda text: None
 ) -> list[Measured]:
     """Every setting of one model: a folder, or the name of a preset with random weights."""
-    with folder_of(model) as (folder, length), _workers(folder, plan) as workers:
-        name = Path(model).name
+    made = folder_of(model, narrow=plan.peers)
+    with made as (folder, length), _workers(folder, plan) as workers:
+        name, slow = Path(model).name, {w: x for (kind, w), x in workers.items() if not kind}
         found = []
-        for precision in plan.precisions:
-            own = {
-                who: worker for (kind, who), worker in workers.items() if kind in (precision, "")
-            }
-            for setting in _settings(plan, length):
-                figures = _figures(own, setting, plan)
+        for setting in _settings(plan, length):
+            others = _figures(slow, setting, plan)
+            for precision in plan.precisions:
+                own = {who: worker for (kind, who), worker in workers.items() if kind == precision}
+                figures = [*_figures(own, setting, plan), *others]
                 found.append(Measured(name, precision, setting, figures))
                 told(found[-1].title)
-        return found
+        return sorted(found, key=lambda one: plan.precisions.index(one.precision))
 
 
 def _settings(plan: Plan, length: int | None) -> Iterator[Setting]:
@@ -115,18 +128,33 @@ def _settings(plan: Plan, length: int | None) -> Iterator[Setting]:
 
 def _figures(workers: dict[str, Worker], setting: Setting, plan: Plan) -> list[Figure]:
     """The contenders in turn, the second round backwards, so that none has the better places."""
-    count = len(plan.lines) if setting.together else max(len(plan.lines) // 5, 1)
+    few = plan.lines[: _WARM_UP[setting.together]]
+    warm = {name: worker.run(few, setting) for name, worker in workers.items()}
+    lines = _shares({name: run.wall / len(few) for name, run in warm.items()}, setting, plan)
     runs: dict[str, list[Run]] = {name: [] for name in workers}
-    for turn in range(plan.rounds + 1):
+    for turn in range(plan.rounds):
         for name in list(workers) if turn % 2 else list(workers)[::-1]:
-            lines = plan.lines[: max(count // _SLOW.get(name, 1), 1)]
-            if turn or name not in _SLOW:  # the first round warms up those that are quick
-                runs[name].append(workers[name].run(lines, setting))
-    pace = {
-        name: [r.tokens / getattr(r, plan.clock) for r in rs[-plan.rounds :]]
-        for name, rs in runs.items()
+            runs[name].append(workers[name].run(lines[name], setting))
+    return [
+        Figure(
+            name,
+            median(run.tokens / getattr(run, plan.clock) for run in runs[name]),
+            max(run.peak for run in runs[name]),
+            len(lines[name]),
+        )
+        for name in workers
+    ]
+
+
+def _shares(paces: dict[str, float], setting: Setting, plan: Plan) -> dict[str, Sequence[str]]:
+    """The lines that each contender has time for, by its seconds for a line: all, or every nth."""
+    time = plan.seconds if setting.together else plan.seconds / 2
+    slowest = max((pace for name, pace in paces.items() if name in _EQUAL), default=0.0)
+    counts = {
+        name: max(time / (slowest if name in _EQUAL else pace), _WARM_UP[setting.together])
+        for name, pace in paces.items()
     }
-    return [Figure(name, median(pace[name]), max(r.peak for r in runs[name])) for name in workers]
+    return {name: plan.lines[:: max(1, round(len(plan.lines) / n))] for name, n in counts.items()}
 
 
 @contextmanager
@@ -140,8 +168,12 @@ def _workers(folder: Path, plan: Plan) -> Iterator[dict[tuple[str, str], Worker]
             workers[precision, OURS] = Worker("ours", folder, engine="ctranslate2", int8=int8)
             workers[precision, BEST] = Worker("bare", folder, int8=int8, best=True)
             workers[precision, DEFAULT] = Worker("bare", folder, int8=int8, best=False)
+            if (folder / SHORTLIST).is_file():
+                options = {"engine": "ctranslate2", "int8": int8, "shortlist": True}
+                workers[precision, SHORT] = Worker("ours", folder, **options)
         if plan.peers:
             workers["", TORCH] = Worker("ours", folder, engine="torch")
+            workers["", TORCH_INT8] = Worker("ours", folder, engine="torch", int8=True)
         if plan.peers and exported.is_dir():
             workers["", HUGGING_FACE] = Worker("transformers", folder, exported=str(exported))
         yield workers
@@ -151,8 +183,12 @@ def _workers(folder: Path, plan: Plan) -> Iterator[dict[tuple[str, str], Worker]
 
 
 @contextmanager
-def folder_of(model: str) -> Iterator[tuple[Path, int | None]]:
-    """A folder with the model, beside it the same for transformers, and how much it shall write."""
+def folder_of(model: str, *, narrow: bool = False) -> Iterator[tuple[Path, int | None]]:
+    """A folder with the model, beside it the same for transformers, and how much it shall write.
+
+    Args:
+        narrow: whether it shall have a shortlist, if there are sentences to learn it from.
+    """
     from regard.bundle.bundle import Bundle
     from regard.interop.named import find_model
     from regard.models.presets import PRESETS
@@ -164,9 +200,16 @@ def folder_of(model: str) -> Iterator[tuple[Path, int | None]]:
         else:
             bundle, length = Bundle.load(find_model(model)), None
         bundle.save(folder)
+        if narrow and (pairs := pairs_to_learn_from()):
+            _save_shortlist(folder, bundle, pairs)
         if find_spec("transformers") is not None:
             _export(bundle, folder / "huggingface")
         yield folder, length
+
+
+def _save_shortlist(folder: Path, bundle: Any, pairs: list[tuple[str, str]]) -> None:
+    source, target = bundle.tokenizer, bundle.target_tokenizer or bundle.tokenizer
+    learn_shortlist(pairs, source, target).save(folder, source, target)
 
 
 def untrained(preset: str) -> Any:

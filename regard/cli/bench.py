@@ -39,6 +39,9 @@ def translate_bench(
     precision: Annotated[
         list[str] | None, typer.Option(help="int8 or float32.  [default: both]")
     ] = None,
+    seconds: Annotated[
+        float, typer.Option(help="Of one turn: who is too slow for it has fewer sentences.")
+    ] = 3.0,
     quick: Quick = False,
     cpu_time: CpuTime = False,
     as_json: Json = False,
@@ -66,6 +69,7 @@ def translate_bench(
         beams=tuple(beam or (1, 4)),
         precisions=precisions,
         clock="cpu" if cpu_time else "wall",
+        seconds=min(seconds, 0.5) if quick else seconds,
     )
     chosen = models or (["small"] if quick else ["small", "base"])
     found = [one for model in chosen for one in measure(model, plan, _tell)]

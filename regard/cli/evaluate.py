@@ -1,13 +1,14 @@
 """`regard evaluate`: what translations are worth, and where they fail."""
 
 import json
-from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.grouped import grouped
 from regard.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,32 +16,54 @@ if TYPE_CHECKING:
     from regard.explain.evaluation import Evaluation, Own, System
 
 
+@dataclass(frozen=True)
+class Given:
+    """What is read beside the model's translations."""
+
+    source: Annotated[Path, typer.Option(help="What to translate, one sentence to a line.")]
+    reference: Annotated[Path, typer.Option(help="How people have translated it.")]
+    gold: Annotated[
+        Path | None, typer.Option(help="True alignments, such as 0-0 1-2; 1p2 is only possible.")
+    ] = None
+    training: Annotated[
+        Path | None, typer.Option(help="The target's training text, to count words in.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class Search:
+    """How models translate."""
+
+    beam: Annotated[int, typer.Option(help="Sequences kept at every token.")] = 4
+    engine: Annotated[str, typer.Option(help="auto, ctranslate2 or torch.")] = "auto"
+    int8: Annotated[bool, typer.Option("--int8", help="Faster, and hardly worse.")] = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is written."""
+
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with all sentences side by side.")
+    ] = None
+    figure: Annotated[Path | None, typer.Option(help="Write the breakdown as .svg.")] = None
+    language: Annotated[str, typer.Option(help="Of page and figure: en or ko.")] = "en"
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False
+
+
+@grouped
 def evaluate_command(
     model: Annotated[
         str, typer.Argument(help="A bundled model's name, a model folder, or a file of lines.")
     ],
-    source: Annotated[Path, typer.Option(help="What to translate, one sentence to a line.")],
-    reference: Annotated[Path, typer.Option(help="How people have translated it.")],
+    given: Given,
+    search: Search,
+    report: Report,
     compare: Annotated[
         str | None, typer.Option(help="Another model, or a file of its translations.")
     ] = None,
-    gold: Annotated[
-        Path | None, typer.Option(help="True alignments, such as 0-0 1-2; 1p2 is only possible.")
-    ] = None,
-    training: Annotated[
-        Path | None, typer.Option(help="The target's training text, to count words in.")
-    ] = None,
-    beam: Annotated[int, typer.Option(help="Sequences kept at every token.")] = 4,
-    engine: Annotated[str, typer.Option(help="auto, ctranslate2 or torch.")] = "auto",
-    int8: Annotated[bool, typer.Option("--int8", help="Faster, and hardly worse.")] = False,
     tokenize: Annotated[str, typer.Option(help="How BLEU splits words.")] = "13a",
     samples: Annotated[int, typer.Option(help="Resamples for confidence.", min=2)] = 1000,
-    html: Annotated[
-        Path | None, typer.Option(help="Write a page with all sentences side by side.")
-    ] = None,
-    figure: Annotated[Path | None, typer.Option(help="Write the breakdown as .svg.")] = None,
-    language: Annotated[str, typer.Option(help="Of page and figure: en or ko.")] = "en",
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Compare a model's translations with those that people made.
 
@@ -55,23 +78,23 @@ def evaluate_command(
     from regard.explain.scores import check_lines, count_words
     from regard.figures.words import word
 
-    word("evaluation", language)  # an unknown language is refused before the long work
-    if figure is not None and figure.suffix != ".svg":
-        raise InputError(f"{figure} must end in .svg.")
-    sources, references = _lines(source), _lines(reference)
+    word("evaluation", report.language)  # an unknown language is refused before the long work
+    if report.figure is not None and report.figure.suffix != ".svg":
+        raise InputError(f"{report.figure} must end in .svg.")
+    sources, references = _lines(given.source), _lines(given.reference)
     check_lines("sources", sources, references)
-    golds = None if gold is None else _golds(gold, len(sources))
+    golds = None if given.gold is None else _golds(given.gold, len(sources))
     names = [model] if compare is None else [model, compare]
-    search = {"beam": beam, "engine": engine, "int8": int8}
     systems = {
-        label: _own(name, sources, references, golds, **search)
+        label: _own(name, sources, references, golds, search)
         for label, name in zip(_labels(names), names, strict=True)
     }
-    seen: Counter[str] | None = None if training is None else count_words(_stream(training))
-    options = Options(seen=seen, tokenize=tokenize, samples=samples)
+    counted = given.training and count_words(_stream(given.training))
+    options = Options(seen=counted, tokenize=tokenize, samples=samples)
     found = evaluate(sources, references, systems, options)
-    _write(found, html, figure, language)
-    typer.echo(json.dumps(found.to_json(), ensure_ascii=False) if as_json else _report(found))
+    _write(found, report)
+    told = json.dumps(found.to_json(), ensure_ascii=False) if report.as_json else _report(found)
+    typer.echo(told)
 
 
 def _labels(names: list[str]) -> list[str]:
@@ -87,10 +110,7 @@ def _own(
     sources: list[str],
     references: list[str],
     golds: "list[Gold] | None",
-    *,
-    beam: int,
-    engine: str,
-    int8: bool,
+    search: Search,
 ) -> "Own":
     """A file of translations as it is, or what a model translates and says."""
     from regard.explain.evaluation import Own
@@ -104,7 +124,7 @@ def _own(
     from regard.model import load
 
     loaded = load(name)
-    done = loaded.translate(sources, beam=beam, engine=engine, int8=int8)
+    done = loaded.translate(sources, **vars(search))
     return examine(loaded, [one.text for one in done], sources, references, golds)
 
 
@@ -133,17 +153,17 @@ def _golds(path: Path, n: int) -> "list[Gold]":
     return golds
 
 
-def _write(found: "Evaluation", html: Path | None, figure: Path | None, language: str) -> None:
+def _write(found: "Evaluation", report: Report) -> None:
     from regard.text.files import write_whole
 
-    if html is not None:
+    if report.html is not None:
         from regard.figures.comparison import comparison_html
 
-        write_whole(html, comparison_html(found, language))
-    if figure is not None:
+        write_whole(report.html, comparison_html(found, report.language))
+    if report.figure is not None:
         from regard.figures.evaluation import evaluation_svg
 
-        write_whole(figure, evaluation_svg(found, language))
+        write_whole(report.figure, evaluation_svg(found, report.language))
 
 
 def _report(found: "Evaluation") -> str:

@@ -2,48 +2,71 @@
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
 
+from regard.cli.grouped import grouped
+from regard.errors import InputError
 
+
+@dataclass(frozen=True)
+class Drawing:
+    """How each next token is drawn; the names are those of SampleOptions."""
+
+    temperature: Annotated[float, typer.Option(help="0 always takes the best token.")] = 1.0
+    top_k: Annotated[int | None, typer.Option(help="Only among the k most probable.")] = None
+    top_p: Annotated[float | None, typer.Option(help="Only among this much probability.")] = None
+    max_tokens: Annotated[int, typer.Option(help="The most tokens to write.")] = 200
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Above 1: what was written before becomes less probable.")
+    ] = 1.0
+    no_repeat: Annotated[int, typer.Option(help="Write no run of this many tokens twice.")] = 0
+    seed: Annotated[int, typer.Option(help="The same seed and engine write the same text.")] = 0
+
+
+@grouped
 def generate_command(
     model: Annotated[str, typer.Argument(help="A bundled model's name, or a model folder.")],
     prompt: Annotated[str, typer.Argument(help="The text to go on with; - reads it from input.")],
-    temperature: Annotated[float, typer.Option(help="0 always takes the best token.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Only among the k most probable.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Only among this much probability.")] = None,
-    max_tokens: Annotated[int, typer.Option(help="The most tokens to write.")] = 200,
-    no_repeat: Annotated[int, typer.Option(help="Write no run of this many tokens twice.")] = 0,
-    seed: Annotated[int, typer.Option(help="The same seed writes the same text.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    drawing: Drawing,
+    engine: Annotated[str, typer.Option(help="auto, ctranslate2 or torch.")] = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, with the text's log-probability.")
+    ] = False,
 ) -> None:
-    """Write on after a prompt.
+    """Write on after a prompt; CTranslate2 does it where it can, and torch where --json asks.
 
     Example: regard generate shakespeare "ROMEO:" --temperature 0.8 --top-k 20 --seed 7
     """
+    from regard.bundle.folder import read_description
+    from regard.engine.opening import check_engine
+    from regard.engine.writing import write_fast, writes_fast
+    from regard.interop.named import find_model
+
+    check_engine(engine)
+    if as_json and engine == "ctranslate2":
+        raise InputError("--json tells the model's own log-probability, which only torch knows.")
+    folder, options = find_model(model), vars(drawing)
+    given = sys.stdin.read().rstrip("\n") if prompt == "-" else prompt
+    fast = writes_fast(read_description(folder))
+    if engine == "ctranslate2" and not fast:
+        raise InputError("CTranslate2 cannot run this model: use the engine torch.")
+    if fast and engine != "torch" and not as_json:
+        _tell(given)
+        write_fast(folder, given, on_text=_tell, **options)
+        _tell("\n")
+        return
     from regard.model import load
 
-    writer = load(model)
-    given = sys.stdin.read() if prompt == "-" else prompt
-    options = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "max_tokens": max_tokens,
-        "no_repeat": no_repeat,
-        "seed": seed,
-    }
+    writer = load(folder)
     if as_json:
         typer.echo(json.dumps(asdict(writer.generate(given, **options)), ensure_ascii=False))
         return
-    if not sys.stdout.isatty():
-        typer.echo(writer.generate(given, **options).text)
-        return
-    typer.echo(given, nl=False)
+    _tell(given)
     writer.generate(given, on_text=_tell, **options)
-    typer.echo()
+    _tell("\n")
 
 
 def _tell(text: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.grouped import grouped
 from regard.cli.progress import Progress
 from regard.cli.records import Records
 from regard.errors import InputError
@@ -23,39 +24,99 @@ if TYPE_CHECKING:
     from regard.engine.translator import LineTranslator, Translation
 
 
+@dataclass(frozen=True)
+class Search:
+    """How translations are looked for."""
+
+    beam: Annotated[
+        int | None, typer.Option(help="Sequences kept at every token; 1 is greedy.  [default: 4]")
+    ] = None
+    n_best: Annotated[int, typer.Option(help="Translations for each line.")] = 1
+    prefix: Annotated[str, typer.Option(help="What every translation begins with.")] = ""
+    must: Annotated[
+        list[str] | None, typer.Option(help="A word that must appear; may be given several times.")
+    ] = None
+    beam_tree: Annotated[
+        bool, typer.Option("--beam-tree", help="With --json: all that the search looked at.")
+    ] = False
+
+    def options(self, *, scores: bool) -> "SearchOptions":
+        """The same for engines."""
+        from regard.engine.search import SearchOptions
+
+        return SearchOptions(
+            beam=max(4, self.n_best) if self.beam is None else self.beam,
+            n_best=self.n_best,
+            prefix=self.prefix,
+            must=tuple(self.must or ()),
+            beam_tree=self.beam_tree,
+            scores=scores or self.n_best > 1,
+        )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where translations are computed."""
+
+    engine: Annotated[str, typer.Option(help="auto, ctranslate2 or torch.")] = "auto"
+    int8: Annotated[bool, typer.Option("--int8", help="Faster, and hardly worse.")] = False
+    shortlist: Annotated[
+        bool, typer.Option("--shortlist", help="Faster: write only what `regard shortlist` learnt.")
+    ] = False
+    ensemble: Annotated[
+        list[str] | None,
+        typer.Option(help="A model that votes on every token, too; may be given several times."),
+    ] = None
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="On Ray: this machine's cores as workers, or …")
+    ] = False
+    address: Annotated[
+        str | None, typer.Option(help="… the cluster at this address, which has the model, too.")
+    ] = None
+
+    def opening(self, only_torch: str) -> dict[str, Any]:
+        """How the model is opened."""
+        from regard.interop.named import find_model
+
+        return {
+            "engine": self.engine,
+            "int8": self.int8,
+            "shortlist": self.shortlist,
+            "only_torch": only_torch,
+            "others": [find_model(name) for name in self.ensemble or ()],
+        }
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether a cluster does it."""
+        return self.cluster or self.address is not None
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is written, and where to."""
+
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file.")] = None
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the file where it stopped.")
+    ] = False
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="Say which word comes from which, too.")
+    ] = False
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object to a line: scores, tokens, ….")
+    ] = False
+
+
+@grouped
 def translate_command(
     model: Annotated[str, typer.Argument(help="A bundled model's name, or a model folder.")],
+    search: Search,
+    target: Target,
+    place: Place,
     file: Annotated[
         str | None,
         typer.Argument(help="One sentence to a line; plain, .gz or .zst; - reads from input."),
-    ] = None,
-    beam: Annotated[
-        int | None, typer.Option(help="Sequences kept at every token; 1 is greedy.  [default: 4]")
-    ] = None,
-    n_best: Annotated[int, typer.Option(help="Translations for each line.")] = 1,
-    alignments: Annotated[
-        bool, typer.Option("--alignments", help="Say which word comes from which, too.")
-    ] = False,
-    engine: Annotated[str, typer.Option(help="auto, ctranslate2 or torch.")] = "auto",
-    int8: Annotated[bool, typer.Option("--int8", help="Faster, and hardly worse.")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the file where it stopped.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object to a line: scores, tokens, ….")
-    ] = False,
-    shortlist: Annotated[
-        bool, typer.Option("--shortlist", help="Faster: write only what `regard shortlist` learnt.")
-    ] = False,
-    beam_tree: Annotated[
-        bool, typer.Option("--beam-tree", help="With --json: all that the search looked at.")
-    ] = False,
-    cluster: Annotated[
-        bool, typer.Option("--cluster", help="On Ray: this machine's cores as workers, or …")
-    ] = False,
-    address: Annotated[
-        str | None, typer.Option(help="… the cluster at this address, which has the model, too.")
     ] = None,
 ) -> None:
     """Translate lines; without a file, those that you type.
@@ -68,40 +129,49 @@ def translate_command(
 
     Example: regard translate en-de news.en.gz -o news.de --resume
     """
-    from regard.engine.search import SearchOptions
     from regard.interop.named import find_model
 
-    width = max(4, n_best) if beam is None else beam
-    options = SearchOptions(beam=width, n_best=n_best, beam_tree=beam_tree)
-    if beam_tree and not as_json:
+    options = search.options(scores=target.as_json)
+    if search.beam_tree and not target.as_json:
         raise InputError("--beam-tree writes a tree for each line, which only --json can hold.")
-    _check_output(file, output, resume)
+    _check_output(file, target.output, target.resume)
     folder = find_model(model)
-    records = Records(as_json=as_json, n_best=n_best, folder=folder if alignments else None)
-    opening = {"engine": engine, "int8": int8, "beam_tree": beam_tree, "shortlist": shortlist}
-    make = _maker(folder, opening, cluster=cluster or address is not None, address=address)
-    work = _Work(folder, make, options, records)
+    aligning = folder if target.alignments else None
+    records = Records(as_json=target.as_json, n_best=search.n_best, folder=aligning)
+    opening = place.opening(options.only_torch)
+    work = _Work(folder, _maker(folder, opening, place), options, records)
     _speak_utf8()
-    if file is None and sys.stdin.isatty() and not cluster:
+    if file is None and sys.stdin.isatty() and not place.elsewhere:
         work.converse(model)
-    elif output is None:
+    elif target.output is None:
         work.pipe(file or "-")
     else:
-        asked = {"beam": width, "n-best": n_best, "alignments": alignments, "json": as_json}
-        settings = {**asked, **opening}
-        work.write(file or "-", output, settings, resume=resume)
+        settings = _settings(search, target, place, options.beam)
+        work.write(file or "-", target.output, settings, resume=target.resume)
 
 
-def _maker(
-    folder: Path, opening: dict[str, Any], *, cluster: bool, address: str | None
-) -> Callable[[], "LineTranslator"]:
+def _settings(search: Search, target: Target, place: Place, beam: int) -> dict[str, Any]:
+    """What must be the same for a run to go on with a file of another."""
+    return {
+        **{name.replace("_", "-"): value for name, value in vars(search).items()},
+        "beam": beam,
+        "alignments": target.alignments,
+        "json": target.as_json,
+        "engine": place.engine,
+        "int8": place.int8,
+        "shortlist": place.shortlist,
+        "ensemble": place.ensemble,
+    }
+
+
+def _maker(folder: Path, opening: dict[str, Any], place: Place) -> Callable[[], "LineTranslator"]:
     """What opens the model, here or on the workers of a cluster."""
 
     def make() -> Any:
-        if cluster:
+        if place.elsewhere:
             from regard.engine.cluster import ClusterTranslator
 
-            return ClusterTranslator(folder, opening=opening, address=address)
+            return ClusterTranslator(folder, opening=opening, address=place.address)
         from regard.engine.opening import open_translator
 
         return open_translator(folder, **opening)

@@ -212,8 +212,8 @@ class LeanStepper(Stepper):
         n_sources, n_heads = key.shape[:2]
         query = part.query(x).view(n_sources, -1, n_heads, self.decoder.d_k).transpose(1, 2)
         hidden = None if self.hidden is None else self.hidden.flatten(0, 1)
-        parts = (one.flatten(0, 1) for one in (query, key, value))
-        context = _weighed(*parts, hidden).view(query.shape)
+        given, key, value = (one.flatten(0, 1) for one in (query, key, value))
+        context = _weighed(given, key, value, hidden).view(query.shape)
         return context.transpose(1, 2).reshape(self.n_rows, -1)
 
     def _split(self, x: Tensor) -> Tensor:

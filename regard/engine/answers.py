@@ -9,23 +9,12 @@ from torch import Tensor
 
 from regard.bundle.bundle import Bundle
 from regard.bundle.pixels import Picture, read_pixels
-from regard.decoding.sample import SampleOptions, sample
+from regard.decoding.sample import sample
 from regard.decoding.stepper import WritingStepper
+from regard.engine.opening import room_of
+from regard.engine.writing import Generation, Telling, begun, checked
 from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True)
-class Generation:
-    """A text that a model has written after a prompt."""
-
-    text: str
-    """The prompt and what follows it."""
-    written: str
-    """What follows it alone."""
-    log_prob: float
-    finished: bool
-    """Whether the model itself ended the text."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +38,9 @@ def generate(
     `on_text` is called with each further part of the text as soon as it is complete.
     """
     tokenizer = _tokenizer_of(bundle, "decoder", "goes on with a text")
-    ids = _begun(tokenizer, prompt)
-    room = _room(bundle, len(ids))
-    given = {"max_tokens": 200, **options}
-    if given["max_tokens"] > room:
-        raise InputError(
-            f"{given['max_tokens']} tokens were asked for after a prompt of {len(ids)}; this model "
-            f"has room for {room} more: ask for fewer, or shorten the prompt."
-        )
-    chosen = SampleOptions(tokenizer.end_id, **given)
-    told = _Telling(tokenizer, ids, on_text)
+    ids = begun(tokenizer, prompt)
+    chosen = checked(tokenizer, ids, room_of(bundle.config.to_dict()), **options)
+    told = Telling(tokenizer, ids, on_text)
     stepper = WritingStepper(bundle.model, torch.tensor([len(ids)]))
     on_token = told.token if on_text is not None else None
     (found,) = sample(stepper, torch.tensor([ids]), chosen, seen=[ids], on_token=on_token)
@@ -124,42 +106,3 @@ def _tokenizer_of(bundle: Bundle, family: str, does: str) -> Tokenizer:
             f"tokenizer {does}."
         )
     return bundle.tokenizer
-
-
-def _begun(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """The prompt's ids without an end; a start token (or the end, as GPT-2 has it) if empty."""
-    ids = tokenizer.encode(prompt, literal=True)
-    if len(ids) > 1 and ids[-1] == tokenizer.end_id:
-        ids = ids[:-1]
-    if ids:
-        return ids
-    first = tokenizer.start_id if tokenizer.start_id is not None else tokenizer.end_id
-    if first is None:
-        raise InputError("the prompt is empty, and this model knows no start token: write a word.")
-    return [first]
-
-
-def _room(bundle: Bundle, n_prompt: int) -> int:
-    """How many tokens the model can still read after the prompt."""
-    limited = bundle.config.positions == "learned"
-    return max(0, bundle.config.max_positions - n_prompt) if limited else 10**9
-
-
-class _Telling:
-    """Tells a growing text in parts that are whole characters."""
-
-    def __init__(
-        self, tokenizer: Tokenizer, begun: list[int], on_text: Callable[[str], None] | None
-    ) -> None:
-        self.tokenizer, self.on_text = tokenizer, on_text
-        self.ids = list(begun)
-        self.told = len(tokenizer.decode(begun))
-
-    def token(self, row: int, token: int) -> None:
-        """One more token was written."""
-        del row
-        self.ids.append(token)
-        text = self.tokenizer.decode(self.ids)
-        if self.on_text is not None and not text.endswith("\ufffd"):  # half a character
-            self.on_text(text[self.told :])
-            self.told = len(text)

@@ -19,6 +19,8 @@ from regard.errors import InputError
 
 _AT_ONCE = 64
 """Windows that are handed to the cluster together: what this process holds in memory."""
+_CHOOSING = ("engine", "int8", "only_torch")
+"""What of an opening decides about the engine."""
 _TRIES = 3
 """Ray waits half a minute for its own processes, which can be too short on a busy machine."""
 
@@ -40,9 +42,10 @@ class ClusterTranslator:
         address: str | None = None,
     ) -> None:
         self.ray, self.folder, self.opening = _ray(), folder.resolve(), dict(opening)
-        chosen = {name: value for name, value in opening.items() if name != "shortlist"}
+        chosen = {name: value for name, value in opening.items() if name in _CHOOSING}
         engine = choose_engine(read_description(folder), **chosen)
-        self.window = SLOW_WINDOW if engine == "torch" else WINDOW
+        slow = engine == "torch" or opening.get("others")
+        self.window = SLOW_WINDOW if slow else WINDOW
         self._start(address)
 
     def translate_windows(

@@ -15,7 +15,7 @@ from regard.engine.converted import converted
 from regard.engine.cores import cores
 from regard.engine.search import Found, SearchOptions
 from regard.engine.shortlist import Shortlist
-from regard.engine.vocabulary import entries
+from regard.engine.vocabulary import begun_with, entries
 from regard.text.tokenizer import Tokenizer
 
 _TOKENS, _ROWS = 2048, 64
@@ -54,7 +54,7 @@ class FastEngine:
 
         self._tokens = entries(tokenizer, len(tokenizer))
         self._written = entries(target, n_vocab)
-        self._narrow = shortlist is not None
+        self._narrow, self._target = shortlist is not None, target
         rules = shortlist and shortlist.vocabulary_map(self._tokens, self._written)
         self.translator = ctranslate2.Translator(
             str(converted(folder, int8=int8, vocabulary_map=rules)),
@@ -78,8 +78,10 @@ class FastEngine:
         self, sources: Sequence[list[int]], batch: list[int], options: SearchOptions
     ) -> list[Any]:
         names = self._tokens
+        begun = [self._written[id] for id in begun_with(self._target, options)]
         return self.translator.translate_batch(
             [[names[id] for id in sources[index]] for index in batch],
+            target_prefix=[begun] * len(batch) if begun else None,
             beam_size=options.beam,
             num_hypotheses=options.n_best,
             length_penalty=options.alpha,

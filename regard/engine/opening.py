@@ -1,6 +1,6 @@
 """A model folder opened for translation, by the fastest engine that can run it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,16 @@ def open_translator(
     *,
     engine: str = "auto",
     int8: bool = False,
-    beam_tree: bool = False,
+    only_torch: str = "",
     shortlist: bool = False,
+    others: Sequence[Path] = (),
 ) -> LineTranslator:
     """The translator in a folder; torch is imported only if its engine is needed.
 
     Args:
-        beam_tree: whether it shall tell all that its search has looked at.
+        only_torch: what shall be asked of it that no other engine can do.
         shortlist: whether it shall write only what the folder's shortlist allows.
+        others: folders of models that write together with this one; all have the same tokenizers.
     """
     description = read_description(folder)
     tokenizer, own = read_tokenizers(folder, description)
@@ -41,8 +43,10 @@ def open_translator(
         )
     options = {"longest": longest_of(description.extras), "room": room_of(description.model)}
     narrow = read_shortlist(folder, tokenizer, target) if shortlist else None
-    if choose_engine(description, engine, int8=int8, beam_tree=beam_tree) == "torch":
-        plain = _plain(folder, target, narrow)
+    only_torch = only_torch or ("ensembles" if others else "")
+    if choose_engine(description, engine, int8=int8, only_torch=only_torch) == "torch":
+        _check_together([folder, *others])
+        plain = _plain([folder, *others], target, narrow, int8=int8)
         return LineTranslator(plain, tokenizer, target, window=SLOW_WINDOW, **options)
     from regard.engine.fast import FastEngine
 
@@ -52,25 +56,30 @@ def open_translator(
 
 
 def choose_engine(
-    description: Description, engine: str, *, int8: bool = False, beam_tree: bool = False
+    description: Description, engine: str, *, int8: bool = False, only_torch: str = ""
 ) -> str:
     """The engine asked for; "auto" is CTranslate2 for what it can run, else PyTorch."""
-    if engine not in ENGINES:
-        raise InputError(f"engine is {engine!r}; it can be {', '.join(ENGINES)}.")
+    check_engine(engine)
     fast = runs_fast(description)
     if engine == "ctranslate2" and not fast:
         raise InputError(
             f"CTranslate2 cannot run this model ({description.family}): use the engine torch."
         )
-    if engine == "ctranslate2" and beam_tree:
-        raise InputError("CTranslate2 does not tell what it has looked at: use the engine torch.")
-    chosen = engine if engine != "auto" else "ctranslate2" if fast and not beam_tree else "torch"
-    if int8 and chosen == "torch":
-        why = "was asked for" if engine == "torch" else "is the only one that can run this model"
+    if engine == "ctranslate2" and only_torch:
+        raise InputError(f"CTranslate2 has no {only_torch}: use the engine torch.")
+    chosen = engine if engine != "auto" else "ctranslate2" if fast and not only_torch else "torch"
+    if int8 and chosen == "torch" and not runs_in_int8(description):
         raise InputError(
-            f"int8 is for the engine ctranslate2, but torch {why}: translate without int8."
+            f"int8 is for Transformers with exact attention, and this model ({description.family}) "
+            "is none: translate without int8."
         )
     return chosen
+
+
+def check_engine(engine: str) -> None:
+    """Refuse what is no engine's name."""
+    if engine not in ENGINES:
+        raise InputError(f"engine is {engine!r}; it can be {', '.join(ENGINES)}.")
 
 
 def longest_of(extras: Mapping[str, Any]) -> int:
@@ -96,8 +105,31 @@ def runs_fast(description: Description) -> bool:
     )
 
 
-def _plain(folder: Path, target: Tokenizer, shortlist: Shortlist | None) -> Engine:
+def runs_in_int8(description: Description) -> bool:
+    """Whether the engine torch has int8 products for the model, too."""
+    settings = description.model
+    return runs_fast(description) and settings.get("positions") != "rotary"
+
+
+def _check_together(folders: Sequence[Path]) -> None:
+    """Refuse models that would not understand each other."""
+    known = []
+    for folder in folders:
+        description = read_description(folder)
+        tokenizers = read_tokenizers(folder, description)
+        known.append([one.fingerprint for one in tokenizers if one is not None])
+        if description.task != "translation" or known[-1] != known[0]:
+            raise InputError(
+                f"{folder} cannot write together with {folders[0]}: both must translate, and have "
+                "the same tokenizers."
+            )
+
+
+def _plain(
+    folders: Sequence[Path], target: Tokenizer, shortlist: Shortlist | None, *, int8: bool
+) -> Engine:
     from regard.bundle.bundle import Bundle
     from regard.engine.plain import PlainEngine
 
-    return PlainEngine([Bundle.load(folder).model.eval()], target, shortlist=shortlist)
+    models = [Bundle.load(folder).model.eval() for folder in folders]
+    return PlainEngine(models, target, shortlist=shortlist, int8=int8)

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.decoding.beam import BeamOptions, Event, beam_search
+from regard.decoding.constraint import constrained_search
 from regard.decoding.hypothesis import LengthPenalty
 from regard.decoding.lean import LeanDecoder, LeanStepper, can_be_lean
 from regard.decoding.stepper import Ensemble, NarrowStepper, Stepper, TranslationStepper
@@ -20,7 +21,8 @@ from regard.engine.batch import batches_by_length
 from regard.engine.cores import cores
 from regard.engine.search import Found, SearchOptions
 from regard.engine.shortlist import Shortlist
-from regard.engine.vocabulary import never_written
+from regard.engine.vocabulary import begun_with, never_written, phrases
+from regard.errors import InputError
 from regard.tap import listening
 from regard.text.tokenizer import Tokenizer
 
@@ -58,7 +60,7 @@ class PlainEngine:
         shortlist: Shortlist | None = None,
         int8: bool = False,
     ) -> None:
-        self.models, self.shortlist = list(models), shortlist
+        self.models, self.shortlist, self.tokenizer = list(models), shortlist, tokenizer
         self.start_id, self.end_id = tokenizer.start_id, tokenizer.end_id
         self.never = never_written(tokenizer, self.models[0].config.n_vocab)
         self._packed = self._decoders(int8=True) if int8 else None
@@ -71,7 +73,8 @@ class PlainEngine:
         """The n best translations of each sentence."""
         tokens = max(_TOKENS // options.beam, 1)
         lengths = [len(source) for source in sources]
-        batches = batches_by_length(lengths, tokens=tokens, rows=_ROWS)
+        rows = 1 if options.must else _ROWS
+        batches = batches_by_length(lengths, tokens=tokens, rows=rows)
         # The models' own weights are looked up for each call, so that no change is overlooked.
         decoders = self._packed or self._decoders()
         done = _side_by_side(
@@ -114,8 +117,16 @@ class PlainEngine:
             penalty=LengthPenalty("average", options.alpha),
         )
         limits = [options.limit(length) for length in lengths.tolist()]
+        if options.must:
+            wanted = phrases(self.tokenizer, options)
+            found = constrained_search(_joined(steppers), limits[0], beam, wanted)
+            if not found:
+                raise InputError(f"a translation has no room for {', '.join(options.must)}.")
+            return [[Found(one.ids, one.score) for one in found]]
         record: list[list[Event]] | None = [] if options.beam_tree else None
-        found = beam_search(_joined(steppers), limits, beam, record=record)
+        begun = begun_with(self.tokenizer, options)
+        prefix = torch.tensor([begun] * len(sources)) if begun else None
+        found = beam_search(_joined(steppers), limits, beam, prefix=prefix, record=record)
         trees = record or [()] * len(found)
         return [
             [Found(one.ids, one.score, () if i else tree) for i, one in enumerate(hypotheses)]

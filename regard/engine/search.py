@@ -24,6 +24,8 @@ class SearchOptions:
         most: the most tokens written, however long the source; what the model has positions for.
         beam_tree: whether everything that was looked at is kept; only the engine torch can do that.
         scores: whether translations must have scores; greedy search is faster without.
+        prefix: what every translation begins with.
+        must: words or phrases that appear in every translation; only the engine torch can do that.
     """
 
     beam: int = 4
@@ -34,6 +36,8 @@ class SearchOptions:
     most: int | None = None
     beam_tree: bool = False
     scores: bool = True
+    prefix: str = ""
+    must: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.beam < 1:
@@ -45,6 +49,18 @@ class SearchOptions:
             )
         if not self.alpha >= 0:
             raise InputError(f"alpha is {self.alpha}; it must be 0 or more.")
+        if isinstance(self.must, str):
+            raise InputError("must is a list of words or phrases: put the one into [ ].")
+        if self.must and (self.prefix or self.beam_tree):
+            raise InputError(
+                "words that must appear are searched for in another way, which has no forced "
+                "beginning and no tree: ask for one of them at a time."
+            )
+
+    @property
+    def only_torch(self) -> str:
+        """What of this only the engine torch can do; nothing if empty."""
+        return "beam tree" if self.beam_tree else "words that must appear" if self.must else ""
 
     def group(self, n_source: int) -> int:
         """Which sources have the same limit; only they may be searched in one batch.

@@ -2,16 +2,19 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # Places to split at, the best first: between sentences, between clauses, between words.
 _SEAMS = (
-    re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*\s+"),
-    re.compile(r"(?<=[;:,、，])\s+"),
+    re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*\s+|(?<=[。！？])(?![。！？”’」』）])"),
+    re.compile(r"(?<=[;:,、，])\s+|(?<=[、，；：])"),
     re.compile(r"\s+"),
 )
 # What no model has seen and no terminal shows: control characters except the tab.
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
+
+# Scripts that put no space between words: Thai to Burmese, Khmer, Kana, Han.
+_WITHOUT_SPACES = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,8 @@ class Segment:
 
     text: str
     seam: str
+    strange: bool = False
+    """Whether it is a word longer than any sentence, which is no word of any language."""
 
 
 def clean(line: str) -> str:
@@ -40,6 +45,8 @@ def _pieces(text: str, fits: Callable[[str], bool], level: int) -> list[Segment]
         half = len(text) // 2
         if fits(text) or half == 0:
             return [Segment(text, "")]
+        if not _WITHOUT_SPACES.search(text):
+            return [Segment(text, "", strange=True)]
         return _pieces(text[:half], fits, level) + _pieces(text[half:], fits, level)
     parts: list[Segment] = []
     for part in _at_seams(text, _SEAMS[level]):
@@ -47,7 +54,7 @@ def _pieces(text: str, fits: Callable[[str], bool], level: int) -> list[Segment]
             parts.append(part)
         else:
             finer = _pieces(part.text, fits, level + 1)
-            parts += [*finer[:-1], Segment(finer[-1].text, part.seam)]
+            parts += [*finer[:-1], replace(finer[-1], seam=part.seam)]
     return parts
 
 
@@ -69,7 +76,7 @@ def _packed(parts: list[Segment], fits: Callable[[str], bool]) -> Iterator[Segme
     whole = parts[0]
     for part in parts[1:]:
         joined = whole.text + whole.seam + part.text
-        if fits(joined):
+        if not (whole.strange or part.strange) and fits(joined):
             whole = Segment(joined, part.seam)
         else:
             yield whole

@@ -153,7 +153,8 @@ class LineTranslator:
         for line, ids in zip(lines, self.tokenizer.encode_batch(lines, literal=True), strict=True):
             parts = [Segment(line, "")] if len(ids) <= self.longest else segments(line, self._fits)
             tokens = [ids] if len(parts) == 1 else [self._encode(p.text) for p in parts]
-            silent = [self._is_silent(ids) for ids in tokens]
+            pairs = zip(parts, tokens, strict=True)
+            silent = [part.strange or self._is_silent(ids) for part, ids in pairs]
             ready.append(_Line(parts, tokens, silent, first))
             first += len(silent) - sum(silent)
         return ready

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.decoding.sample import SampleOptions, sample, shape
+from regard.decoding.chance import SampleOptions
+from regard.decoding.sample import sample, shape
 from regard.decoding.stepper import Stepper, WritingStepper
 from regard.errors import InputError
 from regard.models.decoder import Decoder, DecoderConfig

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from math import isnan
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from regard.decoding.hypothesis import LengthPenalty
 from regard.decoding.stepper import TranslationStepper
 from regard.engine.opening import open_translator
 from regard.engine.search import SearchOptions
+from regard.errors import InputError
 from regard.model import load
 from tests.engine.toy import pairs
 
@@ -99,3 +101,58 @@ def test_the_fast_engine_needs_no_torch_not_even_to_convert(toy_folder, cache, t
         check=True,
     )
     assert done.stdout == "zwei eins\nFalse ctranslate2\n"
+
+
+@pytest.mark.parametrize("engine", ["ctranslate2", "torch"])
+def test_every_translation_begins_as_it_is_told_to(toy_folder, engine):
+    free = translated(toy_folder, engine, sentences=SENTENCES[:8])
+    held = translated(toy_folder, engine, sentences=SENTENCES[:8], prefix="neun")
+    assert all(one.text.startswith("neun") for one in held)
+    assert any(not one.text.startswith("neun") for one in free)
+    begun = free[0].text.split()[0]  # what is written anyway changes nothing
+    (same,) = translated(toy_folder, engine, sentences=SENTENCES[:1], prefix=begun)
+    assert same.tokens == free[0].tokens
+
+
+def test_words_that_must_appear_appear_by_the_engine_torch(toy_folder):
+    lines = ["one two three", "five"]
+    done = translated(toy_folder, "torch", sentences=lines, must=["neun"])
+    assert all("neun" in one.text.split() for one in done)
+    assert load(toy_folder).translate(lines, must=["neun"])[0].text == done[0].text
+    with pytest.raises(InputError, match="CTranslate2 has no words that must appear"):
+        load(toy_folder).translate(lines, must=["neun"], engine="ctranslate2")
+    with pytest.raises(InputError, match="put the one into"):
+        SearchOptions(must="neun")
+    with pytest.raises(InputError, match="one of them at a time"):
+        SearchOptions(must=["neun"], prefix="acht")
+
+
+def test_greedy_search_writes_the_same_without_scores(toy_folder):
+    plain, quick = (
+        translated(toy_folder, "ctranslate2", beam=1, scores=scores) for scores in (True, False)
+    )
+    assert [one.tokens for one in plain] == [one.tokens for one in quick]
+    assert plain[0].score < 0
+    assert isnan(quick[0].score)
+
+
+def test_several_folders_write_together(toy_folder, make_folder):
+    alone = translated(toy_folder, "torch", sentences=SENTENCES[:6])
+    pair = open_translator(toy_folder, others=[toy_folder])
+    assert pair.engine.name == "torch"
+    found = list(pair.translate(SENTENCES[:6], SearchOptions()))
+    assert [one.tokens for one in found] == [one.tokens for one in alone]
+    mixed = open_translator(toy_folder, others=[make_folder()])
+    assert [one.score for one in mixed.translate(SENTENCES[:6], SearchOptions())] != [
+        one.score for one in alone
+    ]
+    with pytest.raises(InputError, match="CTranslate2 has no ensembles"):
+        open_translator(toy_folder, engine="ctranslate2", others=[toy_folder])
+
+
+def test_the_engine_torch_writes_nearly_the_same_in_eight_bits(make_folder):
+    folder = make_folder(n_vocab=9000, d_model=32, n_heads=2)
+    exact, rough = (translated(folder, "torch", int8=int8, beam=1) for int8 in (False, True))
+    same = sum(one.tokens[0] == other.tokens[0] for one, other in zip(exact, rough, strict=True))
+    assert 0.9 * len(exact) <= same
+    assert [one.score for one in exact] != [one.score for one in rough]

@@ -25,8 +25,7 @@ def test_every_engine_that_is_asked_for_is_used(toy_folder):
     [
         ("transformer", "tensorflow", False, "engine is 'tensorflow'; it can be auto, "),
         ("seq2seq", "ctranslate2", False, r"CTranslate2 cannot run this model \(seq2seq\)"),
-        ("seq2seq", "auto", True, "int8 is for the engine ctranslate2, but torch is the only"),
-        ("transformer", "torch", True, "but torch was asked for: translate without int8"),
+        ("seq2seq", "auto", True, "int8 is for Transformers with exact attention"),
     ],
 )
 def test_an_engine_that_cannot_do_it_says_so(make_folder, family, engine, int8, sentence):

@@ -23,25 +23,43 @@ def test_a_long_line_is_split_between_sentences_first():
     assert parts[0].seam == "  "
 
 
-def test_then_between_clauses_then_between_words_then_anywhere():
+def test_then_between_clauses_then_between_words_then_anywhere_in_scripts_without_spaces():
     assert [p.text for p in segments("first part, second part", short(12))] == [
         *("first part,", "second part")
     ]
     assert [p.text for p in segments("aaa bbb ccc", short(7))] == ["aaa bbb", "ccc"]
-    assert [p.text for p in segments("abcdefgh", short(2))] == ["ab", "cd", "ef", "gh"]
+    assert [p.text for p in segments("一二三四五六七八", short(2))] == [
+        "一二",
+        "三四",
+        "五六",
+        "七八",
+    ]
+    assert [p.text for p in segments("一二。三四，五六。", short(5))] == [
+        "一二。",
+        "三四，",
+        "五六。",
+    ]
 
 
-@given(st.text(alphabet="ab .,!?가나\"'", min_size=1, max_size=200), st.integers(1, 30))
+def test_a_word_longer_than_any_sentence_is_strange_and_stays_whole():
+    parts = segments(f"see {'x' * 50}, and go", short(10))
+    assert [(p.text, p.strange) for p in parts] == [
+        *(("see", False), ("x" * 50 + ",", True), ("and go", False))
+    ]
+
+
+@given(st.text(alphabet="ab .,!?가漢。\"'", min_size=1, max_size=200), st.integers(1, 30))
 def test_nothing_is_lost_and_every_part_fits(line, limit):
     line = line.strip() or "a"
     parts = segments(line, short(limit))
     assert rejoined(parts) == line
-    assert all(len(part.text) <= limit and part.text for part in parts)
+    assert all((len(part.text) <= limit or part.strange) and part.text for part in parts)
+    assert not any(part.strange and " " in part.text for part in parts)
 
 
-def test_a_word_of_a_hundred_kilobytes_is_split_in_time():
-    parts = segments("x" * 100_000, short(200))
-    assert rejoined(parts) == "x" * 100_000
+def test_a_hundred_kilobytes_without_a_space_are_split_in_time():
+    parts = segments("漢" * 100_000, short(200))
+    assert rejoined(parts) == "漢" * 100_000
     assert max(len(part.text) for part in parts) <= 200
 
 

@@ -72,13 +72,13 @@ def test_who_looks_at_the_tree_must_have_asked_for_it(toy_folder):
     (plain,) = regard.load(toy_folder).translate(["one two"])
     with pytest.raises(InputError, match="no beam tree of this translation: none was asked for"):
         plain.beam_tree  # noqa: B018
-    with pytest.raises(InputError, match="CTranslate2 does not tell what it has looked at"):
-        open_translator(toy_folder, engine="ctranslate2", beam_tree=True)
-    assert open_translator(toy_folder, beam_tree=True).engine.name == "torch"
+    with pytest.raises(InputError, match="CTranslate2 has no beam tree: use the engine torch"):
+        open_translator(toy_folder, engine="ctranslate2", only_torch="beam tree")
+    assert open_translator(toy_folder, engine="torch").engine.name == "torch"
 
 
 def test_a_line_in_parts_has_a_tree_for_each(toy_folder):
-    translator = open_translator(toy_folder, beam_tree=True)
+    translator = open_translator(toy_folder, engine="torch")
     translator.longest = 8
     line = "one two three . four five six . seven eight ."
     (done,) = translator.translate([line], SearchOptions(beam=2, beam_tree=True))
