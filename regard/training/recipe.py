@@ -98,6 +98,7 @@ class Training(Section):
     """How it is learnt."""
 
     optimiser: Literal["adam", "adamw", "muon"] = "adam"
+    """muon moves the matrices inside layers by orthogonal steps and all else by AdamW."""
     betas: tuple[Share, Share] = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
@@ -144,6 +145,12 @@ class Training(Section):
     def _an_end(self) -> "Training":
         if self.epochs is None and self.steps is None and self.minutes is None:
             raise ValueError("say when to stop: give epochs, steps or minutes")
+        return self
+
+    @model_validator(mode="after")
+    def _whole_matrices(self) -> "Training":
+        if self.optimiser == "muon" and self.shard:
+            raise ValueError("muon needs whole matrices, which shard cuts up: choose adamw")
         return self
 
 

@@ -117,6 +117,7 @@ def test_a_checkpoint_that_computes_something_else_is_refused(saved, changes, se
     [
         ({"pool": "mean"}, "ViT has a class token, not the mean"),
         ({"attention": "efficient"}, "exact attention, not efficient"),
+        ({"stem": "convolution"}, "ViT has no convolution before its patches"),
         ({"pooler": "tanh"}, "a pooler exactly where it has no classes"),
         ({"activation": "geglu"}, "ViT has no activation geglu"),
     ],

@@ -97,3 +97,9 @@ def test_a_recipe_without_an_end_a_task_or_valid_toml_is_refused(tmp_path):
         read_recipe(tmp_path / "none.toml")
     with pytest.raises(UnknownNameError):
         make_recipe({"task": "masked", "tsk": 1})
+
+
+def test_muon_cannot_be_shared_out(recipe):
+    changes = ["training.optimiser=muon", "training.shard=true"]
+    with pytest.raises(InputError, match="muon needs whole matrices"):
+        read_recipe(recipe, changes=changes)
