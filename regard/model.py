@@ -10,7 +10,7 @@ from regard.bundle.card import Card
 from regard.bundle.folder import read_description
 from regard.bundle.pixels import Picture
 from regard.engine.answers import Candidate, Generation, classify, fill, generate
-from regard.engine.opening import choose_engine, longest_of, open_translator, room_of
+from regard.engine.opening import choose_engine, lengths_of, open_translator, room_of
 from regard.engine.plain import PlainEngine
 from regard.engine.search import SearchOptions
 from regard.engine.translator import SLOW_WINDOW, LineTranslator, Translation
@@ -134,7 +134,7 @@ class Model:
             PlainEngine([self.model.eval()], target, int8=int8),
             tokenizer,
             target,
-            longest=longest_of(self.bundle.extras),
+            **lengths_of(self.bundle.extras),
             room=room_of(self.config.to_dict()),
             window=SLOW_WINDOW,
         )

@@ -52,7 +52,11 @@ class Workshop:
         )
         extras: dict[str, Any] = {"recipe": self.recipe.model_dump(mode="json")}
         if self.recipe.task == "translation":
-            extras["longest_source"] = int(np.max(material.parts["train"].lengths[0]))
+            sources, targets = material.parts["train"].lengths[:2]
+            extras["longest_source"] = int(np.max(sources))
+            # but for one in a thousand, which may be a slip of whoever collected them
+            ratios = np.quantile(targets / np.maximum(sources, 1), (0.001, 0.999))
+            extras["target_ratios"] = ratios.round(3).tolist()
         return Bundle(
             model=model,
             task=self.recipe.task,

@@ -49,19 +49,3 @@ class LengthPenalty:
         if self.kind == "none":
             return 1.0
         return ((5 + length) / 6) ** self.alpha if self.kind == "gnmt" else length**self.alpha
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How long a sequence may become, from the length of what it is made of."""
-
-    factor: float = 2.0
-    """Tokens for each token of the source; measured on the training data by the trainer."""
-    extra: int = 20
-    shortest: int = 0
-    """Tokens that are written before the end may come."""
-    longest: int = 1024
-
-    def for_source(self, n_source: int) -> int:
-        """The most tokens to write, the end token included."""
-        return max(1, min(self.longest, int(self.factor * n_source) + self.extra))

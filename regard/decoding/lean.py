@@ -121,7 +121,7 @@ class LeanStepper(Stepper):
 
     Args:
         candidates: the only tokens that can be written, in order; all if None.
-        end_id: impossible as the first token: a translation has at least one.
+        end_id: impossible until `shortest` tokens are written.
     """
 
     def __init__(
@@ -131,9 +131,11 @@ class LeanStepper(Stepper):
         source_lengths: Int[Tensor, "batch"],
         *,
         end_id: int,
+        shortest: int = 1,
         candidates: Int[Tensor, "candidate"] | None = None,
     ) -> None:
-        self.decoder, self.candidates, self.end_id = decoder, candidates, end_id
+        self.decoder, self.candidates = decoder, candidates
+        self.end_id, self.shortest = end_id, shortest
         self.project = decoder.project if candidates is None else decoder.narrow(candidates)
         self.n_rows, self.device = len(source_ids), source_ids.device
         self.width, self.length = decoder.n_heads * decoder.d_k, 0
@@ -154,7 +156,7 @@ class LeanStepper(Stepper):
         if self.candidates is not None:
             wide = logits.new_full((len(ids), len(self.decoder.matrix)), -inf)
             logits = wide.index_copy_(1, self.candidates, logits)
-        if self.length == ids.size(1):
+        if self.length - 1 < self.shortest:  # without the start token
             logits[:, self.end_id] = -inf
         return torch.log_softmax(logits, dim=-1)
 

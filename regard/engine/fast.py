@@ -86,6 +86,7 @@ class FastEngine:
             num_hypotheses=options.n_best,
             length_penalty=options.alpha,
             max_decoding_length=options.limit(len(sources[batch[0]])),
+            min_decoding_length=options.shortest(len(sources[batch[0]])),
             max_input_length=0,
             use_vmap=self._narrow,
             return_scores=options.scores or options.beam > 1,

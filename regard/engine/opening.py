@@ -41,7 +41,7 @@ def open_translator(
         raise InputError(
             f"{folder} holds a model for {description.task}; only one for translation translates."
         )
-    options = {"longest": longest_of(description.extras), "room": room_of(description.model)}
+    options = {**lengths_of(description.extras), "room": room_of(description.model)}
     narrow = read_shortlist(folder, tokenizer, target) if shortlist else None
     only_torch = only_torch or ("ensembles" if others else "")
     if choose_engine(description, engine, int8=int8, only_torch=only_torch) == "torch":
@@ -82,9 +82,16 @@ def check_engine(engine: str) -> None:
         raise InputError(f"engine is {engine!r}; it can be {', '.join(ENGINES)}.")
 
 
-def longest_of(extras: Mapping[str, Any]) -> int:
-    """How many tokens the longest sentence had that the model was trained on."""
-    return int(extras.get("longest_source", _LONGEST))
+def lengths_of(extras: Mapping[str, Any]) -> dict[str, Any]:
+    """What a folder knows of the sentences that its model was trained on.
+
+    How many tokens the longest had, and how much shorter and longer translations were.
+    """
+    ratios = extras.get("target_ratios")
+    return {
+        "longest": int(extras.get("longest_source", _LONGEST)),
+        "ratios": None if ratios is None else (float(ratios[0]), float(ratios[1])),
+    }
 
 
 def room_of(settings: Mapping[str, Any]) -> int:

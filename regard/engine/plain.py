@@ -74,7 +74,7 @@ class PlainEngine:
         tokens = max(_TOKENS // options.beam, 1)
         lengths = [len(source) for source in sources]
         rows = 1 if options.must else _ROWS
-        batches = batches_by_length(lengths, tokens=tokens, rows=rows)
+        batches = batches_by_length(lengths, tokens=tokens, rows=rows, group=options.group)
         # The models' own weights are looked up for each call, so that no change is overlooked.
         decoders = self._packed or self._decoders()
         done = _side_by_side(
@@ -105,8 +105,9 @@ class PlainEngine:
         ids = torch.zeros(len(sources), int(lengths.max()), dtype=torch.long)
         for row, source in enumerate(sources):
             ids[row, : len(source)] = torch.tensor(source)
+        shortest = options.shortest(len(sources[0]))
         steppers = [
-            self._stepper(model, decoder, ids, lengths)
+            self._stepper(model, decoder, ids, lengths, shortest)
             for model, decoder in zip(self.models, decoders, strict=True)
         ]
         beam = BeamOptions(
@@ -134,17 +135,23 @@ class PlainEngine:
         ]
 
     def _stepper(
-        self, model: Any, decoder: LeanDecoder | None, ids: Tensor, lengths: Tensor
+        self,
+        model: Any,
+        decoder: LeanDecoder | None,
+        ids: Tensor,
+        lengths: Tensor,
+        shortest: int,
     ) -> Stepper:
         few, end_id = self.shortlist, _known(self.end_id)
         candidates = None if few is None else torch.tensor(few.candidates(ids.tolist()))
         if decoder is not None:
-            return LeanStepper(decoder, ids, lengths, end_id=end_id, candidates=candidates)
+            ends = {"end_id": end_id, "shortest": shortest}
+            return LeanStepper(decoder, ids, lengths, **ends, candidates=candidates)
         if candidates is None:
             plain = TranslationStepper(model, ids, lengths)
         else:
             plain = NarrowStepper(model, ids, lengths, candidates)
-        return _Barred(plain, self.never, end_id)
+        return _Barred(plain, self.never, end_id, shortest)
 
 
 def _joined(steppers: list[Stepper]) -> Stepper:
@@ -181,19 +188,21 @@ def _side_by_side(
 class _Barred(Stepper):
     """A stepper for which some tokens are impossible; the others share their probability.
 
-    The end is impossible at first: a translation has at least one token.
+    The end is impossible until `shortest` tokens are written.
     """
 
-    def __init__(self, inner: Stepper, never: Sequence[int], end_id: int) -> None:
-        self.inner = inner
+    def __init__(self, inner: Stepper, never: Sequence[int], end_id: int, shortest: int) -> None:
+        self.inner, self.shortest = inner, shortest
         self.n_rows, self.device = inner.n_rows, inner.device
         self._never = torch.tensor(never, dtype=torch.long, device=inner.device)
-        self._now = torch.tensor([*never, end_id], device=inner.device)
+        self._and_end = torch.tensor([*never, end_id], device=inner.device)
+        self._written = -1  # the start token is read, not written
 
     def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
-        log_probs, barred = self.inner.step(ids), self._now
+        self._written += ids.size(1)
+        barred = self._and_end if self._written < self.shortest else self._never
+        log_probs = self.inner.step(ids)
         lost = log_probs[:, barred].exp().sum(dim=1, keepdim=True)
-        self._now = self._never
         return (log_probs - torch.log1p(-lost)).index_fill_(1, barred, -inf)
 
     def keep(self, rows: Int[Tensor, "kept"]) -> None:

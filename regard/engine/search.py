@@ -1,7 +1,7 @@
 """What is asked of an engine and what it answers, in token ids: the same for all engines."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from regard.engine.tree import Event
@@ -19,8 +19,9 @@ class SearchOptions:
         beam: sequences kept at every token; 1 is greedy search.
         n_best: translations for each sentence.
         alpha: scores are log-probabilities divided by length^alpha.
-        factor: the most tokens written for each token of the source (counted by sixteens) …
-        extra: … and this many more.
+        least: the fewest tokens written for each token of the source (counted by sixteens);
+        factor: the most; where they are None, what the model's training data had (or 0 and 2).
+        extra: so many more than `factor` says may be written.
         most: the most tokens written, however long the source; what the model has positions for.
         beam_tree: whether everything that was looked at is kept; only the engine torch can do that.
         scores: whether translations must have scores; greedy search is faster without.
@@ -31,7 +32,8 @@ class SearchOptions:
     beam: int = 4
     n_best: int = 1
     alpha: float = 1.0
-    factor: float = 2.0
+    least: float | None = None
+    factor: float | None = None
     extra: int = 20
     most: int | None = None
     beam_tree: bool = False
@@ -72,8 +74,22 @@ class SearchOptions:
 
     def limit(self, n_source: int) -> int:
         """The most tokens to write for a source of this many, the end token included."""
-        limit = int(self.factor * self.group(n_source) * _GROUP) + self.extra
+        factor = 2.0 if self.factor is None else self.factor
+        limit = int(factor * self.group(n_source) * _GROUP) + self.extra
         return max(1, limit if self.most is None else min(limit, self.most))
+
+    def shortest(self, n_source: int) -> int:
+        """How many tokens come before the end for a source of this many."""
+        fewest = int((self.least or 0.0) * (self.group(n_source) - 1) * _GROUP)
+        return max(1, min(fewest, self.limit(n_source) - 1))
+
+    def measured(self, ratios: tuple[float, float] | None) -> "SearchOptions":
+        """The same with what was measured on the training data where nothing else was asked."""
+        if ratios is None:
+            return self
+        least = ratios[0] if self.least is None else self.least
+        factor = ratios[1] if self.factor is None else self.factor
+        return replace(self, least=least, factor=factor)
 
 
 @dataclass(frozen=True)

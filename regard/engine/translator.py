@@ -99,6 +99,7 @@ class LineTranslator:
     Args:
         longest: the most tokens a part of a line may have; longer lines are translated in parts.
         room: how many positions the model has, where they are counted.
+        ratios: how much shorter and longer than sources translations are, where that is known.
         window: how many lines are translated together.
     """
 
@@ -110,9 +111,10 @@ class LineTranslator:
         *,
         longest: int = 256,
         room: int | None = None,
+        ratios: tuple[float, float] | None = None,
         window: int = WINDOW,
     ) -> None:
-        self.engine, self.room, self.window = engine, room, window
+        self.engine, self.room, self.ratios, self.window = engine, room, ratios, window
         self.longest = longest if room is None else min(longest, room)
         self.tokenizer, self.target = tokenizer, target_tokenizer or tokenizer
         self._empty = tokenizer.special_ids | {tokenizer.unknown_id}
@@ -132,6 +134,7 @@ class LineTranslator:
 
         An empty window says that no line is at hand: what is being translated comes out at once.
         """
+        options = options.measured(self.ratios)
         if self.room is not None:
             options = replace(options, most=min(options.most or self.room, self.room))
         before: tuple[list[_Line], Pending] | None = None

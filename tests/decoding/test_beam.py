@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from regard.decoding.beam import BeamOptions, beam_search
-from regard.decoding.hypothesis import LengthPenalty, Limits
+from regard.decoding.hypothesis import LengthPenalty
 from regard.decoding.stepper import Ensemble, TranslationStepper
 from regard.errors import InputError
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
@@ -115,11 +115,6 @@ def test_shortest_and_never_are_obeyed():
     for hypothesis in beam_search(Tables([5]), [6], options)[0]:
         assert len(hypothesis.ids) >= 3
         assert 2 not in hypothesis.ids
-
-
-def test_limits_follow_the_source():
-    limits = Limits(factor=1.5, extra=10, longest=30)
-    assert [limits.for_source(n) for n in (0, 10, 100)] == [10, 25, 30]
 
 
 @pytest.mark.parametrize(

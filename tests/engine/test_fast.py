@@ -127,6 +127,17 @@ def test_words_that_must_appear_appear_by_the_engine_torch(toy_folder):
         SearchOptions(must=["neun"], prefix="acht")
 
 
+def test_both_engines_hold_the_fewest_tokens(toy_folder):
+    lines = ["one " * 20, "two three " * 9]
+    fast, plain = (
+        translated(toy_folder, name, sentences=lines, least=2.0)
+        for name in ("ctranslate2", "torch")
+    )
+    assert all(len(one.tokens) >= 32 for one in plain)
+    assert [one.tokens for one in fast] == [one.tokens for one in plain]
+    assert [one.score for one in fast] == pytest.approx([one.score for one in plain], abs=1e-4)
+
+
 def test_greedy_search_writes_the_same_without_scores(toy_folder):
     plain, quick = (
         translated(toy_folder, "ctranslate2", beam=1, scores=scores) for scores in (True, False)

@@ -11,6 +11,15 @@ def test_limits_by_hand():
     assert SearchOptions(factor=0.0, extra=0).limit(5) == 1
 
 
+def test_lengths_are_those_of_the_training_data_unless_others_are_asked_for():
+    options = SearchOptions().measured((0.5, 3.0))
+    assert [options.limit(n) for n in (16, 17)] == [68, 116]
+    assert [options.shortest(n) for n in (16, 17, 40)] == [1, 8, 16]
+    assert SearchOptions(least=0.0, factor=1.0).measured((0.5, 3.0)).limit(16) == 36
+    assert SearchOptions().measured(None).shortest(40) == 1
+    assert SearchOptions(least=9.0, most=30).shortest(40) == 29
+
+
 @given(st.integers(1, 500), st.integers(1, 500))
 def test_sources_of_one_group_have_one_limit_and_longer_ones_no_smaller(one, other):
     options = SearchOptions()
