@@ -1,5 +1,6 @@
 """The command `regard`: one file per command, all of them listed here."""
 
+import io
 import os
 import sys
 
@@ -76,6 +77,9 @@ def _options(
 
 def run() -> None:
     """Run the command line: 0 when all went well, 2 for what the user can put right."""
+    for stream in (sys.stdout, sys.stderr):  # a sign that a terminal lacks becomes a question mark
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except RegardError as error:
