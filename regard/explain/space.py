@@ -6,8 +6,12 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.explain.heads import sides
 from regard.explain.steps import attention_module, norm_comes_first, vectors
 from regard.trace.trace import Trace
+
+_FEWEST = 3
+"""Words that span a plane."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,9 @@ def has_space(trace: Trace, path: str) -> bool:
 
 
 def space(trace: Trace, path: str, *, n_axes: int = 2, batch: int = 0) -> Space:
-    """The tokens of a site in the plane in which they differ most, before and after attention.
+    """The tokens of a site in the plane in which words differ most, before and after attention.
 
+    Special tokens often stand far from all words, and would leave no room for how those differ.
     The projection is linear and the same for points and arrows, so arrows add up as vectors do:
     before + the heads' arrows + rest = after.
     """
@@ -45,12 +50,21 @@ def space(trace: Trace, path: str, *, n_axes: int = 2, batch: int = 0) -> Space:
     else:
         before = residual - output
     after = before + output
-    middle = torch.cat([before, after]).mean(0)
-    axes, share = _axes(torch.cat([before, after]) - middle, n_axes)
+    told = _words(trace, path, len(before))
+    points = torch.cat([before[told], after[told]])
+    middle = points.mean(0)
+    axes, share = _axes(points - middle, n_axes)
     arrows, rest = _arrows(trace, path, output, batch)
     return Space(
         (before - middle) @ axes, (after - middle) @ axes, arrows @ axes, rest @ axes, share
     )
+
+
+def _words(trace: Trace, path: str, n: int) -> Tensor:
+    """Which tokens are words, or parts of words; all where hardly any are."""
+    words = trace.words.get(sides(path)[0], ())
+    told = torch.tensor([word is not None for word in words], dtype=torch.bool)
+    return told if len(told) == n and told.sum() >= _FEWEST else torch.ones(n, dtype=torch.bool)
 
 
 def _arrows(trace: Trace, path: str, output: Tensor, batch: int) -> tuple[Tensor, Tensor]:

@@ -10,16 +10,14 @@ import torch
 from playwright.sync_api import Browser, Page, Route
 
 from regard.bundle.bundle import Bundle
-from regard.models.transformer import Transformer, TransformerConfig
 from regard.models.vision import Vision, VisionConfig
 from regard.serve.export import write_html
 from regard.serve.link import PAGE
-from regard.text.train import train_tokenizer
 from regard.trace.run import trace_bundle
 from regard.trace.trace import Trace
+from tests.explain.translators import small_translator
 
 HERE = "http://regard.test"
-TEXTS = ["the dog is sleeping", "a cat sleeps", "der Hund schläft", "eine Katze schläft"]
 PROBE = Path(__file__).with_name("probe.js")
 SETTLE = """async (time) => {
   const frame = () => new Promise(requestAnimationFrame);
@@ -35,24 +33,12 @@ SETTLE = """async (time) => {
 
 @pytest.fixture(scope="session")
 def translator() -> Bundle:
-    torch.manual_seed(3)
-    tokenizer = train_tokenizer(TEXTS * 3, vocab_size=64, min_frequency=1)
-    config = TransformerConfig(
-        n_vocab=len(tokenizer),
-        d_model=24,
-        n_heads=3,
-        d_ff=32,
-        n_encoder_layers=2,
-        n_decoder_layers=2,
-        norm="pre",
-        pad_id=tokenizer.pad_id or 0,
-    )
-    model = Transformer(config).eval()
+    bundle = small_translator(seed=3, vocab_size=64)
     with torch.no_grad():  # heads with something to see: random ones look everywhere alike
-        for name, weight in model.named_parameters():
+        for name, weight in bundle.model.named_parameters():
             if "to_query.weight" in name or "to_key.weight" in name:
                 weight.mul_(2.5)
-    return Bundle(model=model, task="translation", tokenizer=tokenizer)
+    return bundle
 
 
 @pytest.fixture(scope="session")

@@ -49,13 +49,26 @@ export function dot(a, b) {
  */
 export function compare(query, key) {
   const made = matrix(query.rows, key.rows);
-  const d = query.columns;
-  for (let i = 0, cell = 0; i < query.rows; i++) {
-    for (let j = 0; j < key.rows; j++, cell++) {
-      let sum = 0;
-      for (let c = 0, a = i * d, b = j * d; c < d; c++) sum += query.data[a + c] * key.data[b + c];
-      made.data[cell] = sum;
+  const [d, n] = [query.columns, key.rows];
+  const [q, k, into] = [query.data, key.data, made.data];
+  for (let i = 0; i < query.rows; i++) {
+    const [a, cell] = [i * d, i * n];
+    let j = 0;
+    for (; j + 3 < n; j += 4) { // four keys at once: each number of the query is read once for all
+      let [one, two, three, four] = [0, 0, 0, 0];
+      for (let c = 0, b = j * d; c < d; c++, b++) {
+        const x = q[a + c];
+        one += x * k[b];
+        two += x * k[b + d];
+        three += x * k[b + 2 * d];
+        four += x * k[b + 3 * d];
+      }
+      into[cell + j] = one;
+      into[cell + j + 1] = two;
+      into[cell + j + 2] = three;
+      into[cell + j + 3] = four;
     }
+    for (; j < n; j++) into[cell + j] = dot(q.subarray(a, a + d), k.subarray(j * d, (j + 1) * d));
   }
   return made;
 }
@@ -237,13 +250,13 @@ export function pooled(table, rows, columns, how = "mean") {
   for (let i = 0; i < table.rows; i++) {
     const up = Math.floor((i * height) / table.rows) * width;
     const line = row(table, i);
+    if (how === "max") {
+      for (let j = 0; j < line.length; j++) if (line[j] > made.data[up + across[j]]) made.data[up + across[j]] = line[j];
+      continue;
+    }
     for (let j = 0; j < line.length; j++) {
-      const cell = up + across[j];
-      if (how === "max") made.data[cell] = line[j] > made.data[cell] ? line[j] : made.data[cell];
-      else {
-        made.data[cell] += line[j];
-        count[cell]++;
-      }
+      made.data[up + across[j]] += line[j];
+      count[up + across[j]]++;
     }
   }
   if (how === "mean") for (let i = 0; i < count.length; i++) made.data[i] /= count[i];

@@ -99,11 +99,16 @@ export function isPage(root) {
  */
 export function sharpen(canvas, width, height) {
   const ratio = Math.min(window.devicePixelRatio || 1, 3);
-  canvas.width = Math.max(1, Math.round(width * ratio));
-  canvas.height = Math.max(1, Math.round(height * ratio));
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
+  const [wide, tall] = [width, height].map((size) => Math.max(1, Math.round(size * ratio)));
   const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  if (canvas.width === wide && canvas.height === tall) {
+    pen.setTransform(1, 0, 0, 1, 0, 0);
+    pen.clearRect(0, 0, wide, tall); // cheaper than other paper of the same size
+  } else {
+    [canvas.width, canvas.height] = [wide, tall];
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   return pen;
 }

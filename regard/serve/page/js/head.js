@@ -198,7 +198,9 @@ export function lineOf(tables, query) {
 export function rangeOf(table) {
   let low = Infinity;
   let high = -Infinity;
-  for (const x of table.data) {
+  const { data } = table;
+  for (let i = 0; i < data.length; i++) {
+    const x = data[i];
     if (x < low && x !== -Infinity) low = x;
     if (x > high) high = x;
   }

@@ -199,8 +199,13 @@ export class HttpSource {
     return { query: projection("query"), key: projection("key"), value: projection("value"), output: projection("output") };
   }
 
-  /** @param {string} path */
-  async space(path) {
+  /**
+   * @param {string} path
+   * @param {Edit[]} edits
+   * @returns {Promise<import("./source.js").Space | null>}
+   */
+  async space(path, edits) {
+    if (edits.length && this.model) return (await this.model.effect(edits))?.source.space(path, []) ?? null;
     const found = await this.get("space", { site: path, axes: 3 });
     const [heads, tokens] = found.arrows.shape;
     const width = found.before.shape[1];

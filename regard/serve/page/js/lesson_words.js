@@ -48,12 +48,12 @@ export const LESSON_WORDS = {
   ],
   lessonScale: ["Scaling", "스케일링"],
   lessonScaleText: [
-    "The more numbers two vectors have, the further their dot products spread: about √d_k for d_k numbers. Such large scores would make one key win and the rest count for nothing. So scores are divided by √d_k.",
-    "벡터의 수가 많을수록 내적의 폭이 커집니다. 수가 d_k개이면 약 √d_k배입니다. 점수가 그렇게 커지면 키 하나만 남고 나머지는 무시됩니다. 그래서 점수를 √d_k로 나눕니다(scaling).",
+    "The more numbers two vectors have, the further their dot products spread: about {root} for {dk} numbers. Such large scores would make one key win and the rest count for nothing. So scores are divided by {root}.",
+    "벡터의 수가 많을수록 내적의 폭이 커집니다. 수가 {dk}개이면 약 {root}배입니다. 점수가 그렇게 커지면 키 하나만 남고 나머지는 무시됩니다. 그래서 점수를 {root}로 나눕니다(scaling).",
   ],
   lessonScaleDo: [
-    "Take the tick off “÷ √d_k” below the picture, and compare before and after.",
-    "그림 아래 “÷ √d_k”의 체크를 끄고 이전과 이후를 비교해 보십시오.",
+    "Take the tick off “÷ {root}” below the picture, and compare before and after.",
+    "그림 아래 “÷ {root}”의 체크를 끄고 이전과 이후를 비교해 보십시오.",
   ],
   lessonScaleNone: [
     "This model does not divide its scores, so there is nothing to switch off. Open another head with {brackets} and compare the range of its scores.",

@@ -140,7 +140,8 @@
  * @property {(path: string, size: number) => Promise<Matrix[]>} thumbnails
  *   one for each head, at most size × size, pooled by the mean
  * @property {(path: string, head: number, query: number, key: number) => Promise<Streams>} steps
- * @property {(path: string) => Promise<Space | null>} space in three axes, or two of two numbers
+ * @property {(path: string, edits: import("./edits.js").Edit[]) => Promise<Space | null>} space
+ *   in three axes, or two of two numbers; after edits where there is a model to ask
  * @property {(path: string, edits: import("./edits.js").Edit[]) => Promise<Matrix | null>} rollout
  *   through all layers up to this one; after edits where there is a model to ask
  * @property {(path: string, head: number) => Promise<Matrix | null>} exact

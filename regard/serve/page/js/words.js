@@ -159,6 +159,7 @@ export const WORDS = {
   spaceHowWhole: ["an arrow is what attention adds", "화살표는 어텐션이 더하는 것"],
   spaceWay: ["the way of one token, head by head", "토큰 하나가 헤드마다 옮겨지는 길"],
   spaceLarger: ["{token}, {times} times as large", "{token}, {times}배 확대"],
+  spaceOutside: ["farther away: {tokens}", "그림 밖: {tokens}"],
   spaceAdds: ["head {head} adds", "헤드 {head}가 더함"],
   seeMoved: ["In this picture attention moves {query} by {total}.", "이 그림에서 어텐션은 {query} 토큰을 {total}만큼 옮깁니다."],
   seeMovedBy: ["In this picture attention moves {query} by {total}; the longest arrow, {part}, is that of head {head}.", "이 그림에서 어텐션은 {query} 토큰을 {total}만큼 옮깁니다. 가장 긴 화살표는 헤드 {head}의 것으로 {part}입니다."],
@@ -167,6 +168,8 @@ export const WORDS = {
   rolloutThrough: ["through layer {layer}", "{layer}층까지"],
   rolloutHow: ["mean of the heads, half of each token kept by the residual connection, layer by layer", "층마다 헤드를 평균하고, 토큰의 절반은 잔차 연결로 남는다고 봅니다"],
   rolloutFollowed: ["the token that is followed back", "거슬러 따라갈 토큰"],
+  rolloutFollowedShort: ["followed back", "따라갈 토큰"],
+  rolloutFromShort: ["comes from", "온 곳"],
   rolloutFrom: ["where it comes from in the input", "입력에서 온 곳"],
   rolloutShare: ["share", "비율"],
   rolloutOwn: ["kept of itself", "자기 자신의 몫"],
@@ -323,7 +326,8 @@ export function speaker(language) {
   const parts = (/** @type {Word} */ word, /** @type {Record<string, any>} */ values) =>
     WORDS[word][which].split(/(\{\w+\})/).flatMap((piece) => {
       const name = /^\{(\w+)\}$/.exec(piece)?.[1];
-      const value = name ? values[name] : piece;
+      const given = name ? values[name] : piece;
+      const value = typeof given === "function" ? given() : given; // an element stands in one place only
       return Array.isArray(value) ? value : value instanceof Node ? [value] : [String(value)];
     });
   return Object.assign(say, { parts, language });

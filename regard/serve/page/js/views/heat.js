@@ -136,11 +136,8 @@ function cutOut({ table, kept }, rows, columns) {
  */
 function put(canvas, plot, size, part, spans, table) {
   const pen = sharpen(canvas, size.wide, size.tall);
-  const picture = document.createElement("canvas");
   const [high, wide] = plot.turned ? [table.columns, table.rows] : [table.rows, table.columns];
-  [picture.width, picture.height] = [wide, high];
-  const paper = /** @type {CanvasRenderingContext2D} */ (picture.getContext("2d"));
-  const image = paper.createImageData(wide, high);
+  const { picture, paper, image } = cellsOf(canvas, wide, high);
   tint(image.data, plot, table);
   paper.putImageData(image, 0, 0);
   pen.imageSmoothingEnabled = false;
@@ -155,31 +152,58 @@ function put(canvas, plot, size, part, spans, table) {
 }
 
 /**
- * @param {Uint8ClampedArray} pixels
+ * A picture of one pixel a cell that belongs to a canvas.
+ * @typedef {{ picture: HTMLCanvasElement, paper: CanvasRenderingContext2D, image: ImageData }} Cells
+ */
+
+/** @type {WeakMap<HTMLCanvasElement, Cells>} */
+const CELLS = new WeakMap();
+
+/**
+ * The same as last time where the size is the same: a slider asks sixty times a second.
+ * @param {HTMLCanvasElement} canvas
+ * @param {number} wide
+ * @param {number} high
+ * @returns {Cells}
+ */
+function cellsOf(canvas, wide, high) {
+  const known = CELLS.get(canvas);
+  if (known?.image.width === wide && known.image.height === high) return known;
+  const picture = document.createElement("canvas");
+  [picture.width, picture.height] = [wide, high];
+  const paper = /** @type {CanvasRenderingContext2D} */ (picture.getContext("2d"));
+  const made = { picture, paper, image: paper.createImageData(wide, high) };
+  CELLS.set(canvas, made);
+  return made;
+}
+
+/**
+ * @param {Uint8ClampedArray} bytes of an image
  * @param {Plot} plot
  * @param {Matrix} table
  */
-export function tint(pixels, plot, table) {
+export function tint(bytes, plot, table) {
   const weights = plot.stage === "weights";
-  const [up, under] = weights ? [ramp("weight"), ramp("weight")] : [ramp("positive"), ramp("negative")];
+  const pixels = new Uint32Array(bytes.buffer, bytes.byteOffset);
+  const [up, under] = (weights ? ["weight", "weight"] : ["positive", "negative"]).map((role) => whole(ramp(role)));
   const most = (weights ? plot.range[1] : Math.max(Math.abs(plot.range[0]), Math.abs(plot.range[1]))) || 1;
-  const grey = grayOf(colour("masked-fill"));
+  const [grey] = whole(Uint8ClampedArray.from(grayOf(colour("masked-fill"))));
   for (let i = 0, at = 0; i < table.rows; i++) {
     for (let j = 0; j < table.columns; j++, at++) {
       const x = plot.off ? 0 : table.data[at];
-      const to = 4 * (plot.turned ? j * table.rows + i : at);
-      if (x === -Infinity) {
-        pixels.set(grey, to);
-        continue;
-      }
-      const from = 4 * Math.min(255, Math.round((255 * Math.abs(x)) / most));
-      const table_ = x < 0 ? under : up;
-      pixels[to] = table_[from];
-      pixels[to + 1] = table_[from + 1];
-      pixels[to + 2] = table_[from + 2];
-      pixels[to + 3] = 255;
+      const to = plot.turned ? j * table.rows + i : at;
+      if (x === -Infinity) pixels[to] = grey;
+      else pixels[to] = (x < 0 ? under : up)[Math.min(255, Math.round((255 * Math.abs(x)) / most))];
     }
   }
+}
+
+/**
+ * Colours of four bytes as one number each.
+ * @param {Uint8ClampedArray} colours
+ */
+function whole(colours) {
+  return new Uint32Array(colours.buffer, colours.byteOffset, colours.length / 4);
 }
 
 /** @param {string} hex */

@@ -2,6 +2,7 @@
 
 import { el, fill } from "../dom.js";
 import { beginning, LESSONS } from "../lessons.js";
+import { formula, root, v } from "../math.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -146,6 +147,7 @@ function filled(app, word) {
   const key = (/** @type {string} */ text) => text.split(" ").map((one) => el("kbd", {}, one));
   return say.parts(word, {
     ...{ q: term("query", "termQuery"), k: term("key", "termKey"), v: term("value", "termValue"), w: term("weight", "termWeight") },
+    ...{ root: () => formula("√d_k", root(v("d", "k"))), dk: () => formula("d_k", v("d", "k")) },
     ...{ arrows: key("↑ ↓ ← →"), left: key("←"), right: key("→"), down: key("↓"), enter: key("Enter"), s: key("s"), two: key("2"), brackets: key("[ ]") },
   });
 }

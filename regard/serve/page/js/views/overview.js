@@ -117,9 +117,11 @@ function group(app, name, sites, known, tellAbout) {
   const title = groupTitle(app, name);
   canvas.setAttribute("aria-label", app.say("overviewLabel", { kind: title, layers: sites.length, heads: sites[0].n_heads }));
   const element = el("div.group", {}, el("h3", {}, title), canvas);
+  let wide = 0; // asked for once: a group that is as wide as its column is built anew when that changes
+  const layout = () => layOut(app, (wide ||= element.clientWidth) || 260, sites);
   const places = sorted(app, sites, known);
   const at = (/** @type {MouseEvent} */ event) => {
-    const { size, left, columns, gap, under } = layOut(app, element, sites);
+    const { size, left, columns, gap, under } = layout();
     const box = canvas.getBoundingClientRect();
     const j = Math.floor((event.clientX - box.left - left) / (size + gap));
     const i = Math.floor((event.clientY - box.top) / (size + gap + under));
@@ -131,7 +133,7 @@ function group(app, name, sites, known, tellAbout) {
     const place = at(event);
     if (place) app.store.set({ site: place.site.path, head: place.head, ...(app.store.state.pane === "overview" ? { pane: "pattern" } : {}) });
   });
-  return { element, paint: () => paint(app, canvas, layOut(app, element, sites), places, known) };
+  return { element, paint: () => paint(app, canvas, layout(), places, known) };
 }
 
 /**
@@ -152,15 +154,15 @@ function sorted(app, sites, known) {
 
 /**
  * @param {App} app
- * @param {HTMLElement} element
+ * @param {number} width
  * @param {Site[]} sites
  */
-function layOut(app, element, sites) {
+function layOut(app, width, sites) {
   const columns = Math.max(...sites.map((site) => site.n_heads));
   const plain = app.store.state.sort === "layer";
   const left = plain && sites.length > 1 ? GUTTER : 0;
   const gap = columns > 8 ? 3 : 5;
-  const room = (element.clientWidth || 260) - left;
+  const room = width - left;
   const size = Math.max(8, Math.min(88, Math.floor((room + gap) / columns) - gap));
   return { columns, left, gap, size, under: plain ? 0 : 4, rows: sites.length };
 }

@@ -80,11 +80,12 @@ export function pattern(app) {
     selects.forEach((select) => (view ? select(at.query, at.key, at.peek) : select(at.row, at.column, at.peek)));
     fill(says, view ? view.says(at.query, at.key) : sentence(app, at.query));
     if (changed.has("size") || changed.has("all")) says.style.minHeight = "";
-    else says.style.minHeight = `${says.offsetHeight}px`; // a shorter sentence shall not move the picture
     fill(reading, view ? view.reads(at.query, at.key) : readingOf(app, at.query, at.key));
     clearTimeout(waiting);
     waiting = setTimeout(() => fill(table, own()?.table(at.query) ?? readTable(app)), 200);
   };
+  // a shorter sentence shall not move the picture
+  new ResizeObserver(() => (says.style.minHeight = `${says.offsetHeight}px`)).observe(says);
   new ResizeObserver(() => hasMoved(board, room) && update(new Set(["size"]))).observe(board);
   return { element, update };
 }
@@ -136,7 +137,7 @@ function drawSpecial(app, board) {
   const act = positionsOf(app);
   switch (store.state.view) {
     case "space":
-      return drawOwn(app, board, source.space(path), (element, data) => drawSpace(element, app, data, act));
+      return drawOwn(app, board, source.space(path, store.state.edits), (element, data) => drawSpace(element, app, data, act));
     case "rollout":
       return drawOwn(app, board, source.rollout(path, store.state.edits), (element, data) => drawRollout(element, app, data, act));
     case "exact":

@@ -28,7 +28,8 @@ export function draw(element, app, table, act) {
   const unseen = store.state.edits.length && !app.about.live ? el("span", {}, say("withoutEdits")) : "";
   fill(element, layers(app), el("figure", {}, holder, el("figcaption", {}, el("span", {}, say("rolloutHow")), unseen)));
   const height = Math.max(220, (element.parentElement?.clientHeight ?? 0) - 72);
-  const names = { asks: say("rolloutFollowed"), answers: say("rolloutFrom") };
+  const narrow = element.clientWidth < 420;
+  const names = { asks: say(narrow ? "rolloutFollowedShort" : "rolloutFollowed"), answers: say(narrow ? "rolloutFromShort" : "rolloutFrom") };
   const plot = { ...plotOfTable(app, table, { width: element.clientWidth, height }, act), ...names };
   const select = drawTable(holder, plot, app);
   return {

@@ -16,6 +16,8 @@ import { backdrop, follow, label, layOut, placeLabels, tip } from "./space_plot.
 
 /** Arrows shorter than this many pixels have no number beside them. */
 const TOLD = 13;
+/** So many times as large must words become for special tokens to be left at the edge. */
+const FAR = 2;
 /** Steps of the slider that turns the space, in degrees. */
 const STEP = 5;
 
@@ -41,12 +43,12 @@ export function draw(element, app, space, act) {
   const seen = seenFrom(space, app.store.state);
   const tools = headsOf(app, seen, space);
   const room = roomIn(element, seen.arrows.length > 0);
-  const plot = layOut([...seen.before, ...seen.after, ...seen.before.map((_, i) => endOf(seen, i))], room.plot);
+  const { plot, outside } = planeOf(app, seen, room.plot);
   const picture = shape("svg.space", { width: plot.width, height: plot.height, role: "img", "aria-label": app.say("spaceLabel") });
   const [chain, names] = [shape("g"), shape("g")];
   const glass = shape("svg.glass", { ...room.glass, role: "img", "aria-label": app.say("spaceWay") });
   picture.append(...backdrop(plot, axisNames(app, space, seen)), ...movesOf(seen, plot), ...dots(seen, plot), chain, names, ...targets(seen, plot, act));
-  fill(element, tools.element, el("div.spaces", { "data-narrow": room.below }, picture, room.glass.width ? glass : ""), captionOf(app, seen));
+  fill(element, tools.element, el("div.spaces", { "data-narrow": room.below }, picture, room.glass.width ? glass : ""), captionOf(app, seen, outside));
   const select = (/** @type {number} */ query) => {
     fill(chain, wayOf(seen, plot, query, { app, names: false }));
     fill(names, placeLabels(plot, seen.after, seen.before, app.open.rows, query));
@@ -61,6 +63,30 @@ export function draw(element, app, space, act) {
     table: () => tableOf(app, space),
     data: () => dataOf(app, space),
   };
+}
+
+/**
+ * The plane as large as its points need; special tokens that stand far from all words are left at
+ * its edge.
+ * @param {App} app
+ * @param {Seen} seen
+ * @param {{ width: number, height: number }} room
+ */
+function planeOf({ open }, seen, room) {
+  const pointsOf = (/** @type {number} */ i) => [seen.before[i], seen.after[i], endOf(seen, i)];
+  const all = Array.from(seen.before.keys());
+  const whole = layOut(all.flatMap(pointsOf), room);
+  const words = all.filter((i) => !open.rows[i].special);
+  const near = words.length > 2 ? layOut(words.flatMap(pointsOf), room) : whole;
+  if (near.scale < FAR * whole.scale) return { plot: whole, outside: [] };
+  const { left, right, top, bottom } = near.inner;
+  const isIn = (/** @type {Point} */ { x, y }) => x >= left && x <= right && y >= top && y <= bottom;
+  const outside = all.filter((i) => !pointsOf(i).every((point) => isIn(near.at(point))));
+  const at = (/** @type {Point} */ point) => {
+    const { x, y } = near.at(point);
+    return { x: Math.min(right, Math.max(left, x)), y: Math.min(bottom, Math.max(top, y)) };
+  };
+  return { plot: { ...near, at }, outside: outside.map((i) => open.rows[i].label) };
 }
 
 /**
@@ -245,14 +271,16 @@ function headsOf(app, seen, space) {
 /**
  * @param {App} app
  * @param {Seen} seen
+ * @param {string[]} outside tokens that stand farther away than the picture reaches
  */
-function captionOf({ say, store }, seen) {
+function captionOf({ say, store, about }, seen, outside) {
   const key = (/** @type {string} */ name, /** @type {import("../words.js").Word} */ word) =>
     el("span.how", {}, shape("svg.key", { width: 14, height: 12, "aria-hidden": "true" }, shape(`circle.${name}`, { cx: 7, cy: 6, r: 3.6 })), say(word));
   return el("figcaption", {},
     key("was", "before"), key("is", "after"), isWhole(seen) ? "" : key("partly", "spacePartly"),
     el("span", {}, say(seen.arrows.length ? "spaceHow" : "spaceHowWhole")),
-    store.state.edits.length ? el("span", {}, say("withoutEdits")) : "");
+    outside.length ? el("span", {}, say("spaceOutside", { tokens: outside.join(", ") })) : "",
+    store.state.edits.length && !about.live ? el("span", {}, say("withoutEdits")) : "");
 }
 
 /**

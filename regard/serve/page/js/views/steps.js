@@ -38,6 +38,8 @@ export function steps(app) {
   const body = el("div.way");
   const element = el("section.pane.steps", { "aria-label": app.say("steps") }, paneHead(app, "steps", who, () => dataOf(app)), body);
   highlight(body);
+  let width = 0; // to ask for it each time would lay out the page each time
+  new ResizeObserver(() => (width = body.clientWidth)).observe(body);
   /** @type {{ place: string, now: App["open"]["now"], streams: Streams } | null} */
   let known = null;
   const show = () => {
@@ -46,13 +48,13 @@ export function steps(app) {
     const { now } = app.open;
     const waits = !now && app.store.state.edits.length > 0 && app.source.model !== null && !app.open.large; // the model runs
     fill(who, el("b.term.query", {}, app.open.rows[query].label), " → ", el("b.term.key", {}, app.open.columns[key].label));
-    fill(body, stepsOf(app, query, key, known?.place === place ? known.streams : null, body.clientWidth || 360));
+    fill(body, stepsOf(app, query, key, known?.place === place ? known.streams : null, (width ||= body.clientWidth) || 360));
     if (known?.place === place && (waits || known.now === now)) return;
     const found = now ? now.steps(query, key) : app.source.steps(app.open.site.path, app.open.head, query, key);
     app.during(found).then((streams) => {
       if (placeOf(app, at(app).query, at(app).key) !== place || app.open.now !== now) return;
       known = { place, now, streams };
-      fill(body, stepsOf(app, query, key, streams, body.clientWidth || 360));
+      fill(body, stepsOf(app, query, key, streams, width || 360));
       element.dataset.ready = place;
     }, () => undefined); // the server has gone: what is known stays
   };
@@ -82,8 +84,8 @@ export function steps(app) {
       last = now;
       clearTimeout(waiting);
       const hurried = only || changed.has("edits"); // the mouse or a slider is on its way
-      if (hurried && element.dataset.ready) waiting = setTimeout(show, 60);
-      else show();
+      if (!element.dataset.ready && changed.has("all")) show();
+      else waiting = setTimeout(show, hurried ? 60 : 0); // the pattern comes first
     },
   };
 }
