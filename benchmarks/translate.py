@@ -24,6 +24,10 @@ def bleu(texts: list[str], references: list[str]) -> float:
     return round(sacrebleu.corpus_bleu(texts, [references]).score, 2)
 
 
+def tell(name: str, value: object) -> None:
+    print(json.dumps({name: value}), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
@@ -36,29 +40,30 @@ def main() -> None:
     if options.source:
         lines = [line.decode() for line in islice(read_lines(str(options.source)), options.count)]
         origin = str(options.source.name)
-    told: dict = {"sentences": len(lines), "origin": origin}
+    tell("sentences", f"{len(lines)} ({origin})")
     for beam in (1, 4):
         asked = SearchOptions(beam=beam)
-        given = list(open_translator(folder).translate(lines, asked))
+        given = list(open_translator(folder, engine="ctranslate2").translate(lines, asked))
         plain = open_translator(folder, engine="torch")
         searched = list(plain.translate(lines, SearchOptions(beam=beam, beam_tree=True)))
         found = agreement(given, searched, plain.target.end_id or 0)
-        told[f"beam {beam}"] = {"same": found.same, "ties": found.ties}
+        tell(f"beam {beam}", {"same": found.same, "ties": found.ties})
     if options.reference:
         references = [
             line.decode() for line in islice(read_lines(str(options.reference)), len(lines))
         ]
-        ways = {"float32": {}, "int8": {"int8": True}}
-        if (folder / SHORTLIST).is_file():
-            ways["int8, shortlist"] = {"int8": True, "shortlist": True}
-        told["bleu"] = {
-            name: bleu(
-                [x.text for x in open_translator(folder, **way).translate(lines, SearchOptions())],
-                references,
-            )
-            for name, way in ways.items()
+        ways = {
+            "float32": {},
+            "int8": {"int8": True},
+            "torch float32": {"engine": "torch"},
+            "torch int8": {"engine": "torch", "int8": True},
         }
-    print(json.dumps(told, indent=1))
+        if (folder / SHORTLIST).is_file():
+            ways["float32, shortlist"] = {"shortlist": True}
+            ways["int8, shortlist"] = {"int8": True, "shortlist": True}
+        for name, way in ways.items():
+            done = open_translator(folder, **way).translate(lines, SearchOptions())
+            tell(f"BLEU, {name}", bleu([one.text for one in done], references))
 
 
 if __name__ == "__main__":

@@ -81,6 +81,11 @@ class Measured:
         what = "text to text" if self.setting.text else "without tokenisation"
         return f"{self.model}, {self.precision}, beam {self.setting.beam}, {how}, {what}"
 
+    def told(self) -> str:
+        """The setting, and everybody's tokens in a second and megabytes."""
+        paces = (f"{x.name} {x.tokens_per_second:,.0f} ({x.peak:,.0f} MB)" for x in self.figures)
+        return f"{self.title}: {', '.join(paces)}"
+
     def against(self) -> list[dict[str, Any]]:
         """How many times as fast we are as each peer."""
         own = {figure.name: figure.tokens_per_second for figure in self.figures}
@@ -115,7 +120,7 @@ def measure(
                 own = {who: worker for (kind, who), worker in workers.items() if kind == precision}
                 figures = [*_figures(own, setting, plan), *others]
                 found.append(Measured(name, precision, setting, figures))
-                told(found[-1].title)
+                told(found[-1].told())
         return sorted(found, key=lambda one: plan.precisions.index(one.precision))
 
 

@@ -54,6 +54,7 @@ def translate_bench(
     """
     from regard.bench.report import speeds
     from regard.bench.sentences import sentences
+    from regard.bench.start import seconds_to_first_line
     from regard.bench.timing import about, load
     from regard.bench.translate import Plan, measure
 
@@ -72,7 +73,8 @@ def translate_bench(
         seconds=min(seconds, 0.5) if quick else seconds,
     )
     chosen = models or (["small"] if quick else ["small", "base"])
-    found = [one for model in chosen for one in measure(model, plan, _tell)]
+    start = seconds_to_first_line(rounds=1 if quick else 5)
+    found = [one for model in chosen for one in measure(model, plan, _note)]
     head = (
         f"{about()}; {len(lines):,} sentences ({origin}), {plan.rounds} rounds, {plan.clock} time; "
         f"load {load():.1f}"
@@ -80,9 +82,13 @@ def translate_bench(
     if as_json:
         figures = [{"setting": one.title, **vars(x)} for one in found for x in one.figures]
         against = [ratio for one in found for ratio in one.against()]
-        _print_json({"about": head, "figures": figures, "against": against})
+        told = {"about": head, "start_seconds": start, "figures": figures, "against": against}
+        _print_json(told)
     else:
-        typer.echo(f"{head}\n\nTokens per second, our ratio to each, peak memory:\n")
+        typer.echo(
+            f"{head}\n\nFrom the start of the process to en-de's first line: {start:.2f} s\n"
+        )
+        typer.echo("Tokens per second, our ratio to each, peak memory:\n")
         typer.echo(speeds(found))
 
 
@@ -162,7 +168,7 @@ def train_bench(
         cpu_time=cpu_time,
         peers=installed(),
     )
-    found = measure(plan, lambda text: typer.echo(text, err=True))
+    found = measure(plan, _note)
     clock = "processor" if cpu_time else "wall"
     head = (
         f"{about()}; {threads} threads each, {plan.rounds} rounds, {clock} time; load {load():.1f}"
@@ -183,6 +189,10 @@ def _lengths(given: Sequence[int] | None, usual: list[int]) -> list[int]:
 
 def _print_json(told: dict[str, Any]) -> None:
     typer.echo(json.dumps(told, indent=1, ensure_ascii=False))
+
+
+def _note(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 def _tell(text: str) -> None:
