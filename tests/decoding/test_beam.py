@@ -25,11 +25,14 @@ def test_a_beam_that_holds_everything_finds_what_exhaustive_search_finds(seed, l
     penalty = LengthPenalty(kind, 0.8)
     options = BeamOptions(START, END, beam=300, n_best=5, penalty=penalty, stop="bound")
     (found,) = beam_search(Tables([seed]), [limit], options)
-    wanted = every_sequence(seed, limit, penalty)[: len(found)]
-    assert len(found) == min(5, len(wanted))
-    for hypothesis, (score, ids) in zip(found, wanted, strict=True):
+    every = every_sequence(seed, limit, penalty)
+    assert len(found) == min(5, len(every))
+    assert len({tuple(hypothesis.ids) for hypothesis in found}) == len(found)
+    own = {tuple(ids): score for score, ids in every}
+    for hypothesis, (score, _) in zip(found, every, strict=False):
         assert hypothesis.score == pytest.approx(score, abs=1e-5)
-        assert hypothesis.ids == ids
+        # the same steps in another order are a tie, which rounding decides
+        assert own[tuple(hypothesis.ids)] == pytest.approx(score, abs=1e-5)
 
 
 def test_scores_by_hand():
