@@ -13,12 +13,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 INSTALLED := .venv/.installed
 INSTALLED_TEST := .venv/.installed-test
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+QUICK := -q -n 2 --dist loadfile -m "not slow" --ignore=tests/test_architecture.py
 
-.PHONY: help run pictures test test-slow format bench package clean system-packages
+.PHONY: help run pictures test test-slow coverage format bench package clean system-packages
 .PHONY: checks format-check lint types page-types architecture
 
 help:  ## List the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # A first translation with its alignment, then the explorer with all bundled models until Ctrl-C.
 run: $(INSTALLED)  ## Set up if needed, translate a first sentence, then open the explorer
@@ -34,7 +35,11 @@ run: $(INSTALLED)  ## Set up if needed, translate a first sentence, then open th
 test:  ## Set up if needed, then check format, lint, types, architecture, tests
 	@$(MAKE) -j2 $(INSTALLED_TEST) system-packages
 	@$(MAKE) -j2 --output-sync=target checks
-	$(PYTEST) -q -n 2 --dist loadfile -m "not slow" --ignore=tests/test_architecture.py --cov --cov-report=term
+	$(PYTEST) $(QUICK)
+
+# Watching every branch makes the tests half as slow again, so it is asked for by itself.
+coverage: $(INSTALLED_TEST) system-packages  ## Run the tests of `make test` and list the branches that none of them takes
+	$(PYTEST) $(QUICK) --cov --cov-report=term
 
 checks: types format-check lint page-types architecture
 
