@@ -6,7 +6,7 @@ together, and goes through plain lists of weights. `regard.models.transformer` i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -61,6 +61,14 @@ class _Attention:
     key: Product
     value: Product
     output: Product
+    joined: Product | None = None
+    """All three in one, where the weights are copies anyway."""
+
+    def three(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Query, key and value of the same rows."""
+        if self.joined is None:
+            return self.query(x), self.key(x), self.value(x)
+        return self.joined(x).chunk(3, dim=-1)
 
 
 class _Layer:
@@ -80,6 +88,8 @@ class _Layer:
             )
             for part in (layer.self_attention, layer.cross_attention)
         )
+        if int8:
+            self.own = replace(self.own, joined=_joined(layer.self_attention.inner))
         inner = layer.feed_forward.inner
         self.norm, self.bend = _Norm(layer.feed_forward.norm), inner.bend
         self.hidden, self.last = product(inner.to_hidden), product(inner.to_output)
@@ -88,6 +98,14 @@ class _Layer:
     def feed_forward(self, x: Tensor) -> Tensor:
         bent = self.bend((self.gate or self.hidden)(x))
         return self.last(bent if self.gate is None else bent * self.hidden(x))
+
+
+def _joined(attention: Any) -> Product:
+    """One product for a self-attention's queries, keys and values."""
+    parts = [getattr(attention, f"to_{name}") for name in ("query", "key", "value")]
+    biases = [part.bias for part in parts]
+    bias = None if biases[0] is None else torch.cat(biases)
+    return make_product(torch.cat([part.weight for part in parts]), bias, int8=True)
 
 
 class LeanDecoder:
@@ -201,11 +219,11 @@ class LeanStepper(Stepper):
 
     def _attend_own(self, part: _Attention, x: Tensor, layer: int) -> Tensor:
         room = self.store[self.length, layer]
-        room[0], room[1] = part.key(x), part.value(x)
+        query, room[0], room[1] = part.three(x)
         past = self.store[: self.length + 1, layer]
         size = (len(past), self.n_rows * self.decoder.n_heads, self.decoder.d_k)
         key, value = past[:, 0].view(size).transpose(0, 1), past[:, 1].view(size).transpose(0, 1)
-        query = part.query(x).view(size[1], 1, size[2])
+        query = query.reshape(size[1], 1, size[2])
         return _weighed(query, key, value, None).view(self.n_rows, -1)
 
     def _attend_source(self, part: _Attention, x: Tensor, layer: int) -> Tensor:

@@ -33,10 +33,11 @@ def lively(**settings):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("int8", [False, True], ids=["apart", "joined"])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_the_lean_decoder_says_what_the_model_says_while_rows_come_and_go(settings):
-    model = lively(**settings)
-    lean = LeanStepper(LeanDecoder(model), SOURCES, LENGTHS, end_id=END)
+def test_the_lean_decoder_says_what_the_model_says_while_rows_come_and_go(settings, int8):
+    model = lively(**settings)  # so small that no product is in int8; only their order differs
+    lean = LeanStepper(LeanDecoder(model, int8=int8), SOURCES, LENGTHS, end_id=END)
     plain = TranslationStepper(model, SOURCES, LENGTHS)
     start = torch.full((4, 1), START)
     first, expected = lean.step(start), plain.step(start)
