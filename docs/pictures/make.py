@@ -54,6 +54,7 @@ PICTURES = {
     "lessons": Picture("lesson=6&learned=1,2,3,4,5", theme="dark"),
     "lessons-ko": Picture("lesson=6&learned=1,2,3,4,5", language="ko"),
     "images": Picture(model="digits"),
+    "worked": Picture("page=worked", height=1060),
     "phone": Picture("lesson=1", width=390, height=844),
     "phone-ko": Picture("view=bars", language="ko", theme="dark", width=390, height=844),
 }
@@ -71,7 +72,8 @@ def draw(browser: Browser, address: str, name: str) -> None:
     page = context.new_page()
     asked = f"model={one.model}" + (f"&text={quote(SENTENCE)}" if one.model == "en-de" else "")
     page.goto(f"{address}/?{asked}#language={one.language}&{one.state}")
-    page.wait_for_selector("#regard[data-pictures]", state="attached")
+    ready = "data-ready" if "page=worked" in one.state else "data-measured"
+    page.wait_for_selector(f"#regard[{ready}]", state="attached")
     if one.heat:
         page.fill(".hands input[type=range]", one.heat)
         page.wait_for_selector(".compared .is:not(.pending)")

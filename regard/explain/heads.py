@@ -13,7 +13,7 @@ from regard.trace.trace import Trace
 
 _SAMPLE = 256
 """Queries looked at in long texts, evenly spread: more would not change a mean."""
-_GLANCE = 32
+GLANCE = 32
 """Queries looked at to choose one of many heads: a reader waits for it."""
 _OWN = 0.2
 """What a look at itself counts: it is easy to read, but tells nothing."""
@@ -127,7 +127,7 @@ def _expected(rows: Tensor, site: Site) -> Tensor:
 def _clarities(trace: Trace, path: str, batch: int) -> list[float]:
     """How well each head of a site shows what attention is."""
     site = trace[path]
-    rows = _spread(site.n_query, _GLANCE)
+    rows = _spread(site.n_query, GLANCE)
     asks = ~_specials(trace, site, "asks", site.n_query)[rows]
     if not asks.any():
         return [0.0] * site.n_heads

@@ -7,7 +7,7 @@ from typing import Any
 
 from regard.engine.translator import Translation
 from regard.errors import InputError, UnknownNameError
-from regard.explain.heads import measure_heads
+from regard.explain.heads import GLANCE, measure_heads
 from regard.explain.worked import DEFAULT
 from regard.serve.answer import Changes, Run, run, run_changed
 from regard.serve.ask import AskGeneration, AskTrace, AskTranslation, read_image
@@ -101,7 +101,7 @@ class Service:
     def describe(self, kept: Kept) -> dict[str, Any]:
         """A trace as JSON."""
         entry = self.entry_of(kept) if kept.asked else None
-        with threads_for(_cells(kept)):
+        with threads_for(_cells(kept, most=GLANCE)):
             return kept.work_out("about", lambda: describe(kept, entry))
 
     def translate(self, ask: AskTranslation, job: Job) -> list[dict[str, Any]]:
@@ -216,10 +216,13 @@ def _told(one: Translation) -> dict[str, Any]:
     return {**plain, "alternatives": [_told(other) for other in one.alternatives]}
 
 
-def _cells(kept: Kept) -> float:
-    """How much it is to compute every weight of a trace."""
+def _cells(kept: Kept, *, most: int | None = None) -> float:
+    """How much it is to compute every weight of a trace, or those of so many queries."""
     sites = [kept.trace[path] for path in kept.trace]
-    return sum(one.n_heads * one.n_query * one.n_key * one.key.size(-1) for one in sites)
+    rows = [one.n_query if most is None else min(one.n_query, most) for one in sites]
+    return sum(
+        one.n_heads * n * one.n_key * one.key.size(-1) for one, n in zip(sites, rows, strict=True)
+    )
 
 
 def _number(text: str) -> int:

@@ -199,6 +199,8 @@ class Site:
             return pattern.weights(query, key, tile)
         sums = self.sums[tile.index]
         unknown = tile.grid.rows[sums[tile.grid.rows, 0].isnan()]
+        if len(unknown) == len(tile.grid.rows) and len(tile.grid.columns) == self.n_key:
+            return _whole_rows(pattern.masked(query, key, tile), pattern.temperature, sums, unknown)
         if len(unknown):
             sums[unknown] = pattern.sums(query, key, tile.with_rows(unknown))
         peak, total = sums[tile.grid.rows].unsqueeze(1).unbind(-1)
@@ -234,6 +236,17 @@ class Site:
                 f"{self.lead[0] - 1}."
             )
         return (batch, *(0,) * (len(self.lead) - 2), head)
+
+
+def _whole_rows(scores: Tensor, temperature: float, sums: Tensor, rows: Tensor) -> Tensor:
+    """The weights of rows whose scores are all at hand; their sums are noted in `sums`."""
+    peak = scores.amax(-1, keepdim=True)
+    peak = peak.masked_fill(peak == -inf, 0.0)
+    parts = torch.exp((scores - peak) / temperature)
+    total = parts.sum(-1, keepdim=True)
+    total = total.masked_fill(total == 0, 1.0)
+    sums[rows] = torch.cat([peak, total], dim=-1).to(sums.dtype)
+    return parts / total
 
 
 _AFTER = {

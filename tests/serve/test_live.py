@@ -244,6 +244,17 @@ def test_a_language_model_writes_on_at_the_temperature_of_sampling(page, address
     assert "sampling=0" in url
 
 
+def test_an_edit_shows_the_best_next_token_before_and_after(page, address, client):
+    edit = {"kind": "ablate", "site": "decoder.layers.0.self", "head": 0}
+    asked = {"model": "decoder", "text": "the dog", "edits": [edit]}
+    answer = client.post("/api/answer", json=asked).json()["answer"]
+    opened(page, f"{address}/?model=decoder&text=the+dog#edits=ablate:decoder.layers.0.self:0")
+    page.wait_for_selector(".compared .pair")
+    best = [one["candidates"][0]["probability"] for one in (answer["before"], answer)]
+    shown = page.locator(".compared .pair .digits").all_inner_texts()
+    assert shown == [f"{one:.3f}" for one in best]
+
+
 def test_a_click_on_what_may_come_next_goes_on_with_it(page, address, client, ask):
     told = ask(model="decoder", text="the dog")
     asked = f"/api/trace/{told['id']}/next?temperature=0.5"

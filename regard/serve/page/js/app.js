@@ -79,7 +79,10 @@ export async function start(root, source, address, extras = []) {
   };
   app.during = (work) => follower.during(work);
   app.show = (other, stays = false) => follower.during(follower.exchange(other, firstState, stays));
-  store.subscribe((_, changed) => follower.soon(changed));
+  store.subscribe(({ edits }, changed) => {
+    if (changed.has("edits") && edits.length) app.source.model?.effect(edits).catch(() => null); // it computes while panes are drawn
+    follower.soon(changed);
+  });
   listenToKeys(app);
   panes.update(new Set(["all"]));
   root.dataset.ready = "1";

@@ -1,6 +1,6 @@
 // Arrays as the server sends them: a length, a header in JSON, then the numbers.
 
-import { half } from "./unpack.js";
+import { halves } from "./unpack.js";
 
 /**
  * An array with its shape and what is said about the whole file.
@@ -33,6 +33,6 @@ export function arraysOf(file) {
  */
 function numbers(dtype, bytes) {
   if (dtype === "U8") return new Uint8Array(bytes);
-  if (dtype === "F16") return Float32Array.from(new Uint16Array(bytes), half);
+  if (dtype === "F16") return halves(new Uint16Array(bytes));
   return new Float32Array(bytes);
 }

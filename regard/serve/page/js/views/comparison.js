@@ -77,11 +77,34 @@ function shown(app, answer, final) {
       el("span.arrow", {}, "→"),
       el("h2", {}, say("answerAfter")), !final ? el("span.is.pending", {}, say("doing_writing")) : stays ? el("span.is", {}, say("sameAnswer")) : el("span.is", {}, marked(answer.before.tokens, answer.tokens))));
   }
+  const [was, is] = [bestOf(answer.before), bestOf(answer)];
+  if (was && is) {
+    made.push(el("div.pair", { "data-same": was.name === is.name },
+      el("h2", {}, say("answerBefore")), candidate("was", was), el("span.arrow", {}, "→"),
+      el("h2", {}, say("answerAfter")), candidate("is", is)));
+  }
   if (answer.unmet?.length) made.push(el("p.note", {}, say("unmet", { n: answer.unmet.length })));
   const moved = [...(answer.compare ?? [])].sort((a, b) => Math.abs(b.after - b.before) - Math.abs(a.after - a.before)).slice(0, MOST);
   moved.sort((a, b) => (a.at ?? 0) - (b.at ?? 0));
   made.push(el("ul.moved", {}, moved.map((one) => row(app, one))));
   return made;
+}
+
+/**
+ * The best candidate of an answer that is no text: a class, a next token, what fills the first gap.
+ * @param {any} answer
+ * @returns {import("../source.js").Candidate | undefined}
+ */
+function bestOf(answer) {
+  return (answer.candidates ?? answer.gaps?.[0]?.candidates)?.[0];
+}
+
+/**
+ * @param {"was" | "is"} when
+ * @param {import("../source.js").Candidate} one
+ */
+function candidate(when, { name, probability }) {
+  return el(`span.${when}`, {}, labelOf(name), " ", el("span.digits", {}, short(probability)));
 }
 
 /**

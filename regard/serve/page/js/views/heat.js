@@ -4,6 +4,7 @@ import { pooled, matrix, row } from "../attention.js";
 import { colour, ramp } from "../colour.js";
 import { el, fill, shape, sharpen, textWidth } from "../dom.js";
 import { rangeOf } from "../head.js";
+import { latest } from "../latest.js";
 import { shortened } from "./plot.js";
 
 /**
@@ -41,9 +42,11 @@ export function draw(element, plot, viewport, fetch = null) {
   fill(element, frame);
   const whole = { across: /** @type {[number, number]} */ ([0, size.n_across]), down: /** @type {[number, number]} */ ([0, size.n_down]) };
   let chosen = [plot.query, plot.key, false];
+  const seen = () => viewport.window ?? whole;
+  const ask = fetch && latest((/** @type {Span[]} */ spans) => fetch(...across(plot, spans)));
   const show = () => {
-    const part = viewport.window ?? whole;
-    paint(canvas, plot, size, part, fetch);
+    const part = seen();
+    paint(canvas, plot, size, seen, ask);
     fill(texts, labels(plot, size, part));
     fill(marks, markings(plot, size, part, chosen));
   };
@@ -56,7 +59,7 @@ export function draw(element, plot, viewport, fetch = null) {
   /** The same place with other numbers. */
   const repaint = (/** @type {Partial<Plot>} */ other) => {
     Object.assign(plot, other);
-    paint(canvas, plot, size, viewport.window ?? whole, fetch);
+    paint(canvas, plot, size, seen, ask);
   };
   return Object.assign(select, { repaint });
 }
@@ -84,25 +87,38 @@ function layOut(plot) {
 /** @typedef {ReturnType<typeof layOut>} Size */
 
 /**
+ * Rows and columns of what lies down and across.
+ * @param {Plot} plot
+ * @param {Span[]} spans
+ * @returns {[Span, Span]}
+ */
+function across({ turned }, [down, over]) {
+  return turned ? [over, down] : [down, over];
+}
+
+/**
+ * Where parts have to be asked for, what is known is moved to its place meanwhile.
  * @param {HTMLCanvasElement} canvas
  * @param {Plot} plot
  * @param {Size} size
- * @param {NonNullable<Window>} part
- * @param {Fetch | null} fetch
+ * @param {() => NonNullable<Window>} window what is looked at, now or when a part has come
+ * @param {((spans: Span[]) => Promise<Matrix | null>) | null} ask
  */
-function paint(canvas, plot, size, part, fetch) {
+function paint(canvas, plot, size, window, ask) {
+  const part = window();
   const spans = [
     { start: Math.floor(part.down[0]), stop: Math.ceil(part.down[1]), bins: size.tall },
     { start: Math.floor(part.across[0]), stop: Math.ceil(part.across[1]), bins: size.wide },
   ];
-  const [rows, columns] = plot.turned ? [spans[1], spans[0]] : spans;
-  if (!fetch) {
-    put(canvas, plot, size, part, spans, cutOut(plot, rows, columns));
+  if (!ask) {
+    put(canvas, plot, size, part, spans, cutOut(plot, ...across(plot, spans)));
     return;
   }
-  fetch(rows, columns).then((table) => {
-    if (canvas.isConnected) put(canvas, { ...plot, range: rangeOf(table) }, size, part, spans, table);
-  });
+  const known = CELLS.get(canvas);
+  if (known) lay(canvas, known, size, part);
+  ask(spans).then((table) => {
+    if (table && canvas.isConnected) put(canvas, { ...plot, range: rangeOf(table) }, size, window(), spans, table);
+  }, () => undefined); // the server has gone: what is known stays
 }
 
 /**
@@ -135,11 +151,23 @@ function cutOut({ table, kept }, rows, columns) {
  * @param {Matrix} table
  */
 function put(canvas, plot, size, part, spans, table) {
-  const pen = sharpen(canvas, size.wide, size.tall);
   const [high, wide] = plot.turned ? [table.columns, table.rows] : [table.rows, table.columns];
-  const { picture, paper, image } = cellsOf(canvas, wide, high);
-  tint(image.data, plot, table);
-  paper.putImageData(image, 0, 0);
+  const cells = cellsOf(canvas, wide, high);
+  tint(cells.image.data, plot, table);
+  cells.paper.putImageData(cells.image, 0, 0);
+  cells.spans = spans;
+  lay(canvas, cells, size, part);
+}
+
+/**
+ * Put a picture where the window has it.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Cells} cells
+ * @param {Size} size
+ * @param {NonNullable<Window>} part
+ */
+function lay(canvas, { picture, spans }, size, part) {
+  const pen = sharpen(canvas, size.wide, size.tall);
   pen.imageSmoothingEnabled = false;
   const stretch = { across: size.wide / (part.across[1] - part.across[0]), down: size.tall / (part.down[1] - part.down[0]) };
   pen.drawImage(
@@ -152,8 +180,8 @@ function put(canvas, plot, size, part, spans, table) {
 }
 
 /**
- * A picture of one pixel a cell that belongs to a canvas.
- * @typedef {{ picture: HTMLCanvasElement, paper: CanvasRenderingContext2D, image: ImageData }} Cells
+ * A picture of one pixel a cell that belongs to a canvas, and the part of the table that it shows.
+ * @typedef {{ picture: HTMLCanvasElement, paper: CanvasRenderingContext2D, image: ImageData, spans: Span[] }} Cells
  */
 
 /** @type {WeakMap<HTMLCanvasElement, Cells>} */
@@ -172,7 +200,7 @@ function cellsOf(canvas, wide, high) {
   const picture = document.createElement("canvas");
   [picture.width, picture.height] = [wide, high];
   const paper = /** @type {CanvasRenderingContext2D} */ (picture.getContext("2d"));
-  const made = { picture, paper, image: paper.createImageData(wide, high) };
+  const made = { picture, paper, image: paper.createImageData(wide, high), spans: [] };
   CELLS.set(canvas, made);
   return made;
 }

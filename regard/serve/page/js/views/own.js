@@ -47,7 +47,8 @@ export function drawOwn(app, board, coming, make) {
   let own = null;
   const tell = (/** @type {string} */ text) => element.isConnected && fill(element, el("p.note", {}, text));
   const waiting = setTimeout(() => tell(app.say("loading")), PATIENCE);
-  coming
+  app
+    .during(coming)
     .then((data) => {
       clearTimeout(waiting);
       if (!element.isConnected) return; // the reader has moved on

@@ -84,8 +84,7 @@ export function steps(app) {
       last = now;
       clearTimeout(waiting);
       const hurried = only || changed.has("edits"); // the mouse or a slider is on its way
-      if (!element.dataset.ready && changed.has("all")) show();
-      else waiting = setTimeout(show, hurried ? 60 : 0); // the pattern comes first
+      waiting = setTimeout(show, hurried && element.dataset.ready ? 60 : 0); // the pattern comes first
     },
   };
 }
