@@ -18,6 +18,7 @@ from regard.errors import InputError
 if TYPE_CHECKING:
     from regard.data.rows import Rows
     from regard.text.pieces import Piece
+    from regard.text.tokenizer import Tokenizer
 
 app = typer.Typer(
     help="Learn a tokenizer from text, and see what it makes of text.",
@@ -31,7 +32,7 @@ _T = TypeVar("_T")
 TokenizerPath = Annotated[
     Path,
     typer.Argument(
-        help="tokenizer.json, vocab.txt, vocab.json (with merges.txt), or their folder."
+        help="tokenizer.json, vocab.txt, vocab.json (with merges.txt), their folder, or a model."
     ),
 ]
 FileOption = Annotated[
@@ -139,10 +140,8 @@ def encode_command(
 
     Example: regard tokenizer encode tokenizer.json "저는 학생입니다."
     """
-    from regard.text.tokenizer import Tokenizer
-
     _write_utf8()
-    loaded = Tokenizer.load(tokenizer)
+    loaded = _loaded(tokenizer)
     pieces = sys.stdout.isatty() if pieces is None else pieces
     for chunk in _in_chunks(_given(texts, file)):
         if as_json or pieces:
@@ -194,10 +193,8 @@ def decode_command(
 
     Example: regard tokenizer decode tokenizer.json 2 31 845 5 3
     """
-    from regard.text.tokenizer import Tokenizer
-
     _write_utf8()
-    loaded = Tokenizer.load(tokenizer)
+    loaded = _loaded(tokenizer)
     given = None if not ids else [" ".join(ids)]
     numbered = enumerate(_given(given, file), 1)
     for chunk in _in_chunks(_ids_of(line, number) for number, line in numbered):
@@ -206,6 +203,14 @@ def decode_command(
                 _print_json({"ids": one, "text": text})
             else:
                 sys.stdout.write(text + "\n")
+
+
+def _loaded(path: Path) -> "Tokenizer":
+    """The tokenizer of a file, a folder, or a bundled model's name."""
+    from regard.bundle.zoo import bundled
+    from regard.text.tokenizer import Tokenizer
+
+    return Tokenizer.load(path if path.exists() else bundled().get(str(path), path))
 
 
 def _ids_of(line: str, number: int) -> list[int]:

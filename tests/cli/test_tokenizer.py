@@ -173,3 +173,8 @@ def test_faults_are_one_sentence(learnt, tmp_path, monkeypatch, words, input, er
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=message):
         run(*[learnt if word == "LEARNT" else word for word in words], input=input)
+
+
+def test_a_bundled_model_lends_its_tokenizer_by_its_name():
+    ids = run("encode", "en-de", "Good morning.", "--ids")
+    assert run("decode", "en-de", *ids.split()) == "Good morning.\n"
