@@ -33,6 +33,9 @@ import { toolbar } from "./toolbar.js";
  * @typedef {((query: number, key: number, peek?: boolean) => void) & { repaint?: (plot: Partial<Plot>) => void }} Select
  */
 
+/** The least height of a picture, and from which width two of them have the long names of axes. */
+const LOWEST = 150;
+const NARROW = 380;
 const REDRAWN = ["all", "site", "head", "edits", "view", "stage", "turned", "words", "mass", "pane", "heads", "spin", "theme", "size"];
 
 /**
@@ -164,13 +167,13 @@ function drawBoard(app, board, viewport) {
   const figures = versions.flatMap((tables, v) => all.map((one) => ({ tables, stage: one, name: versions.length > 1 ? (v ? "after" : "before") : "" })));
   const across = Math.max(1, Math.min(figures.length, Math.floor(board.clientWidth / (all.length > 1 ? 190 : 240)) || 1, all.length > 1 ? all.length : 2));
   const down = Math.ceil(figures.length / across);
-  const room = { alone: figures.length === 1, width: Math.floor((board.clientWidth - 16 * (across - 1)) / across), height: Math.max(200, Math.floor(board.clientHeight / down) - 44) };
+  const room = { alone: figures.length === 1, width: Math.floor((board.clientWidth - 16 * (across - 1)) / across), height: Math.max(LOWEST, Math.floor(board.clientHeight / down) - 44) };
   const frames = figures.map((one) => el("figure", {}, el("div.plot"), caption(app, one)));
   board.style.setProperty("--across", String(across));
   fill(board, frames);
   return figures.map(({ tables, stage: one }, i) => {
     const plot = { ...plotOf(app, tables, one), ...room, ...listeners(app) };
-    if (room.width < 300) Object.assign(plot, { asks: app.say("asksShort"), answers: app.say("answersShort") });
+    if (room.width < (room.alone ? 300 : NARROW)) Object.assign(plot, { asks: app.say("asksShort"), answers: app.say("answersShort") });
     return drawOne(app, /** @type {Element} */ (frames[i].firstElementChild), plot, viewport);
   });
 }
