@@ -5,56 +5,21 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from regard.bundle.bundle import Bundle
-from regard.cli.main import app
 from regard.cli.train_samples import drawn_samples, plain_samples, with_alignment
 from regard.errors import FileError, InputError, MissingExtraError
 from regard.trace.run import trace_bundle
 from regard.training.callbacks import Evaluation
-
-RECIPE = """
-task = "translation"
-[data]
-train = "{data}"
-validation = 0.1
-[tokenizer]
-kind = "characters"
-[model]
-d_model = 16
-n_heads = 2
-d_ff = 32
-n_encoder_layers = 1
-n_decoder_layers = 2
-[training]
-lr = 0.01
-warmup = 5
-batch_tokens = 400
-steps = 20
-validate_every = 10
-threads = 1
-[evaluate]
-samples = 2
-"""
-
-
-def call(*given):
-    found = CliRunner().invoke(app, [str(one) for one in given])
-    if found.exception is not None and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    return found
+from tests.backwards import write_recipe
+from tests.cli.called import call
 
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory) -> Path:
+    training = "batch_tokens = 400\nsteps = 20\nvalidate_every = 10"
     folder = tmp_path_factory.mktemp("seen")
-    numbers = [str(7 * n * n + n) for n in range(1, 300)]
-    rows = (f"{' '.join(n)}\t{' '.join(reversed(n))}\n" for n in numbers)
-    (folder / "digits.tsv").write_text("".join(rows))
-    path = folder / "backwards.toml"
-    path.write_text(RECIPE.format(data=folder / "digits.tsv"))
-    return path
+    return write_recipe(folder, training=training, evaluate="samples = 2", n_decoder_layers=2)
 
 
 @pytest.fixture(scope="module")

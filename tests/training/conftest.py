@@ -11,6 +11,7 @@ from regard.training.construct import build_seeded, complete_config, given_field
 from regard.training.distributed import Team
 from regard.training.prepare import prepare
 from regard.training.recipe import make_recipe
+from tests.backwards import write_numbers
 
 MODEL = {
     "d_model": 16,
@@ -48,10 +49,7 @@ class Notes(Reporter):
 
 @pytest.fixture
 def data_file(tmp_path) -> Path:
-    path = tmp_path / "digits.tsv"
-    numbers = [str(7 * n * n + n) for n in range(1, 300)]
-    path.write_text("".join(f"{' '.join(n)}\t{' '.join(reversed(n))}\n" for n in numbers))
-    return path
+    return write_numbers(tmp_path)
 
 
 @pytest.fixture

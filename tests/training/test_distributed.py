@@ -14,34 +14,9 @@ from torch.testing import assert_close
 
 from regard.errors import InputError
 from regard.training.distributed import Team, shared, whole
+from tests.backwards import write_recipe
 
 HERE = Path(__file__).parent
-RECIPE = """
-task = "translation"
-[data]
-train = "{data}"
-validation = 0.1
-[tokenizer]
-kind = "characters"
-[model]
-d_model = 16
-n_heads = 2
-d_ff = 32
-n_encoder_layers = 1
-n_decoder_layers = 1
-dropout = 0.0
-attention_bias = false  # the loss does not depend on a bias of keys: its gradient is mere rounding
-[training]
-lr = 0.01
-warmup = 5
-batch_tokens = 100
-accumulate = 4
-steps = 12
-validate_every = 4
-threads = 1
-[evaluate]
-samples = 0
-"""
 TEAMS = {
     "two": "2",
     "three": "3",
@@ -53,13 +28,13 @@ RUN = "2-train-model.dropout=0.1"
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("team")
-    data = folder / "digits.tsv"
-    numbers = [str(7 * n * n + n) for n in range(1, 300)]
-    data.write_text("".join(f"{' '.join(n)}\t{' '.join(reversed(n))}\n" for n in numbers))
-    path = folder / "backwards.toml"
-    path.write_text(RECIPE.format(data=data))
-    return path
+    # the loss does not depend on a bias of keys: its gradient would be mere rounding
+    return write_recipe(
+        tmp_path_factory.mktemp("team"),
+        model="dropout = 0.0\nattention_bias = false",
+        training="batch_tokens = 100\naccumulate = 4\nsteps = 12\nvalidate_every = 4",
+        evaluate="samples = 0",
+    )
 
 
 def torchrun(n_processes: int, *given, restarts: int = 0) -> subprocess.Popen:
