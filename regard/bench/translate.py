@@ -32,6 +32,8 @@ _LENGTH = 15
 """Tokens that models write which have learnt nothing: as many as a caption of Multi30k has."""
 _WARM_UP = {True: 64, False: 4}
 """Lines of a first run, in batches and one by one, which also tells how fast somebody is."""
+_FEWEST = {True: {**dict.fromkeys(_EQUAL, 512), TORCH: 256, TORCH_INT8: 256}, False: {}}
+"""Lines below which some worker would have none; for all others, those of the first run."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,10 @@ def _shares(paces: dict[str, float], setting: Setting, plan: Plan) -> dict[str, 
     time = plan.seconds if setting.together else plan.seconds / 2
     slowest = max((pace for name, pace in paces.items() if name in _EQUAL), default=0.0)
     counts = {
-        name: max(time / (slowest if name in _EQUAL else pace), _WARM_UP[setting.together])
+        name: max(
+            time / (slowest if name in _EQUAL else pace),
+            _FEWEST[setting.together].get(name, _WARM_UP[setting.together]),
+        )
         for name, pace in paces.items()
     }
     return {name: plan.lines[:: max(1, round(len(plan.lines) / n))] for name, n in counts.items()}

@@ -30,6 +30,11 @@ def batches_by_length(
     return batches
 
 
+def rows_for(n_sentences: int, *, most: int, workers: int) -> int:
+    """How many sentences a batch shall have, so that every worker has one if there are few."""
+    return max(1, min(most, -(-n_sentences // workers)))
+
+
 def windows(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """The items in lists of `size`, so that memory does not grow with how many there are."""
     stream = iter(items)

@@ -10,7 +10,7 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-from regard.engine.batch import batches_by_length
+from regard.engine.batch import batches_by_length, rows_for
 from regard.engine.converted import converted
 from regard.engine.cores import cores
 from regard.engine.search import Found, SearchOptions
@@ -70,7 +70,10 @@ class FastEngine:
         """Hand the sentences to the workers; the call returns at once."""
         lengths = [len(source) for source in sources]
         budget = max(_TOKENS // options.beam, 1)
-        batches = batches_by_length(lengths, tokens=budget, rows=_ROWS, group=options.group)
+        # With a shortlist neighbours matter, so there they do not depend on the machine.
+        workers = 1 if self._narrow else cores()
+        rows = rows_for(len(sources), most=_ROWS, workers=workers)
+        batches = batches_by_length(lengths, tokens=budget, rows=rows, group=options.group)
         begun = [_Batch(batch, self._begin(sources, batch, options)) for batch in batches]
         return _Pending(self, len(sources), begun)
 

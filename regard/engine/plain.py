@@ -17,7 +17,7 @@ from regard.decoding.constraint import constrained_search
 from regard.decoding.hypothesis import LengthPenalty
 from regard.decoding.lean import LeanDecoder, LeanStepper, can_be_lean
 from regard.decoding.stepper import Ensemble, NarrowStepper, Stepper, TranslationStepper
-from regard.engine.batch import batches_by_length
+from regard.engine.batch import batches_by_length, rows_for
 from regard.engine.cores import cores
 from regard.engine.search import Found, SearchOptions
 from regard.engine.shortlist import Shortlist
@@ -73,7 +73,9 @@ class PlainEngine:
         """The n best translations of each sentence."""
         tokens = max(_TOKENS // options.beam, 1)
         lengths = [len(source) for source in sources]
-        rows = 1 if options.must else _ROWS
+        workers = cores() if self.shortlist is None else 1  # as in the other engine
+        most = 1 if options.must else _ROWS
+        rows = rows_for(len(sources), most=most, workers=workers)
         batches = batches_by_length(lengths, tokens=tokens, rows=rows, group=options.group)
         # The models' own weights are looked up for each call, so that no change is overlooked.
         decoders = self._packed or self._decoders()

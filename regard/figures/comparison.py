@@ -1,9 +1,11 @@
 """Translations beside their references on one page, with every difference marked."""
 
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from html import escape
 
 from regard.explain.evaluation import Evaluation, System
+from regard.explain.scores import Score
 from regard.figures.evaluation import evaluation_svg
 from regard.figures.words import word
 from regard.text.boundaries import word_spans
@@ -12,13 +14,18 @@ _FONTS = "Inter, 'Noto Sans', 'Noto Sans KR', 'Noto Sans CJK KR', sans-serif"
 _CSS = (
     f"body{{font:15px/1.55 {_FONTS};margin:2rem auto;max-width:80rem;padding:0 1rem;color:#222}}"
     "h1{font-size:1.4rem}table{border-collapse:collapse;width:100%}"
+    "table.scores{width:auto}.scores td,.scores th{padding:.25rem 1.6rem .25rem .6rem}"
+    ".scores td{font-variant-numeric:tabular-nums}"
+    "ul{list-style:none;padding:0 .6rem;color:#555;font-size:.85em}.n,.s{width:3.2rem}"
     "th{text-align:left;font-weight:600;padding:.4rem .6rem;border-bottom:2px solid #888}"
+    ".scores tbody th{font-weight:400;border-bottom:1px solid #ddd}"
     "td{vertical-align:top;padding:.4rem .6rem;border-bottom:1px solid #ddd;overflow-wrap:anywhere}"
     ".n,.s{color:#666;font-variant-numeric:tabular-nums;text-align:right;white-space:nowrap}"
     "ins{text-decoration:underline;text-decoration-thickness:2px;background:#EAE5F5}"
     "del{text-decoration:line-through;color:#8a5a00;background:#FBF1DD}"
     "small,label,p{color:#555}code{font-size:.85em}"
     "#same:checked~table tr.same{display:none}svg{max-width:100%;height:auto}"
+    "figure{margin:1.5rem 0 1.5rem -.6rem}"
 )
 
 
@@ -38,7 +45,7 @@ def comparison_html(evaluation: Evaluation, language: str = "en") -> str:
     return (
         f'<!doctype html><html lang="{language}"><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_CSS}</style><h1>{title}</h1>{_numbers(evaluation, language)}"
-        f"{evaluation_svg(evaluation, language)}"
+        f"<figure>{evaluation_svg(evaluation, language)}</figure>"
         f"<p>{escape(word('differences', language))} {escape(order)}</p>{hide}"
         f"<table><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table></html>\n"
     )
@@ -92,22 +99,43 @@ def _row(evaluation: Evaluation, i: int) -> str:
 
 
 def _numbers(evaluation: Evaluation, language: str) -> str:
-    """The scores of each system, each with its signature."""
-    return "".join(_table(system, language) for system in evaluation.systems)
+    """The scores of all systems in one table, and what each of them is called among researchers."""
+    systems = evaluation.systems
+    heads = "".join(f"<th>{escape(system.name)}</th>" for system in systems)
+    compared = any(score.p_value is not None for system in systems for score in system.scores)
+    heads += f"<th>{escape(word('p-value', language))}</th>" if compared else ""
+    rows = [_score_row([system.scores[i] for system in systems]) for i in range(_n_scores(systems))]
+    exact = [f"{100 * system.exact:.1f} %" for system in systems]
+    more = [""] if compared else []
+    rows.append(_plain_row(word("exact match", language), [*exact, *more]))
+    perplexities = [_perplexity(system) for system in systems]
+    if any(perplexities):
+        rows.append(_plain_row(word("perplexity", language), [*perplexities, *more]))
+    signatures = "".join(
+        f"<li>{escape(score.name)} <code>{escape(score.signature)}</code></li>"
+        for score in systems[0].scores
+    )
+    return (
+        f'<table class="scores"><thead><tr><th></th>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table><ul>{signatures}</ul>"
+    )
 
 
-def _table(system: System, language: str) -> str:
-    rows = []
-    for score in system.scores:
-        chance = ""
-        if score.p_value is not None:
-            chance = f"{word('p-value', language)} {score.p_value:.3f}"
-        rows.append(
-            f"<tr><td>{escape(score.name)}</td><td>{score.value:.2f} ± {score.margin:.2f}</td>"
-            f"<td>{chance}</td><td><code>{escape(score.signature)}</code></td></tr>"
-        )
-    more = [f"{word('exact match', language)} {100 * system.exact:.1f} %"]
-    if system.perplexity is not None:
-        more.append(f"{word('perplexity', language)} {system.perplexity:.2f}")
-    told = f"<h2>{escape(system.name)}</h2><p>{escape(' · '.join(more))}</p>"
-    return f"{told}<table>{''.join(rows)}</table>"
+def _n_scores(systems: Sequence[System]) -> int:
+    return min(len(system.scores) for system in systems)
+
+
+def _score_row(scores: Sequence[Score]) -> str:
+    values = [f"{score.value:.2f} <small>± {score.margin:.2f}</small>" for score in scores]
+    chances = [f"{score.p_value:.3f}" for score in scores if score.p_value is not None]
+    cells = "".join(f"<td>{cell}</td>" for cell in (*values, *chances))
+    return f"<tr><th>{escape(scores[0].name)}</th>{cells}</tr>"
+
+
+def _plain_row(name: str, values: Sequence[str]) -> str:
+    cells = "".join(f"<td>{value}</td>" for value in values)
+    return f"<tr><th>{escape(name)}</th>{cells}</tr>"
+
+
+def _perplexity(system: System) -> str:
+    return "" if system.perplexity is None else f"{system.perplexity:.2f}"

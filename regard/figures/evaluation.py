@@ -16,7 +16,7 @@ _WIDTH, _HEIGHT, _LEFT = 760, 180, 60
 def evaluation_svg(evaluation: Evaluation, language: str = "en") -> str:
     """The picture; text stays text."""
     names = [system.name for system in evaluation.systems]
-    parts, y = [_legend(evaluation, names, language)], 96
+    parts, y = [_legend(evaluation, names, language)], 76 + 20 * len(names)
     charts = [
         ("bleu by length", [system.lengths for system in evaluation.systems]),
         (f"words by {evaluation.counted}", [system.words for system in evaluation.systems]),

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.engine.batch import batches_by_length, windows
+from regard.engine.batch import batches_by_length, rows_for, windows
 
 
 def test_batches_by_hand():
@@ -10,6 +10,11 @@ def test_batches_by_hand():
     assert batches_by_length([], tokens=10, rows=10) == []
     tens = batches_by_length([3, 9, 12, 8], tokens=99, rows=9, group=lambda length: length // 10)
     assert tens == [[2], [1, 3, 0]]
+
+
+def test_few_sentences_are_shared_out_among_the_workers():
+    sizes = [rows_for(n, most=64, workers=2) for n in (0, 1, 5, 100, 1000)]
+    assert sizes == [1, 1, 3, 50, 64]
 
 
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 200), st.integers(1, 20))

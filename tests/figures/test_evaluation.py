@@ -87,17 +87,20 @@ def test_differences_are_marked_by_hand():
 
 def test_the_page_asks_for_nothing_and_shows_every_sentence(found):
     page = comparison_html(found)
-    body = page.partition("<tbody>")[2]
+    body = page.rpartition("<tbody>")[2]
     assert body.count("<tr") == 6
     assert body.count('class="same"') == 3
     assert "<man>" not in page
     assert "http" not in page.replace('xmlns="http://www.w3.org/2000/svg"', "")
     assert "<del>grüne</del>" in page
     assert found.systems[0].scores[0].signature in page
+    scores = page.partition("<tbody>")[2].partition("</tbody>")[0]
+    assert f"{found.systems[1].scores[0].value:.2f} <small>±" in scores
+    assert f"<td>{found.systems[1].scores[0].p_value:.3f}</td>" in scores
 
 
 def test_what_differs_most_comes_first(found):
-    rows = comparison_html(found).partition("<tbody>")[2].split("<tr")[1:]
+    rows = comparison_html(found).rpartition("<tbody>")[2].split("<tr")[1:]
     assert "Two dogs" in rows[0]
     assert "hat" in rows[-1]
     single = evaluate(SOURCES, REFERENCES, {"two": Own(TWO)}, Options(samples=5))
