@@ -42,4 +42,6 @@ def show_command(
         lines = [f"{text} {arrow} {trace.output['text']}", "", *lines]
     shown = "\n".join(lines)
     # A question mark where a terminal has no such character, rather than bytes it cannot show.
-    typer.echo(shown.encode("ascii", "replace").decode() if plain_terminal else shown)
+    if plain_terminal:
+        shown = shown.replace("␣", "_").encode("ascii", "replace").decode()
+    typer.echo(shown)

@@ -47,4 +47,5 @@ def test_a_terminal_that_knows_only_ascii_gets_ascii(folder, monkeypatch):
     screen.flush()
     shown = screen.buffer.getvalue().decode("ascii")
     assert "A dog l?uft -> Ein Hund l?uft" in shown
+    assert "_do" in shown
     assert ">= 0.1" in shown

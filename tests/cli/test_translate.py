@@ -168,7 +168,7 @@ def test_a_run_that_is_killed_again_and_again_goes_on_where_it_stopped(folder, t
     source.write_text("".join(line + "\n" for line in lines))
     options = ["--engine", "torch", "--beam", 2]
     sizes = []
-    for _ in range(3):
+    for _ in range(2):
         process = alone(folder, source, *options, "-o", output, "--resume")
         before = output.stat().st_size if output.exists() else 0
         while process.poll() is None:
@@ -190,7 +190,7 @@ def test_a_run_that_is_killed_again_and_again_goes_on_where_it_stopped(folder, t
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--n-best", "2"], ["--alignments"]], ids=str)
-@pytest.mark.parametrize("kept", [0, 1, 17, 39, 40])
+@pytest.mark.parametrize("kept", [0, 17, 40])
 def test_a_file_cut_anywhere_is_completed(folder, source, tmp_path, options, kept):
     whole, output = tmp_path / "whole", tmp_path / "out"
     run(folder, source, *options, "-o", whole)
