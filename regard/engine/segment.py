@@ -16,6 +16,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
 # Scripts that put no space between words: Thai to Burmese, Khmer, Kana, Han.
 _WITHOUT_SPACES = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 
+_LONGEST_WORD = 1000
+"""Characters; addresses of pages can have that many."""
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -24,7 +27,7 @@ class Segment:
     text: str
     seam: str
     strange: bool = False
-    """Whether it is a word longer than any sentence, which is no word of any language."""
+    """Whether it is a word longer than any there is, and so no word of any language."""
 
 
 def clean(line: str) -> str:
@@ -45,7 +48,7 @@ def _pieces(text: str, fits: Callable[[str], bool], level: int) -> list[Segment]
         half = len(text) // 2
         if fits(text) or half == 0:
             return [Segment(text, "")]
-        if not _WITHOUT_SPACES.search(text):
+        if len(text) > _LONGEST_WORD and not _WITHOUT_SPACES.search(text):
             return [Segment(text, "", strange=True)]
         return _pieces(text[:half], fits, level) + _pieces(text[half:], fits, level)
     parts: list[Segment] = []
