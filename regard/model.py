@@ -9,11 +9,12 @@ from regard.bundle.bundle import Bundle
 from regard.bundle.card import Card
 from regard.bundle.folder import read_description
 from regard.bundle.pixels import Picture
-from regard.engine.answers import Candidate, Generation, classify, fill, generate
+from regard.engine.answers import Candidate, classify, fill, generate
 from regard.engine.opening import choose_engine, lengths_of, open_translator, room_of
 from regard.engine.plain import PlainEngine
 from regard.engine.search import SearchOptions
 from regard.engine.translator import SLOW_WINDOW, LineTranslator, Translation
+from regard.engine.writing import Generation
 from regard.errors import InputError
 from regard.interop.named import find_model
 from regard.text.tokenizer import Tokenizer
