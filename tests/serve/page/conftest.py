@@ -28,6 +28,7 @@ SETTLE = """async (time) => {
   };
   await rest(time);
   while (document.querySelector('[aria-busy="true"]')) await rest(time);
+  await rest(0); // what came last is drawn with the next picture on the screen
 }"""
 
 
