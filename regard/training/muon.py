@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.adam import adam
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of a polynomial that drives singular values from (0, 1] to about 1 in few rounds (Jordan)."""
@@ -47,7 +48,8 @@ class Muon(Optimizer):
         for group in self.param_groups:
             learning = [one for one in group["params"] if one.grad is not None]
             if group["weight_decay"]:
-                torch._foreach_mul_(learning, 1 - group["lr"] * group["weight_decay"])
+                for one in learning:
+                    one.mul_(1 - group["lr"] * group["weight_decay"])
             (self._orthogonal if group["orthogonal"] else self._adam)(learning, group)
 
     def _orthogonal(self, learning: list[Tensor], group: dict[str, Any]) -> None:
@@ -73,24 +75,24 @@ class Muon(Optimizer):
             if not state:
                 state["step"] = torch.zeros(())
                 state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(one), torch.zeros_like(one)
-        if learning:
-            states = [self.state[one] for one in learning]
-            torch._foreach_add_([state["step"] for state in states], 1)
-            beta1, beta2 = group["betas"]
-            torch._fused_adam_(
-                learning,
-                [one.grad for one in learning],
-                *([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq")),
-                [],
-                [state["step"] for state in states],
-                lr=group["lr"],
-                beta1=beta1,
-                beta2=beta2,
-                weight_decay=0.0,
-                eps=group["eps"],
-                amsgrad=False,
-                maximize=False,
-            )
+        states = [self.state[one] for one in learning]
+        beta1, beta2 = group["betas"]
+        adam(
+            learning,
+            [one.grad for one in learning if one.grad is not None],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            [state["step"] for state in states],
+            fused=True,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=group["lr"],
+            weight_decay=0.0,
+            eps=group["eps"],
+            maximize=False,
+        )
 
 
 def orthogonalised(

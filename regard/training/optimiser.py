@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.errors import InputError, UnknownNameError, nearest
@@ -60,7 +60,7 @@ def make_optimiser(module: nn.Module, plan: OptimiserPlan) -> Optimizer:
     return OPTIMISERS[plan.name](groups, lr=0.0, betas=plan.betas, eps=plan.eps, fused=True)
 
 
-def _inside_layers(module: nn.Module) -> set[nn.Parameter]:
+def _inside_layers(module: nn.Module) -> set[Tensor]:
     """The matrices inside layers: what is neither an embedding nor the last projection."""
     stacks = [one for one in module.modules() if isinstance(one, nn.ModuleList)]
     linear = [one for stack in stacks for one in stack.modules() if isinstance(one, nn.Linear)]
