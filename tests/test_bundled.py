@@ -80,3 +80,8 @@ def test_the_translator_aligns_words_with_what_they_translate():
     ]
     # Hund, the second piece, looks at dog; the source has a start token in front
     assert max(float(table[1, 2]) for table in weights) > 0.9
+
+
+def test_texts_of_an_interface_become_korean():
+    (found,) = regard.load("en-ko").translate(["Delete the selected file."], beam=4)
+    assert found.text == "선택한 파일을 삭제합니다."
