@@ -19,7 +19,7 @@ from typing import Any
 
 from regard.bundle.card import Card, read_card
 from regard.errors import FileError, RegardError, UnknownNameError, nearest
-from regard.text.files import write_whole
+from regard.text.files import usual_rights, write_whole
 from regard.text.formats import read_backend
 from regard.text.tokenizer import Tokenizer
 
@@ -204,6 +204,9 @@ def replaced_folder(folder: str | Path, *, names: Collection[str] = _OURS) -> It
         raise FileError(f"{final} cannot be written: {error.strerror}.") from error
     try:
         yield fresh
+        for file in fresh.rglob("*"):
+            if file.is_file():  # safetensors lets nobody else read what it writes
+                file.chmod(usual_rights())
         _flush(fresh)
         if final.exists():
             final.rename(old)

@@ -170,7 +170,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        temporary.chmod(0o666 & ~_umask())  # mkstemp gives nobody else the right to read
+        temporary.chmod(usual_rights())  # mkstemp gives nobody else the right to read
         temporary.replace(final)
     except OSError as error:
         if isinstance(error, FileError):
@@ -180,10 +180,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _umask() -> int:
+def usual_rights() -> int:
+    """Who may read and write a new file, by the rules of this process."""
     mask = os.umask(0)
     os.umask(mask)
-    return mask
+    return 0o666 & ~mask
 
 
 def write_whole(path: str | Path, data: str | bytes) -> None:

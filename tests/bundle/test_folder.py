@@ -152,3 +152,13 @@ def test_existing_finds_the_folder_that_was_put_aside(tmp_path):
     assert existing(tmp_path / "model") == tmp_path / ".model.old"
     (tmp_path / "model").mkdir()
     assert existing(tmp_path / "model") == tmp_path / "model"
+
+
+def test_whoever_may_read_the_configuration_may_read_the_weights(make_bundle, tmp_path):
+    before = os.umask(0o022)
+    try:
+        make_bundle("encoder").save(tmp_path / "model")
+    finally:
+        os.umask(before)
+    files = list((tmp_path / "model").iterdir())
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o644}
