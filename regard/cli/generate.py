@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from regard.cli.grouped import grouped
+from regard.cli.lines import lines_of
 from regard.errors import InputError
 
 
@@ -29,14 +30,19 @@ class Drawing:
 @grouped
 def generate_command(
     model: Annotated[str, typer.Argument(help="A bundled model's name, or a model folder.")],
-    prompt: Annotated[str, typer.Argument(help="The text to go on with; - reads it from input.")],
     drawing: Drawing,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(help="The text to go on with; - takes all of the input as one."),
+    ] = None,
     engine: Annotated[str, typer.Option(help="auto, ctranslate2 or torch.")] = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, with the text's log-probability.")
     ] = False,
 ) -> None:
     """Write on after a prompt; CTranslate2 does it where it can, and torch where --json asks.
+
+    Without a prompt, every line that is typed or piped in is one; --json gives a line for each.
 
     Example: regard generate shakespeare "ROMEO:" --temperature 0.8 --top-k 20 --seed 7
     """
@@ -49,24 +55,33 @@ def generate_command(
     if as_json and engine == "ctranslate2":
         raise InputError("--json tells the model's own log-probability, which only torch knows.")
     folder, options = find_model(model), vars(drawing)
-    given = sys.stdin.read().rstrip("\n") if prompt == "-" else prompt
+    prompts = lines_of(_prompts(prompt), what="the beginning of a text")
     fast = writes_fast(read_description(folder))
     if engine == "ctranslate2" and not fast:
         raise InputError("CTranslate2 cannot run this model: use the engine torch.")
     if fast and engine != "torch" and not as_json:
-        _tell(given)
-        write_fast(folder, given, on_text=_tell, **options)
-        _tell("\n")
+        for given in prompts:
+            _tell(given)
+            write_fast(folder, given, on_text=_tell, **options)
+            _tell("\n")
         return
     from regard.model import load
 
     writer = load(folder)
-    if as_json:
-        typer.echo(json.dumps(asdict(writer.generate(given, **options)), ensure_ascii=False))
-        return
-    _tell(given)
-    writer.generate(given, on_text=_tell, **options)
-    _tell("\n")
+    for given in prompts:
+        if as_json:
+            typer.echo(json.dumps(asdict(writer.generate(given, **options)), ensure_ascii=False))
+        else:
+            _tell(given)
+            writer.generate(given, on_text=_tell, **options)
+            _tell("\n")
+
+
+def _prompts(prompt: str | None) -> list[str]:
+    """What was given as one prompt, if anything."""
+    if prompt == "-":
+        return [sys.stdin.read().rstrip("\n")]
+    return [] if prompt is None else [prompt]
 
 
 def _tell(text: str) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.grouped import grouped
+from regard.cli.lines import typed
 from regard.cli.progress import Progress
 from regard.cli.records import Records
 from regard.errors import InputError
@@ -195,7 +196,7 @@ class _Work:
         translator = self.make()
         typer.echo(f"{name}: type a line and press Enter; Ctrl-D ends.", err=True)
         number = 0
-        while (line := _typed()) is not None:
+        while (line := typed()) is not None:
             if line.strip():
                 done = list(translator.translate([line], self.options))
                 typer.echo(self.records.write([line], done, number), nl=False)
@@ -291,14 +292,6 @@ def _print(text: str) -> None:
     except BrokenPipeError:  # whoever reads has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit from None
-
-
-def _typed() -> str | None:
-    try:
-        return input("> ")
-    except EOFError:
-        typer.echo(err=True)
-        return None
 
 
 def _check_output(file: str | None, output: Path | None, resume: bool) -> None:

@@ -1,0 +1,59 @@
+"""fill, classify and generate answer what is piped in line by line."""
+
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from regard.bundle.bundle import Bundle
+from regard.bundle.zoo import bundled
+from regard.cli.main import app
+from regard.model import load
+from regard.models.encoder import Encoder, EncoderConfig
+from regard.text.train import train_tokenizer
+
+
+def piped(text: str, *words: str) -> list[str]:
+    found = CliRunner().invoke(app, words, input=text)
+    assert found.exit_code == 0, found.output
+    return found.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def filler(tmp_path_factory) -> str:
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer(["the dog is here", "a cat is there"] * 3, vocab_size=60)
+    sizes = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1}
+    config = EncoderConfig(n_vocab=len(tokenizer), fill_head=True, **sizes)
+    folder = tmp_path_factory.mktemp("filler") / "model"
+    Bundle(model=Encoder(config).eval(), task="masked", tokenizer=tokenizer).save(folder)
+    return str(folder)
+
+
+def test_each_line_comes_out_with_its_gaps_filled_by_the_best_candidates(filler):
+    best = [gap[0].text for gap in load(filler).fill("the [MASK] is [MASK]")]
+    lines = piped("the [MASK] is [MASK]\nnothing is missing\n\n", "fill", filler)
+    assert lines == [f"the {best[0]} is {best[1]}", "nothing is missing", ""]
+
+
+def test_json_has_the_candidates_of_every_gap_of_every_line(filler):
+    lines = piped("the [MASK]\nnone\n", "fill", filler, "--json", "-n", "2")
+    assert [[len(gap) for gap in json.loads(line)] for line in lines] == [[2], []]
+
+
+def test_each_line_names_an_image():
+    files = sorted((bundled()["digits"] / "examples").glob("*.png"))[:2]
+    lines = piped("".join(f"{file}\n" for file in files), "classify", "digits", "-n", "1")
+    assert lines == piped("", "classify", "digits", "-n", "1", *map(str, files))
+    assert [line.partition("\t")[0] for line in lines] == [str(file) for file in files]
+
+
+def test_each_line_is_gone_on_with():
+    one = ("generate", "shakespeare", "--max-tokens", "3", "--temperature", "0")
+    both = piped("ROMEO:\nKING\n", *one)
+    assert both == piped("", *one, "ROMEO:") + piped("", *one, "KING")
+
+
+def test_nothing_in_is_nothing_out(filler):
+    assert piped("", "fill", filler) == []
