@@ -48,7 +48,7 @@ _WORDS = {
     "widest first": ("The sentences that differ most come first.", "차이가 큰 문장부터 나옵니다."),
     "worst first": ("The worst sentences come first.", "점수가 낮은 문장부터 나옵니다."),
     "hide equal": ("hide sentences that both translate alike", "번역이 같은 문장 숨기기"),
-    "p-value": ("p", "p"),
+    "p-value": ("p", "p값"),
     "exact match": ("exact match", "완전 일치"),
     "perplexity": ("perplexity", "퍼플렉서티"),
     "interval": ("lines: 95 % interval", "선: 95 % 구간"),
