@@ -4,8 +4,9 @@ They are told what torchrun would tell them, and are forked one team after anoth
 every process needs is imported once, not once by each.
 """
 
+import faulthandler
 import os
-import socket
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import torch
 import torch.distributed.fsdp
 from safetensors.torch import save_file
+from torch.distributed import TCPStore
 
 from regard.cli.main import app
 from regard.training.assemble import make_learner
@@ -20,6 +22,9 @@ from regard.training.construct import build_seeded, complete_config, given_field
 from regard.training.distributed import joined, whole
 from regard.training.prepare import prepare
 from regard.training.recipe import read_recipe
+
+LONG = 240
+"""Seconds after which a process says where it stands, and ends."""
 
 
 def gradients(recipe_file: str, output: Path, *changes: str):
@@ -49,27 +54,48 @@ def train(recipe_file: str, folder: Path, *changes: str):
 
 
 def run_team(ranks: int, work, *given):
-    """Do the work in this many processes."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    """Do the work in this many processes: the first that fails, or that takes long, ends all."""
+    store, port = kept_store()
     told = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "localhost"}
-    children = []
-    for rank in range(ranks):
-        child = os.fork()
-        if child == 0:
-            numbers = told | {"MASTER_PORT": port, "RANK": rank, "LOCAL_RANK": rank}
-            os.environ.update({name: str(value) for name, value in numbers.items()})
-            end(work, *given)
-        children.append(child)
-    codes = [os.waitpid(child, 0)[1] for child in children]
-    if any(codes):
-        raise SystemExit(f"a process of {ranks} failed")
-
-
-def end(work, *given):
-    """Do the last thing of a forked process: what its parent had begun is not for it to finish."""
+    told |= {"MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": True}
+    working = {
+        fork(told | {"RANK": rank, "LOCAL_RANK": rank}, work, *given) for rank in range(ranks)
+    }
     try:
+        while working:
+            child, code = os.waitpid(-1, 0)
+            working.discard(child)
+            if code:
+                raise SystemExit(f"a process of {ranks} failed")
+    finally:
+        for child in (store, *working):
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+def kept_store() -> tuple[int, int]:
+    """A process that keeps the store, as torchrun does, and the port that the system gave it."""
+    reading, writing = os.pipe()
+
+    def keep():
+        store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        os.write(writing, f"{store.port}\n".encode())
+        signal.pause()
+
+    child = fork({}, keep)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        return child, int(told.readline())
+
+
+def fork(told: dict, work, *given) -> int:
+    """A process that does the work: what its parent had begun is not for it to finish."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        faulthandler.dump_traceback_later(LONG, exit=True)
+        os.environ.update({name: str(value) for name, value in told.items()})
         work(*given)
     except BaseException:
         traceback.print_exc()
