@@ -22,6 +22,11 @@ _PATIENCE = timedelta(minutes=60)
 """How long a process waits for the others, which may be evaluating or writing a checkpoint."""
 
 
+_ended: list[Any] = []
+"""The last group that was left. It lives on here because a model's gradient reducer holds it too,
+and freed by that it waits for its threads while they wait for Python's lock (pytorch #56297)."""
+
+
 @dataclass(frozen=True)
 class Team:
     """The processes that train together, as one of them sees it."""
@@ -69,6 +74,7 @@ def joined() -> Iterator[Team]:
     try:
         yield Team(rank, ranks, device)
     finally:
+        _ended[:] = [dist.group.WORLD]
         dist.destroy_process_group()
 
 

@@ -248,20 +248,31 @@ class Trainer:
         if self.state.step not in self.checkpoints.steps() or not self.state.regular:
             self._validate()
             self._save(regular=True)
-        steps = [self.state.best_step]
-        if self.settings.average:
-            steps = self.checkpoints.last_regular(self.settings.average)
-        put_weights(mean_of([self.checkpoints.load_weights(step) for step in steps]), self.model)
-        what = "the weights of step" if len(steps) == 1 else "the mean of the weights of steps"
-        listed = ", ".join(f"{step:,}" for step in steps)
-        self.callbacks.reporter.note(f"the final model has {what} {listed}")
-        evaluation, _ = self._evaluate()
+        evaluation = self._choose_weights()
         with self._whole_model() as model:
             if model is not None:
                 self.callbacks.save_model(model, evaluation.numbers)
         self.callbacks.reporter.validated(self.state.step, evaluation, best=False)
         self.state = replace(self.state, seconds=self._clock())
         return Outcome(why, self.place, evaluation.numbers)
+
+    def _choose_weights(self) -> Evaluation:
+        """Give the model the mean of the last weights, or the best of all if those are better."""
+        best = [self.state.best_step]
+        averaged = self.settings.average and self.checkpoints.last_regular(self.settings.average)
+        for steps in (averaged or best, best):
+            weights = [self.checkpoints.load_weights(step) for step in steps]
+            put_weights(mean_of(weights), self.model)
+            listed = ", ".join(f"{step:,}" for step in steps)
+            evaluation, score = self._evaluate()
+            if steps == best or self.state.best_score is None or score >= self.state.best_score:
+                break
+            self.callbacks.reporter.note(
+                f"the mean of the weights of steps {listed} is worse than step {best[0]:,} alone"
+            )
+        what = "the weights of step" if len(steps) == 1 else "the mean of the weights of steps"
+        self.callbacks.reporter.note(f"the final model has {what} {listed}")
+        return evaluation
 
     def _stopped(self, request: Request) -> bool:
         """Whether a signal has reached any process."""

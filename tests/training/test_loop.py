@@ -31,6 +31,16 @@ class StopsAt(Reporter):
             os.kill(os.getpid(), self.number)
 
 
+def scored(scores) -> dict:
+    """Options of a training whose evaluations find these scores, one after another."""
+    scores = iter(scores)
+    callbacks = Callbacks(
+        lambda model, numbers: None,
+        evaluate=lambda model: Evaluation({"bleu": next(scores)}),
+    )
+    return {"callbacks": callbacks, "evaluate": {"metric": "bleu"}}
+
+
 def test_the_loss_falls(make):
     trainer = make(steps=60, validate_every=20)
     outcome = trainer.run()
@@ -119,31 +129,31 @@ def test_the_clock_ends_training_with_a_saved_averaged_and_evaluated_model(make)
     trainer = make(steps=None, minutes=0.02, average=2, validate_every=3, schedule="linear")
     outcome = trainer.run()
     assert outcome.why == "minutes"
-    assert "mean of the weights of steps" in trainer.callbacks.reporter.notes[-1]
+    assert "the final model has the" in trainer.callbacks.reporter.notes[-1]
     assert trainer.saved[-1] == outcome.numbers
     assert outcome.place.seconds < 10
 
 
 def test_training_ends_early_when_nothing_gets_better(make):
-    scores = iter([3.0, 5.0, 4.0, 4.5, 9.0])
-    callbacks = Callbacks(
-        lambda model, numbers: None,
-        evaluate=lambda model: Evaluation({"bleu": next(scores)}),
-    )
-    trainer = make(
-        callbacks=callbacks, evaluate={"metric": "bleu"}, steps=100, validate_every=2, patience=2
-    )
+    trainer = make(**scored([3.0, 5.0, 4.0, 4.5, 9.0]), steps=100, validate_every=2, patience=2)
     outcome = trainer.run()
     assert (outcome.why, outcome.place.step) == ("patience", 8)
     assert trainer.state.best_step == 4
 
 
-def test_the_final_model_has_the_best_weights_or_the_mean_of_the_last(make):
-    best = make(folder="a")
-    best.run()
-    stored = best.checkpoints.load_weights(best.state.best_step)
-    assert same(weights_of(best), stored)
-    averaged = make(folder="b", average=3)
+@pytest.mark.parametrize(
+    ("average", "scores"), [(0, [1.0, 3.0, 2.0, 3.0]), (3, [1.0, 3.0, 2.0, 2.9, 3.0])]
+)
+def test_the_final_model_has_the_best_weights_if_their_mean_is_no_better(make, average, scores):
+    trainer = make(**scored(scores), average=average)
+    outcome = trainer.run()
+    assert trainer.state.best_step == 8
+    assert same(weights_of(trainer), trainer.checkpoints.load_weights(8))
+    assert outcome.numbers["bleu"] == 3.0
+
+
+def test_the_final_model_has_the_mean_of_the_last_weights(make):
+    averaged = make(**scored([1.0, 3.0, 2.0, 3.0]), average=3)
     averaged.run()
     steps = averaged.checkpoints.last_regular(3)
     assert steps == [4, 8, 12]
