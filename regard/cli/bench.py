@@ -2,11 +2,16 @@
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.grouped import grouped
 from regard.errors import InputError
+
+if TYPE_CHECKING:
+    from regard.bench.translate import Plan
 
 app = typer.Typer(
     help="Measure speed and memory beside the peers; ratios above 1 mean that we are faster.",
@@ -24,8 +29,50 @@ Lengths = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Translating:
+    """What is translated, how, and for how long."""
+
+    count: Annotated[int, typer.Option(help="Sentences to translate.")] = 1000
+    rounds: Annotated[int, typer.Option(help="Turns of every contender.")] = 3
+    beam: Annotated[list[int] | None, typer.Option(help="Beams.  [default: 1 4]")] = None
+    precision: Annotated[
+        list[str] | None, typer.Option(help="int8 or float32.  [default: both]")
+    ] = None
+    seconds: Annotated[
+        float, typer.Option(help="Of one turn: who is too slow for it has fewer sentences.")
+    ] = 3.0
+    quick: Quick = False
+    cpu_time: CpuTime = False
+
+    def plan(self) -> tuple["Plan", str]:
+        """The same for the contenders, and where the sentences come from."""
+        from regard.bench.sentences import sentences
+        from regard.bench.translate import Plan
+
+        precisions = tuple(self.precision or ("int8", "float32"))
+        if unknown := set(precisions) - {"int8", "float32"}:
+            raise InputError(f"precision is {unknown.pop()!r}; it can be int8 or float32.")
+        if min(self.count, self.rounds) < 1:
+            raise InputError(
+                f"count is {self.count} and rounds {self.rounds}; both must be 1 or more."
+            )
+        lines, origin = sentences(min(self.count, 100) if self.quick else self.count)
+        plan = Plan(
+            lines,
+            rounds=1 if self.quick else self.rounds,
+            beams=tuple(self.beam or (1, 4)),
+            precisions=precisions,
+            clock="cpu" if self.cpu_time else "wall",
+            seconds=min(self.seconds, 0.5) if self.quick else self.seconds,
+        )
+        return plan, origin
+
+
 @app.command("translate")
+@grouped
 def translate_bench(
+    translating: Translating,
     models: Annotated[
         list[str] | None,
         typer.Argument(
@@ -33,17 +80,6 @@ def translate_bench(
             "  [default: small base]"
         ),
     ] = None,
-    count: Annotated[int, typer.Option(help="Sentences to translate.")] = 1000,
-    rounds: Annotated[int, typer.Option(help="Turns of every contender.")] = 3,
-    beam: Annotated[list[int] | None, typer.Option(help="Beams.  [default: 1 4]")] = None,
-    precision: Annotated[
-        list[str] | None, typer.Option(help="int8 or float32.  [default: both]")
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(help="Of one turn: who is too slow for it has fewer sentences.")
-    ] = 3.0,
-    quick: Quick = False,
-    cpu_time: CpuTime = False,
     as_json: Json = False,
 ) -> None:
     """Measure translation: our engines, CTranslate2 by itself and transformers, in turns.
@@ -53,31 +89,18 @@ def translate_bench(
     Example: regard bench translate small --quick
     """
     from regard.bench.report import speeds
-    from regard.bench.sentences import sentences
     from regard.bench.start import seconds_to_first_line
     from regard.bench.timing import about, load
-    from regard.bench.translate import Plan, measure
+    from regard.bench.translate import measure
 
-    precisions = tuple(precision or ("int8", "float32"))
-    if unknown := set(precisions) - {"int8", "float32"}:
-        raise InputError(f"precision is {unknown.pop()!r}; it can be int8 or float32.")
-    if min(count, rounds) < 1:
-        raise InputError(f"count is {count} and rounds {rounds}; both must be 1 or more.")
-    lines, origin = sentences(min(count, 100) if quick else count)
-    plan = Plan(
-        lines,
-        rounds=1 if quick else rounds,
-        beams=tuple(beam or (1, 4)),
-        precisions=precisions,
-        clock="cpu" if cpu_time else "wall",
-        seconds=min(seconds, 0.5) if quick else seconds,
-    )
+    plan, origin = translating.plan()
+    quick = translating.quick
     chosen = models or (["small"] if quick else ["small", "base"])
     start = seconds_to_first_line(rounds=1 if quick else 5)
     found = [one for model in chosen for one in measure(model, plan, _note)]
     head = (
-        f"{about()}; {len(lines):,} sentences ({origin}), {plan.rounds} rounds, {plan.clock} time; "
-        f"load {load():.1f}"
+        f"{about()}; {len(plan.lines):,} sentences ({origin}), {plan.rounds} rounds, "
+        f"{plan.clock} time; load {load():.1f}"
     )
     if as_json:
         figures = [{"setting": one.title, **vars(x)} for one in found for x in one.figures]

@@ -1,17 +1,31 @@
 """`regard figure`: the pictures that people draw by hand, from real computations."""
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.grouped import grouped
 from regard.errors import InputError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
     from regard.figures.figure import Figure
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What is shown of a model at work."""
+
+    target: Annotated[str | None, typer.Option(help="A target, for translators.")] = None
+    site: Annotated[str | None, typer.Option(help="Path of an attention site.")] = None
+    head: Annotated[int | None, typer.Option(help="Which head, from 0.")] = None
+    query: Annotated[int | None, typer.Option(help="Which query (for steps), from 0.")] = None
+    style: Annotated[str | None, typer.Option(help="circles or heat (for pattern).")] = None
+
+
+@grouped
 def figure_command(
     kind: Annotated[
         str,
@@ -20,6 +34,7 @@ def figure_command(
             "schedule, complexity."
         ),
     ],
+    *,
     model: Annotated[
         str | None, typer.Argument(help="A bundled model's name, or a model folder.")
     ] = None,
@@ -27,11 +42,7 @@ def figure_command(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="A file: .svg, .png or .pdf.")
     ] = None,
-    target: Annotated[str | None, typer.Option(help="A target, for translators.")] = None,
-    site: Annotated[str | None, typer.Option(help="Path of an attention site.")] = None,
-    head: Annotated[int | None, typer.Option(help="Which head, from 0.")] = None,
-    query: Annotated[int | None, typer.Option(help="Which query (for steps), from 0.")] = None,
-    style: Annotated[str | None, typer.Option(help="circles or heat (for pattern).")] = None,
+    shown: Shown,
     length: Annotated[
         int | None, typer.Option(help="Of masks, positions, schedule, complexity.")
     ] = None,
@@ -53,12 +64,11 @@ def figure_command(
         raise InputError(f"say where to draw to, for example: -o {kind}.svg")
     ending(output)
     if kind in OF_NOTHING:
-        _check_unused(kind, model=model, text=text, site=site, head=head, query=query, style=style)
+        _check_unused(kind, model=model, text=text, **vars(shown))
         made = _plain(kind, length, language)
     else:
         _check_unused(kind, length=length)
-        chosen = {"site": site, "head": head, "query": query, "style": style}
-        made = _of_model(kind, model, (text, target), {**chosen, "language": language})
+        made = _of_model(kind, model, text, shown, language)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         made.save(output)
@@ -73,21 +83,20 @@ def _plain(kind: str, length: int | None, language: str) -> "Figure":
 
 
 def _of_model(
-    kind: str, model: str | None, inputs: tuple[str | None, str | None], options: dict[str, Any]
+    kind: str, model: str | None, text: str | None, shown: Shown, language: str
 ) -> "Figure":
     from regard.figures.figure import draw_model, draw_trace
     from regard.model import load
 
-    text, target = inputs
     if model is None:
         raise InputError(f"{kind} is a picture of a model: give one, and a text for it.")
     if kind == "architecture":
-        chosen = {name: value for name, value in options.items() if name != "language"}
-        _check_unused(kind, text=text, **chosen)
-        return draw_model(_network(model), name=model, language=options["language"])
+        _check_unused(kind, text=text, **vars(shown))
+        return draw_model(_network(model), name=model, language=language)
     if text is None:
         raise InputError(f"{kind} shows a model at work: give a text after the model.")
-    return draw_trace(load(model).trace(text, target), kind, **options)
+    options = vars(shown) | {"language": language}
+    return draw_trace(load(model).trace(text, options.pop("target")), kind, **options)
 
 
 def _network(model: str) -> Any:

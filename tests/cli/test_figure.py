@@ -45,6 +45,7 @@ def test_a_preset_has_a_plan_without_being_built(tmp_path):
         (["masks"], "say where to draw to"),
         (["masks", "-o", "a.jpg"], "must end in .svg, .png, .pdf"),
         (["masks", "en-de", "-o", "a.svg"], "masks has no use for model"),
+        (["masks", "--target", "Ein Hund", "-o", "a.svg"], "masks has no use for target"),
         (["pattern", "-o", "a.svg"], "is a picture of a model"),
         (["pattern", "nowhere", "-o", "a.svg"], "give a text after the model"),
         (["pattern", "{folder}", "A dog", "--length", "5", "-o", "a.svg"], "no use for length"),
