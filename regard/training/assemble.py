@@ -29,7 +29,7 @@ def make_learner(recipe: Recipe, model: Any, team: Team) -> Learner:
     plan = OptimiserPlan(settings.optimiser, settings.betas, settings.eps, settings.weight_decay)
     return Learner(
         objective,
-        make_optimiser(objective, plan),
+        make_optimiser(objective, plan, team=team),
         team,
         module=module,
         clip=settings.clip,

@@ -48,6 +48,11 @@ class Team:
         dist.all_reduce(together)
         return together.tolist()
 
+    def add_up(self, tensor: Tensor) -> None:
+        """Put the sum over all processes in the tensor's place."""
+        if self.ranks > 1:
+            dist.all_reduce(tensor)
+
     def wait(self) -> None:
         """Go on when all have come here."""
         if self.ranks > 1:

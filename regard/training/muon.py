@@ -15,6 +15,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.adam import adam
 
+from regard.training.distributed import Team
+
+_ALONE = Team()
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of a polynomial that drives singular values from (0, 1] to about 1 in few rounds (Jordan)."""
 _ROUNDS = 5
@@ -28,6 +31,7 @@ class Muon(Optimizer):
     Args:
         groups: parameter groups with the keys `params`, `weight_decay` and `orthogonal`.
         betas: of AdamW; `momentum` is what orthogonal groups use.
+        team: the processes that hold the same gradients and share the work.
     """
 
     def __init__(
@@ -38,9 +42,11 @@ class Muon(Optimizer):
         betas: tuple[float, float] = (0.9, 0.98),
         eps: float = 1e-9,
         momentum: float = 0.95,
+        team: Team = _ALONE,
     ) -> None:
         defaults = {"lr": lr, "betas": betas, "eps": eps, "momentum": momentum}
         super().__init__(groups, defaults | {"weight_decay": 0.0, "orthogonal": False})
+        self.team = team
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  nobody gives closures
@@ -63,11 +69,24 @@ class Muon(Optimizer):
             state["momentum"].lerp_(gradient, 1 - group["momentum"])
             ahead = gradient.lerp(state["momentum"], group["momentum"])
             alike[one.shape].append((one, ahead))
-        for shape, pairs in alike.items():
-            moves = orthogonalised(torch.stack([ahead for _, ahead in pairs]))
+        stacks = [torch.stack([ahead for _, ahead in pairs]) for pairs in alike.values()]
+        for (shape, pairs), moves in zip(alike.items(), self._moves(stacks), strict=True):
             scale = _AS_LARGE_AS_ADAM * max(shape) ** 0.5
             for (one, _), move in zip(pairs, moves, strict=True):
                 one.sub_(move, alpha=group["lr"] * scale)
+
+    def _moves(self, stacks: list[Tensor]) -> list[Tensor]:
+        """All matrices made orthogonal: by every process some of them, then added up."""
+        if self.team.ranks == 1:
+            return [orthogonalised(stack) for stack in stacks]
+        together = torch.zeros(sum(stack.numel() for stack in stacks), device=stacks[0].device)
+        parts = together.split([stack.numel() for stack in stacks])
+        moves = [part.view_as(stack) for part, stack in zip(parts, stacks, strict=True)]
+        own = slice(self.team.rank, None, self.team.ranks)
+        for move, stack in zip(moves, stacks, strict=True):
+            move[own] = orthogonalised(stack[own])
+        self.team.add_up(together)
+        return moves
 
     def _adam(self, learning: list[Tensor], group: dict[str, Any]) -> None:
         for one in learning:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.errors import InputError, UnknownNameError, nearest
+from regard.training.distributed import Team
 from regard.training.muon import Muon
 
 OPTIMISERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "muon": Muon}
@@ -38,8 +39,14 @@ class OptimiserPlan:
             )
 
 
-def make_optimiser(module: nn.Module, plan: OptimiserPlan) -> Optimizer:
-    """An optimiser for all parameters that learn; vectors (biases, norms) do not decay."""
+def make_optimiser(
+    module: nn.Module, plan: OptimiserPlan, *, team: Team | None = None
+) -> Optimizer:
+    """An optimiser for all parameters that learn; vectors (biases, norms) do not decay.
+
+    Args:
+        team: the processes that train together, if there are several.
+    """
     learning = [one for one in module.parameters() if one.requires_grad]
     if not learning:
         raise InputError("every parameter is frozen, so there is nothing to learn: freeze fewer.")
@@ -56,7 +63,7 @@ def make_optimiser(module: nn.Module, plan: OptimiserPlan) -> Optimizer:
     ]
     if plan.name == "muon":
         groups[0]["orthogonal"] = bool(parts["orthogonal"])
-        return Muon(groups, betas=plan.betas, eps=plan.eps)
+        return Muon(groups, betas=plan.betas, eps=plan.eps, team=team or Team())
     return OPTIMISERS[plan.name](groups, lr=0.0, betas=plan.betas, eps=plan.eps, fused=True)
 
 

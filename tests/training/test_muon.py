@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from regard.training.distributed import Team
 from regard.training.muon import Muon, orthogonalised
 from regard.training.optimiser import OptimiserPlan, make_optimiser
 
@@ -68,3 +69,27 @@ def test_only_matrices_inside_layers_are_orthogonal():
 def test_a_model_without_layers_learns_by_adamw_alone():
     groups = make_optimiser(nn.Linear(3, 2), OptimiserPlan("muon")).param_groups
     assert not any(one["orthogonal"] for one in groups)
+
+
+class Silent(Team):
+    """A process that never hears of the others."""
+
+    def add_up(self, tensor):
+        pass
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_what_several_processes_make_orthogonal_adds_up_to_all(ranks):
+    generator = torch.Generator().manual_seed(4)
+    start = [torch.randn(4, 6, generator=generator) for _ in range(3)]
+    start.append(torch.randn(6, 4, generator=generator))
+
+    def moved(team):
+        weights = [nn.Parameter(torch.zeros_like(one)) for one in start]
+        for weight, one in zip(weights, start, strict=True):
+            weight.grad = one
+        Muon([{"params": weights, "orthogonal": True}], lr=0.1, team=team).step()
+        return weights
+
+    parts = zip(*(moved(Silent(rank, ranks)) for rank in range(ranks)), strict=True)
+    torch.testing.assert_close([sum(part) for part in parts], [one.data for one in moved(Team())])
