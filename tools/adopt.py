@@ -14,7 +14,7 @@ from PIL import Image
 
 from regard.bundle.bundle import Bundle
 from regard.bundle.zoo import ZOO
-from regard.explain.aligner import SETTING
+from regard.explain.heads import ALIGNING
 from regard.training.pictures import split_images
 from regard.training.recipe import Recipe, read_recipe
 
@@ -51,7 +51,7 @@ def main() -> None:
     if bundle.tokenizer is not None and recipe.evaluate.snapshots:
         extras["examples"] = list(recipe.evaluate.snapshots)
     if options.heads is not None:
-        extras[SETTING] = json.loads(options.heads.read_text("utf-8"))
+        extras[ALIGNING] = json.loads(options.heads.read_text("utf-8"))
     card = replace(
         bundle.card,
         data=recipe.about,

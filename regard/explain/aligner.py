@@ -22,13 +22,12 @@ from regard.explain.alignment import (
     error_rate,
     group_tokens,
 )
-from regard.explain.crossing import Place, crossing_places, crossing_weights
+from regard.explain.crossing import crossing_places, crossing_weights
 from regard.explain.erasure import erasure_gold
+from regard.explain.heads import ALIGNING, Place
 from regard.text.files import write_whole
 from regard.text.tokenizer import Tokenizer
 
-SETTING = "alignment_heads"
-"""Where a model folder's config.json says, among its extras, which heads align best."""
 _TRIED = 16
 """How many translations are taken apart if nobody has said which heads to use."""
 _AT_MOST = 8
@@ -62,7 +61,7 @@ class Heads:
             places = tuple((str(site), int(head)) for site, head in given["places"])
             return cls(**{**given, "places": places})
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{SETTING} is {given!r}, which names no heads.") from error
+            raise InputError(f"{ALIGNING} is {given!r}, which names no heads.") from error
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class Aligner:
     def of_folder(cls, folder: Path, noted: Mapping[str, Any] | None = None) -> "Aligner":
         """With the heads of an earlier run, of the folder itself, or of `regard evaluate`."""
         bundle = Bundle.load(folder)
-        given = noted or bundle.extras.get(SETTING) or _kept(folder)
+        given = noted or bundle.extras.get(ALIGNING) or _kept(folder)
         return cls(bundle, None if given is None else Heads.from_json(given))
 
     def align(self, translations: Sequence[Translation]) -> Iterator[Alignment]:

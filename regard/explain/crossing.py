@@ -10,14 +10,12 @@ from torch import Tensor
 from regard.bundle.bundle import Bundle
 from regard.engine.translator import Part
 from regard.errors import InputError
+from regard.explain.heads import Place
 from regard.text.tokenizer import Tokenizer
 from regard.trace.trace import Trace, watch
 
 _TOGETHER = 32
 """Pairs that are read at once."""
-
-Place = tuple[str, int]
-"""A site and a head of it."""
 
 
 @torch.no_grad()

@@ -17,8 +17,12 @@ GLANCE = 32
 """Queries looked at to choose one of many heads: a reader waits for it."""
 _OWN = 0.2
 """What a look at itself counts: it is easy to read, but tells nothing."""
+ALIGNING = "alignment_heads"
+"""Where a model folder's config.json says, among its extras, which heads align best."""
 
 _PATCHES = "encoder.embedding.patches"
+Place = tuple[str, int]
+"""A site and a head of it."""
 
 
 @dataclass(frozen=True)
@@ -58,19 +62,16 @@ def measure_heads(site: Site, *, batch: int = 0) -> list[HeadMeasures]:
 def readable(trace: Trace, *, batch: int = 0) -> Selection:
     """The connection that shows best what attention is: where a reader should begin.
 
-    Heads are preferred whose queries look at one or two keys, at different ones, and not at
-    special tokens; of those that read another text before those that read their own.
+    Of heads that are known to align words, it is the one that puts most weight on the words that
+    they agree on. Else heads are preferred whose queries look at one or two keys, at different
+    ones, and not at special tokens; of those that read another text before those that read their
+    own.
     """
     if not trace.sites:
         raise InputError("the trace has no attention site: nothing was computed while it watched.")
     if _PATCHES in trace.values:
         return _of_class_token(trace, batch)
-    crossing = [path for path in trace if path.endswith("cross")]
-    clear = {
-        (path, head): clarity
-        for path in crossing or trace
-        for head, clarity in enumerate(_clarities(trace, path, batch))
-    }
+    clear = _agreements(trace, batch) or _all_clarities(trace, batch)
     path, head = max(clear, key=lambda place: clear[place])
     site = trace[path]
     rows = _spread(site.n_query, _SAMPLE)
@@ -124,6 +125,38 @@ def _expected(rows: Tensor, site: Site) -> Tensor:
     return (rows + 0.5) * site.n_key / site.n_query - 0.5
 
 
+def _agreements(trace: Trace, batch: int) -> dict[Place, float]:
+    """How much weight each head that aligns words puts on what all of them together prefer.
+
+    None where the model's folder names no such heads, or heads that look at a word after it is
+    written: their rows stand one place lower than the words.
+    """
+    noted = getattr(trace.origin, "extras", {}).get(ALIGNING) or {}
+    places: list[Place] = [] if noted.get("after", True) else [(p, h) for p, h in noted["places"]]
+    if not places or any(path not in trace.sites for path, _ in places):
+        return {}
+    site = trace[places[0][0]]
+    rows = _spread(site.n_query, GLANCE)
+    asks = ~_specials(trace, site, "asks", site.n_query)[rows]
+    plain = ~_specials(trace, site, "answers", site.n_key)
+    if not asks.any() or not plain.any():
+        return {}
+    tables = torch.cat([_weights(trace[path], [head], batch, rows) for path, head in places])
+    agreed = (tables.mean(0) * plain).argmax(-1)
+    on_it = tables[:, torch.arange(len(rows)), agreed][:, asks].mean(-1)
+    return dict(zip(places, on_it.tolist(), strict=True))
+
+
+def _all_clarities(trace: Trace, batch: int) -> dict[Place, float]:
+    """How well each head shows what attention is; of those that read another text if any do."""
+    crossing = [path for path in trace if path.endswith("cross")]
+    return {
+        (path, head): clarity
+        for path in crossing or trace
+        for head, clarity in enumerate(_clarities(trace, path, batch))
+    }
+
+
 def _clarities(trace: Trace, path: str, batch: int) -> list[float]:
     """How well each head of a site shows what attention is."""
     site = trace[path]
@@ -161,6 +194,8 @@ def _spread(n: int, most: int) -> Tensor:
 def _specials(trace: Trace, site: Site, which: str, n: int) -> Tensor:
     """Where a special token stands, as far as the trace knows words."""
     side = sides(site.path)[which == "answers"]
+    if which == "asks" and site.path.endswith("cross") and "output" in trace.words:
+        side = "output"  # there a query is the word that it writes
     words: Sequence[int | None] = trace.words.get(side, ())
     if len(words) != n or all(word is None for word in words):
         return torch.zeros(n, dtype=torch.bool)

@@ -5,11 +5,12 @@ import pytest
 from regard.bundle.bundle import Bundle
 from regard.engine.converted import fingerprint
 from regard.errors import InputError
-from regard.explain.aligner import SETTING, Aligner, Heads, keep_heads
+from regard.explain.aligner import Aligner, Heads, keep_heads
 from regard.explain.alignment import Gold
 from regard.explain.crossing import crossing_weights, pair_part
 from regard.explain.erasure import erasure_gold
 from regard.explain.examination import read_gold
+from regard.explain.heads import ALIGNING
 from regard.explain.perplexity import perplexity
 from regard.model import load
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
@@ -101,7 +102,7 @@ def test_heads_are_taken_from_notes_then_the_folder_then_what_was_measured(tmp_p
     keep_heads(folder, third)
     assert Aligner.of_folder(folder).chosen == third
     bundle = Bundle.load(folder)
-    bundle.extras = {SETTING: second.to_json()}
+    bundle.extras = {ALIGNING: second.to_json()}
     bundle.save(tmp_path / "own")
     assert Aligner.of_folder(tmp_path / "own").chosen == second
     assert Aligner.of_folder(tmp_path / "own", first.to_json()).chosen == first

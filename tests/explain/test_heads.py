@@ -1,10 +1,13 @@
+from collections.abc import Sequence
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 import regard
 from regard.errors import InputError
-from regard.explain.heads import measure_heads, readable, sides
+from regard.explain.heads import Selection, measure_heads, readable, sides
 from regard.trace.run import trace_bundle
 from regard.trace.trace import Trace
 
@@ -112,3 +115,42 @@ def test_special_tokens_are_never_where_a_reader_begins(translator):
     start = readable(trace)
     assert trace.words["source"][start.key] is not None
     assert trace.words["target"][start.query] is not None
+
+
+CROSS = "decoder.layers.0.cross"
+ALIGNED = [[0, 0.9, 0, 0, 0.1], [0, 0, 0.7, 0, 0.3], [0, 0, 0, 0.8, 0.2], [1, 0, 0, 0, 0]]
+BLURRED = [[0.1, 0.6, 0.1, 0.1, 0.1], [0.1, 0.1, 0.6, 0.1, 0.1], [0, 0, 0, 1, 0], [1, 0, 0, 0, 0]]
+CLEARER = [[0, 0, 1, 0, 0], [0, 1, 0, 0, 0], [0, 0, 0, 1, 0], [1, 0, 0, 0, 0]]
+
+
+def crossing(*heads: Sequence[Sequence[float]], aligning: dict | None = None) -> Trace:
+    """Three words and their end, written from three words between special tokens."""
+    words = {"source": [None, 0, 1, 2, None], "output": [0, 1, 2, None]}
+    origin = SimpleNamespace(extras={"alignment_heads": aligning})
+    return Trace({CROSS: site_with(torch.tensor(heads), CROSS)}, words=words, origin=origin)
+
+
+def test_of_heads_that_align_the_one_begins_that_keeps_most_to_what_they_agree_on():
+    aligning = {"places": [[CROSS, 1], [CROSS, 2]], "after": False}
+    trace = crossing(CLEARER, BLURRED, ALIGNED, aligning=aligning)
+    # on what both prefer, head 1 has (0.6 + 0.6 + 1) / 3 and head 2 has (0.9 + 0.7 + 0.8) / 3
+    assert readable(trace) == Selection(CROSS, 2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "aligning",
+    [
+        None,
+        {"places": [[CROSS, 1]], "after": True},  # its rows stand one place lower than the words
+        {"places": [["decoder.layers.7.cross", 0]], "after": False},  # which is not there
+    ],
+)
+def test_without_heads_that_align_the_clearest_one_begins(aligning):
+    assert readable(crossing(CLEARER, ALIGNED, aligning=aligning)).head == 0
+
+
+def test_the_first_word_that_is_written_counts_though_a_special_token_asks_for_it():
+    even = [[0.2] * 5] * 3
+    trace = crossing([*even, [0, 1, 0, 0, 0]], [[0, 1, 0, 0, 0], *even])  # the end; the first word
+    trace.words["target"] = [None, 0, 1, 2]
+    assert readable(trace) == Selection(CROSS, 1, 0, 1)
