@@ -40,6 +40,17 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Counting:
+    """How scores are counted."""
+
+    tokenize: Annotated[str, typer.Option(help="How BLEU splits words.")] = "13a"
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase", help="A second BLEU, for which capitals do not count.")
+    ] = False
+    samples: Annotated[int, typer.Option(help="Resamples for confidence.", min=2)] = 1000
+
+
+@dataclass(frozen=True)
 class Report:
     """What is written."""
 
@@ -58,12 +69,11 @@ def evaluate_command(
     ],
     given: Given,
     search: Search,
+    counting: Counting,
     report: Report,
     compare: Annotated[
         str | None, typer.Option(help="Another model, or a file of its translations.")
     ] = None,
-    tokenize: Annotated[str, typer.Option(help="How BLEU splits words.")] = "13a",
-    samples: Annotated[int, typer.Option(help="Resamples for confidence.", min=2)] = 1000,
 ) -> None:
     """Compare a model's translations with those that people made.
 
@@ -90,7 +100,7 @@ def evaluate_command(
         for label, name in zip(_labels(names), names, strict=True)
     }
     counted = given.training and count_words(_stream(given.training))
-    options = Options(seen=counted, tokenize=tokenize, samples=samples)
+    options = Options(seen=counted, **vars(counting))
     found = evaluate(sources, references, systems, options)
     _write(found, report)
     told = json.dumps(found.to_json(), ensure_ascii=False) if report.as_json else _report(found)

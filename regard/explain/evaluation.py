@@ -77,11 +77,13 @@ class Options:
     Args:
         seen: how often each word is in the training data; counted in the references if None.
         tokenize: how BLEU splits words.
+        lowercase: whether there is a second BLEU, for which capitals do not count.
         samples: how often sentences are drawn anew for confidence intervals.
     """
 
     seen: Mapping[str, int] | None = None
     tokenize: str = "13a"
+    lowercase: bool = False
     samples: int = SAMPLES
 
 
@@ -104,8 +106,13 @@ def evaluate(
     options = options or Options()
     seen = options.seen if options.seen is not None else count_words(references)
     texts = {name: own.texts for name, own in systems.items()}
-    how = {"tokenize": options.tokenize}
-    scores = score_systems(texts, references, samples=options.samples, **how)
+    scores = score_systems(
+        texts,
+        references,
+        tokenize=options.tokenize,
+        lowercase=options.lowercase,
+        samples=options.samples,
+    )
     few = min(options.samples, 300)
     found = [
         System(
@@ -113,7 +120,9 @@ def evaluate(
             texts=list(own.texts),
             scores=scores[name],
             exact=exact_match(own.texts, references),
-            lengths=by_length(sources, own.texts, references, samples=few, **how),
+            lengths=by_length(
+                sources, own.texts, references, tokenize=options.tokenize, samples=few
+            ),
             words=by_rarity(own.texts, references, seen),
             sentences=sentence_scores(own.texts, references),
             perplexity=own.perplexity,

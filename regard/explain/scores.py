@@ -50,28 +50,42 @@ def score_systems(
     references: Sequence[str],
     *,
     tokenize: str = "13a",
+    lowercase: bool = False,
     samples: int = SAMPLES,
 ) -> dict[str, list[Score]]:
     """BLEU, chrF and TER of each system; the first is what the others are compared with.
 
     Args:
         tokenize: how BLEU splits words: sacreBLEU's 13a, intl, char, zh, ja-mecab, ko-mecab, ….
+        lowercase: whether there is a second BLEU, for which capitals do not count.
     """
     for texts in systems.values():
         check_lines("translations", texts, references)
-    metrics = _metrics(tokenize)
+    metrics = _metrics(tokenize, lowercase)
     if len(systems) == 1:
         ((name, texts),) = systems.items()
-        return {name: [_alone(metric, texts, references, samples) for metric in metrics.values()]}
+        return {name: [_alone(which, texts, references, samples) for which in metrics.items()]}
+    columns = [
+        _compared(name, metric, systems, references, samples) for name, metric in metrics.items()
+    ]
+    return {name: list(row) for name, row in zip(systems, zip(*columns, strict=True), strict=True)}
+
+
+def _compared(
+    name: str,
+    metric: Any,
+    systems: Mapping[str, Sequence[str]],
+    references: Sequence[str],
+    samples: int,
+) -> list[Score]:
+    """One metric of all systems, the others compared with the first."""
     from sacrebleu.significance import PairedTest
 
     named: list[tuple[str, Sequence[str]]] = [(name, list(x)) for name, x in systems.items()]
-    test = PairedTest(named, metrics, [list(references)], test_type="bs", n_samples=samples)
+    test = PairedTest(named, {name: metric}, [list(references)], test_type="bs", n_samples=samples)
     signatures, results = test()
-    return {
-        system: [_resampled(name, results[name], i, signatures[name]) for name in signatures]
-        for i, system in enumerate(systems)
-    }
+    ((key, signature),) = signatures.items()
+    return [_resampled(name, results[key], i, signature) for i in range(len(named))]
 
 
 def check_lines(what: str, texts: Sequence[str], references: Sequence[str]) -> None:
@@ -85,7 +99,7 @@ def check_lines(what: str, texts: Sequence[str], references: Sequence[str]) -> N
         raise InputError("the references have no lines: there is nothing to compare with.")
 
 
-def _metrics(tokenize: str) -> dict[str, Any]:
+def _metrics(tokenize: str, lowercase: bool) -> dict[str, Any]:
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
@@ -94,18 +108,23 @@ def _metrics(tokenize: str) -> dict[str, Any]:
         known = ", ".join(sorted(name for name in BLEU.TOKENIZERS if name != "none"))
         raise InputError(f"BLEU has no tokenizer {tokenize!r}; it has {known}.")
     try:  # force: no warning about text that looks tokenised already
-        bleu = BLEU(tokenize=tokenize, force=True)
+        bleu = {"BLEU": BLEU(tokenize=tokenize, force=True)}
+        if lowercase:
+            bleu["BLEU lc"] = BLEU(tokenize=tokenize, force=True, lowercase=True)
     except (ImportError, RuntimeError, OSError) as error:
         raise MissingExtraError(
             f"BLEU's tokenizer {tokenize!r} needs what is not here ({error}): use another."
         ) from error
-    return {"BLEU": bleu, "chrF": CHRF(), "TER": TER()}
+    return bleu | {"chrF2": CHRF(), "TER": TER()}
 
 
-def _alone(metric: Any, texts: Sequence[str], references: Sequence[str], samples: int) -> Score:
+def _alone(
+    which: tuple[str, Any], texts: Sequence[str], references: Sequence[str], samples: int
+) -> Score:
+    name, metric = which
     found = metric.corpus_score(list(texts), [list(references)], n_bootstrap=samples)
     spread = float(found._mean), float(found._ci)
-    return Score(found.name, float(found.score), *spread, str(metric.get_signature()))
+    return Score(name, float(found.score), *spread, str(metric.get_signature()))
 
 
 def _resampled(name: str, results: Sequence[Any], i: int, signature: Any) -> Score:
@@ -149,9 +168,9 @@ def by_length(
     groups = []
     for number in sorted(places):
         some = places[number]
-        metric = _metrics(tokenize)["BLEU"]
+        metric = _metrics(tokenize, lowercase=False)["BLEU"]
         own, others = ([lines[i] for i in some] for lines in (texts, references))
-        found = _alone(metric, own, others, samples)
+        found = _alone(("BLEU", metric), own, others, samples)
         groups.append(Group(_label(number, _LENGTHS), len(some), found.value, found.margin))
     return groups
 

@@ -35,6 +35,17 @@ def test_scores_are_sacrebleus_own():
     assert bleu.p_value is None
 
 
+def test_capitals_do_not_count_in_a_second_bleu():
+    titles = {"titled": [line.title() for line in GOOD], "good": GOOD}
+    for systems in (titles, {"titled": titles["titled"]}):
+        found = score_systems(systems, REFERENCES, lowercase=True, samples=20)["titled"]
+        assert [score.name for score in found] == ["BLEU", "BLEU lc", "chrF2", "TER"]
+        plain = sacrebleu.corpus_bleu(GOOD, [REFERENCES], lowercase=True).score
+        assert found[1].value == pytest.approx(plain)
+        assert found[0].value < found[1].value
+        assert "case:lc" in found[1].signature
+
+
 def test_a_better_system_is_told_from_a_worse_one_and_an_equal_one_is_not():
     found = score_systems({"good": GOOD, "bad": BAD}, REFERENCES, samples=200)
     alone = score_systems({"good": GOOD}, REFERENCES, samples=200)["good"]
