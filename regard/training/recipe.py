@@ -125,7 +125,7 @@ class Training(Section):
     keep: Count = 3
     """How many of the last checkpoints are kept; the best always is."""
     average: Amount = 0
-    """Of how many last checkpoints the final model is the mean; 0 takes the best instead."""
+    """Of how many last checkpoints the final model is the mean; 0, or a worse mean: the best."""
     ema: Share = 0.0
     """The decay of a moving average of all steps; 0 for none."""
     patience: Amount = 0
