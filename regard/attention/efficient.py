@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.attention.attend import check_inputs
+from regard.attention.inputs import check_dropout, check_inputs, tap_inputs
 from regard.attention.linear import CHUNK, causal_product, in_single, rows_by_chunk, running_sums
-from regard.attention.mask import Everything, Grid, Mask, as_mask
+from regard.attention.mask import Everything, Grid, Mask
 from regard.attention.masks import split_causal
 from regard.attention.pattern import Pattern, Tile
 from regard.attention.similarity import as_similarity
@@ -43,16 +43,13 @@ def efficient_attention(
     `allowed` may be padding, causal or both: a mask of single pairs has no place in a computation
     that never looks at pairs. For the same reason there are no weights to drop out.
     """
-    del dropout
+    check_dropout(dropout)
     check_inputs(query, key, value, as_similarity("dot"))
     if normalisation not in NORMALISATIONS:
         raise InputError(
             f"efficient attention is normalised by 'softmax' or 'scaling', not {normalisation!r}."
         )
-    query = tap(f"{site}.query", query, "query d_k")
-    key = tap(f"{site}.key", key, "key d_k")
-    value = tap(f"{site}.value", value, "key d_v")
-    mask = tap(f"{site}.allowed", as_mask(allowed), "query key")
+    query, key, value, mask = tap_inputs(query, key, value, allowed, site=site)
     tap(f"{site}.pattern", Efficient(normalisation, mask), "")
     grid = Grid.whole(query.shape[:-2], query.size(-2), key.size(-2), query.device)
     causal, seen = key_mask("efficient attention", mask, grid)

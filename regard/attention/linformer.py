@@ -8,16 +8,17 @@ that do not sum to 1. Shorter inputs use the first columns of E and F.
 """
 
 from dataclasses import dataclass
+from typing import Unpack
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.attention.attend import check_dropout, check_inputs
 from regard.attention.efficient import keys_seen
 from regard.attention.fused import fused_attention
+from regard.attention.inputs import FormOptions, check_dropout, check_inputs, tap_inputs
 from regard.attention.linear import in_single
-from regard.attention.mask import Everything, Grid, Mask, as_mask
+from regard.attention.mask import Everything, Grid, Mask
 from regard.attention.masks import split_causal
 from regard.attention.pattern import Exact, Pattern, Tile
 from regard.attention.similarity import as_similarity
@@ -50,10 +51,7 @@ def linformer_attention(
     check_inputs(query, key, value, as_similarity("scaled_dot"))
     check_dropout(dropout)
     _check_projections(key_projection, value_projection, query.shape[:-2], key.size(-2))
-    query = tap(f"{site}.query", query, "query d_k")
-    key = tap(f"{site}.key", key, "key d_k")
-    value = tap(f"{site}.value", value, "key d_v")
-    mask = tap(f"{site}.allowed", as_mask(allowed), "query key")
+    query, key, value, mask = tap_inputs(query, key, value, allowed, site=site)
     projections = key_projection.detach(), value_projection.detach()
     tap(f"{site}.pattern", Projected(*projections, mask), "")
     grid = Grid.whole(query.shape[:-2], query.size(-2), key.size(-2), query.device)
@@ -115,10 +113,7 @@ class Linformer(nn.Module):
         query: Float[Tensor, "*batch query d_k"],
         key: Float[Tensor, "*batch key d_k"],
         value: Float[Tensor, "*batch key d_v"],
-        *,
-        allowed: Mask | Tensor | None = None,
-        dropout: float = 0.0,
-        site: str = "attention",
+        **options: Unpack[FormOptions],
     ) -> Float[Tensor, "*batch query d_v"]:
         shared = self.value_projection
         return linformer_attention(
@@ -127,9 +122,7 @@ class Linformer(nn.Module):
             value,
             key_projection=self.key_projection,
             value_projection=self.key_projection if shared is None else shared,
-            allowed=allowed,
-            dropout=dropout,
-            site=site,
+            **options,
         )
 
     def extra_repr(self) -> str:

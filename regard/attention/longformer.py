@@ -12,16 +12,17 @@ Beltagy et al. 2020; the cost is O(n · w).
 
 from dataclasses import dataclass
 from math import inf
+from typing import Unpack
 
 import torch
 from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.attend import check_dropout, check_inputs
 from regard.attention.fused import fused_attention
+from regard.attention.inputs import FormOptions, check_dropout, check_inputs, tap_inputs
 from regard.attention.linear import in_single
-from regard.attention.mask import Everything, Grid, Mask, Table, as_mask
+from regard.attention.mask import Everything, Grid, Mask, Table
 from regard.attention.masks import split_causal
 from regard.attention.pattern import Exact, Pattern, Tile
 from regard.attention.similarity import as_similarity
@@ -62,10 +63,7 @@ def longformer_attention(
     check_inputs(query, key, value, as_similarity("scaled_dot"))
     check_dropout(dropout)
     _check_reach(reach, query.size(-2), key.size(-2))
-    query = tap(f"{site}.query", query, "query d_k")
-    key = tap(f"{site}.key", key, "key d_k")
-    value = tap(f"{site}.value", value, "key d_v")
-    mask = tap(f"{site}.allowed", as_mask(allowed), "query key")
+    query, key, value, mask = tap_inputs(query, key, value, allowed, site=site)
     own = None if global_heads is None else _tap_heads(global_heads, site)
     asked = () if own is None else (own.query.detach(), own.key.detach())
     tap(f"{site}.pattern", Windowed(reach, reach & mask, *asked), "")
@@ -124,10 +122,7 @@ class Longformer(nn.Module):
         query: Float[Tensor, "*batch query d_k"],
         key: Float[Tensor, "*batch key d_k"],
         value: Float[Tensor, "*batch key d_v"],
-        *,
-        allowed: Mask | Tensor | None = None,
-        dropout: float = 0.0,
-        site: str = "attention",
+        **options: Unpack[FormOptions],
     ) -> Float[Tensor, "*batch query d_v"]:
         return longformer_attention(
             query,
@@ -135,9 +130,7 @@ class Longformer(nn.Module):
             value,
             reach=self.reach,
             global_heads=None if self.n_heads is None else self._global_heads(query, key, value),
-            allowed=allowed,
-            dropout=dropout,
-            site=site,
+            **options,
         )
 
     def _global_heads(self, query: Tensor, key: Tensor, value: Tensor) -> GlobalHeads:

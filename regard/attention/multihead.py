@@ -1,6 +1,7 @@
 """Attention in several learned subspaces at once."""
 
 from collections.abc import Callable
+from typing import Unpack
 
 from einops import rearrange
 from jaxtyping import Float
@@ -8,13 +9,14 @@ from torch import Tensor, nn
 
 from regard.attention.attend import attend
 from regard.attention.cache import KeyValueCache
+from regard.attention.inputs import FormOptions
 from regard.attention.mask import Mask
 from regard.attention.similarity import Similarity
 from regard.errors import InputError, ShapeError
 from regard.tap import tap
 
 Form = Callable[..., Tensor]
-"""A form of attention: (query, key, value, *, allowed, dropout, site) → context."""
+"""A form of attention: (query, key, value, **FormOptions) → context."""
 Rotate = Callable[[Tensor, int], Tensor]
 """Turns queries or keys by their positions: (vectors, position of the first) → vectors."""
 
@@ -26,8 +28,10 @@ class ExactForm(nn.Module):
         super().__init__()
         self.similarity = similarity
 
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: object) -> Tensor:
-        return attend(query, key, value, similarity=self.similarity, **options)  # type: ignore[arg-type]
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, **options: Unpack[FormOptions]
+    ) -> Tensor:
+        return attend(query, key, value, similarity=self.similarity, **options)
 
 
 class MultiHeadAttention(nn.Module):

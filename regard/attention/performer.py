@@ -12,16 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from math import inf, log, prod
+from typing import Unpack
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.attend import check_inputs
 from regard.attention.efficient import key_mask, keys_seen
+from regard.attention.inputs import FormOptions, check_dropout, check_inputs, tap_inputs
 from regard.attention.linear import CHUNK, in_single, rows_by_chunk, running_sums
-from regard.attention.mask import Grid, Mask, as_mask
+from regard.attention.mask import Grid, Mask
 from regard.attention.pattern import Pattern, Tile
 from regard.attention.similarity import as_similarity
 from regard.errors import InputError, ShapeError
@@ -48,17 +49,14 @@ def performer_attention(
     `features` are the directions W (see `orthogonal_features`). `allowed` may be padding, causal
     or both. There are no weights of pairs, so nothing to drop out.
     """
-    del dropout
+    check_dropout(dropout)
     check_inputs(query, key, value, as_similarity("scaled_dot"))
     if features.dim() != 2 or features.size(-1) != query.size(-1):
         raise ShapeError(
             f"the random features have shape {tuple(features.shape)}, but queries and keys are "
             f"{query.size(-1)} wide: give features of shape (any number, {query.size(-1)})."
         )
-    query = tap(f"{site}.query", query, "query d_k")
-    key = tap(f"{site}.key", key, "key d_k")
-    value = tap(f"{site}.value", value, "key d_v")
-    mask = tap(f"{site}.allowed", as_mask(allowed), "query key")
+    query, key, value, mask = tap_inputs(query, key, value, allowed, site=site)
     tap(f"{site}.pattern", RandomFeatures(features.detach(), mask), "")
     grid = Grid.whole(query.shape[:-2], query.size(-2), key.size(-2), query.device)
     causal, seen = key_mask("the Performer", mask, grid)
@@ -105,19 +103,14 @@ class Performer(nn.Module):
         query: Float[Tensor, "*batch query d_k"],
         key: Float[Tensor, "*batch key d_k"],
         value: Float[Tensor, "*batch key d_v"],
-        *,
-        allowed: Mask | Tensor | None = None,
-        dropout: float = 0.0,
-        site: str = "attention",
+        **options: Unpack[FormOptions],
     ) -> Float[Tensor, "*batch query d_v"]:
         return performer_attention(
             query,
             key,
             value,
             features=self.features,
-            allowed=allowed,
-            dropout=dropout,
-            site=site,
+            **options,
         )
 
     def extra_repr(self) -> str:

@@ -14,14 +14,15 @@ nobody else.
 from dataclasses import dataclass
 from itertools import repeat
 from math import inf
+from typing import Unpack
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention.attend import check_dropout, check_inputs
 from regard.attention.efficient import key_mask, keys_seen
+from regard.attention.inputs import FormOptions, check_dropout, check_inputs
 from regard.attention.linear import in_single
 from regard.attention.mask import Grid, Mask, as_mask
 from regard.attention.pattern import Pattern, Tile
@@ -66,7 +67,7 @@ def reformer_attention(
     query = tap(f"{site}.query", query, "query d_k")
     key = tap(f"{site}.key", F.normalize(query, dim=-1), "key d_k")
     value = tap(f"{site}.value", value, "key d_v")
-    mask = tap(f"{site}.allowed", as_mask(allowed), "query key")
+    mask = as_mask(tap(f"{site}.allowed", as_mask(allowed), "query key"))
     grid = Grid.whole(query.shape[:-2], query.size(-2), query.size(-2), query.device)
     causal, seen = key_mask("a Reformer", mask, grid)
     parts = query, key, value
@@ -130,10 +131,7 @@ class Reformer(nn.Module):
         query: Float[Tensor, "*batch query d_k"],
         key: Float[Tensor, "*batch key d_k"],
         value: Float[Tensor, "*batch key d_v"],
-        *,
-        allowed: Mask | Tensor | None = None,
-        dropout: float = 0.0,
-        site: str = "attention",
+        **options: Unpack[FormOptions],
     ) -> Float[Tensor, "*batch query d_v"]:
         return reformer_attention(
             query,
@@ -141,9 +139,7 @@ class Reformer(nn.Module):
             value,
             rotations=self.rotations,
             chunk=self.chunk,
-            allowed=allowed,
-            dropout=dropout,
-            site=site,
+            **options,
         )
 
     def extra_repr(self) -> str:

@@ -8,7 +8,6 @@ from torch.testing import assert_close
 
 import regard
 from regard.attention.efficient import efficient_attention
-from regard.attention.multihead import MultiHeadAttention
 from regard.errors import InputError, MaskError
 
 QUERY = torch.tensor([[2.0, 0, 1, 1], [0, 2, 0, 2], [2, 1, 1, 2]])
@@ -205,15 +204,6 @@ def test_it_compiles_to_one_graph(mask, normalisation, no_shape_checks):
     assert_close(compiled(query, key, value), call(query, key, value))
 
 
-def test_it_serves_as_the_form_of_multi_head_attention():
-    module = MultiHeadAttention(8, 2, form=efficient_attention, path="encoder.layers.0.self")
-    x = torch.randn(2, 5, 8)
-    with regard.watch() as trace:
-        output = module(x, allowed=regard.padding([5, 3]))
-    assert_close(output, module(x, allowed=regard.padding([5, 3])))
-    assert_close(trace["encoder.layers.0.self"].weights(batch=1)[..., 3:], torch.zeros(2, 5, 2))
-
-
 @pytest.mark.parametrize(
     "mask",
     [
@@ -237,11 +227,3 @@ def test_causal_needs_as_many_queries_as_keys():
 def test_an_unknown_normalisation_is_refused():
     with pytest.raises(InputError, match="'softmax' or 'scaling', not 'mean'"):
         efficient_attention(QUERY, KEY, VALUE, normalisation="mean")
-
-
-def test_a_trace_of_it_can_be_saved_and_loaded(tmp_path):
-    with regard.watch() as trace:
-        efficient_attention(*drawn(1, 2, 30, 4), allowed=regard.causal(), site="here")
-    trace.save(tmp_path / "trace.safetensors")
-    loaded = regard.Trace.load(tmp_path / "trace.safetensors")
-    assert_close(loaded["here"].weights(), trace["here"].weights())

@@ -8,7 +8,6 @@ from torch.testing import assert_close
 
 import regard
 from regard.attention.linformer import Linformer, linformer_attention
-from regard.attention.multihead import MultiHeadAttention
 from regard.errors import InputError, MaskError, ShapeError
 
 LENGTHS = [20, 9, 0]
@@ -186,19 +185,6 @@ def test_it_compiles_to_one_graph(mask, no_shape_checks):
     assert_close(compiled(*inputs), form(*inputs, allowed=MASKS[mask]))
 
 
-def test_it_serves_as_the_form_of_multi_head_attention():
-    form = Linformer(10, 3, sharing="none", n_heads=2)
-    module = MultiHeadAttention(8, 2, form=form, path="encoder.layers.0.self")
-    x = torch.randn(2, 5, 8)
-    with regard.watch() as trace:
-        output = module(x, allowed=regard.padding([5, 3]))
-    assert_close(output, module(x, allowed=regard.padding([5, 3])))
-    weights = trace["encoder.layers.0.self"].weights(batch=1)
-    assert torch.equal(weights[..., 3:], torch.zeros(2, 5, 2))
-    output.sum().backward()
-    assert all(parameter.grad is not None for parameter in module.parameters())
-
-
 @pytest.mark.parametrize(
     ("options", "count"),
     [
@@ -271,17 +257,3 @@ def test_projections_of_other_shapes_are_refused():
 def test_bad_settings_are_refused(options, words):
     with pytest.raises(InputError, match=words):
         Linformer(**options)
-
-
-def test_a_trace_of_it_can_be_saved_and_loaded(tmp_path):
-    with regard.watch() as trace:
-        Linformer(40, 5).double()(*drawn(1, 2, 30, 4), allowed=regard.padding([20]), site="here")
-    trace.save(tmp_path / "trace.safetensors")
-    loaded = regard.Trace.load(tmp_path / "trace.safetensors")
-    assert_close(loaded["here"].weights(), trace["here"].weights())
-
-
-@pytest.mark.parametrize("dropout", [-0.1, 1.0])
-def test_a_dropout_that_is_no_probability_is_refused(dropout):
-    with pytest.raises(InputError, match=f"dropout is {dropout}; it is a probability"):
-        Linformer(40, 5).double()(*drawn(1, 2, 30, 4), dropout=dropout)

@@ -230,13 +230,12 @@ def test_it_compiles_to_one_graph(mask, no_shape_checks):
     assert_close(compiled(*inputs), form(*inputs, allowed=MASKS[mask]))
 
 
-def test_it_serves_as_the_form_of_multi_head_attention_and_can_be_edited():
+def test_in_multi_head_attention_it_shows_its_reach_and_can_be_edited():
     form = Longformer(1, global_tokens=[0], n_heads=2, d_k=4)
     module = MultiHeadAttention(8, 2, form=form, path="encoder.layers.0.self")
     x = torch.randn(2, 6, 8)
     with regard.watch() as trace:
-        output = module(x, allowed=regard.padding([6, 3]))
-    assert_close(output, module(x, allowed=regard.padding([6, 3])))
+        module(x, allowed=regard.padding([6, 3]))
     weights = trace["encoder.layers.0.self"].weights(batch=0)
     assert torch.equal(weights[0] > 0, form.reach.tensor(6))
     forbidden = regard.forbid("encoder.layers.0.self", query=3, key=4, head=1)
@@ -278,22 +277,6 @@ def test_projections_without_global_tokens_or_widths_are_refused(options):
 def test_bad_settings_are_refused():
     with pytest.raises(InputError, match="radius is a whole number from 0, not -2"):
         Longformer(-2)
-
-
-def test_a_trace_of_it_can_be_saved_and_loaded(tmp_path):
-    form = Longformer(3, global_tokens=[0, 5], n_heads=2, d_k=4).double()
-    torch.nn.init.normal_(form.to_global_query.weight)
-    with regard.watch() as trace:
-        form(*drawn(1, 2, 30, 4), allowed=regard.padding([20]), site="here")
-    trace.save(tmp_path / "trace.safetensors")
-    loaded = regard.Trace.load(tmp_path / "trace.safetensors")
-    assert_close(loaded["here"].weights(), trace["here"].weights())
-
-
-@pytest.mark.parametrize("dropout", [-0.1, 1.0])
-def test_a_dropout_that_is_no_probability_is_refused(dropout):
-    with pytest.raises(InputError, match=f"dropout is {dropout}; it is a probability"):
-        Longformer(3)(*drawn(1, 2, 30, 4), dropout=dropout)
 
 
 def test_it_is_the_longformer_of_transformers_on_the_same_weights():

@@ -8,7 +8,6 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.attention.multihead import MultiHeadAttention
 from regard.attention.performer import (
     Performer,
     log_features,
@@ -274,21 +273,6 @@ def test_it_compiles_to_one_graph(mask, no_shape_checks):
     assert_close(compiled(*inputs), form(*inputs, allowed=MASKS[mask]))
 
 
-def test_it_serves_as_the_form_of_multi_head_attention_and_is_saved_with_it():
-    def module():
-        return MultiHeadAttention(8, 2, form=Performer(4, 16), path="encoder.layers.0.self")
-
-    one, other = module(), module()
-    x = torch.randn(2, 5, 8)
-    with regard.watch() as trace:
-        output = one(x, allowed=regard.padding([5, 3]))
-    weights = trace["encoder.layers.0.self"].weights(batch=1)
-    assert_close(weights[..., 3:], torch.zeros(2, 5, 2))
-    assert_close(weights.sum(-1), torch.ones(2, 5))
-    other.load_state_dict(one.state_dict())
-    assert_close(other(x, allowed=regard.padding([5, 3])), output)
-
-
 def test_redrawing_gives_other_features_and_a_seed_the_same():
     form, same = Performer(4, 16, generator=seeded(1)), Performer(4, 16, generator=seeded(1))
     assert torch.equal(form.features, same.features)
@@ -319,11 +303,3 @@ def test_features_of_another_width_are_refused():
 def test_no_features_are_refused(n_features, d_k):
     with pytest.raises(InputError, match=f"at least 1, not {n_features} and {d_k}"):
         orthogonal_features(n_features, d_k)
-
-
-def test_a_trace_of_it_can_be_saved_and_loaded(tmp_path):
-    with regard.watch() as trace:
-        Performer(4, 16).double()(*drawn(1, 2, 30, 4), allowed=regard.causal(), site="here")
-    trace.save(tmp_path / "trace.safetensors")
-    loaded = regard.Trace.load(tmp_path / "trace.safetensors")
-    assert_close(loaded["here"].weights(), trace["here"].weights())

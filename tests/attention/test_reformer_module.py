@@ -19,21 +19,13 @@ def drawn(*shape):
     return query, query, value
 
 
-def test_it_serves_as_the_form_of_multi_head_attention_and_is_saved_with_it():
-    def module():
-        form = Reformer(4, n_buckets=2, n_rounds=2, chunk=4)
-        return MultiHeadAttention(8, 2, form=form, path="encoder.layers.0.self")
-
-    one, other = module(), module()
-    x = torch.randn(2, 6, 8)
+def test_in_multi_head_attention_one_projection_serves_queries_and_keys():
+    module = MultiHeadAttention(8, 2, form=Reformer(4, n_buckets=2, n_rounds=2, chunk=4))
+    assert "to_key.weight" not in module.state_dict()
     with regard.watch() as trace:
-        output = one(x, allowed=regard.padding([6, 3]))
-    weights = trace["encoder.layers.0.self"].weights(batch=1)
-    assert torch.equal(weights[..., 3:], torch.zeros(2, 6, 3))
+        module(torch.randn(2, 6, 8), allowed=regard.padding([6, 3]))
+    weights = trace["attention"].weights(batch=1)
     assert_close(weights[:, :3].sum(-1), torch.ones(2, 3))
-    other.load_state_dict(one.state_dict())
-    assert_close(other(x, allowed=regard.padding([6, 3])), output)
-    assert one.form.shares_query_and_key
 
 
 def test_an_edit_can_hide_a_token_from_everybody():
@@ -90,17 +82,3 @@ def test_an_empty_chunk_is_refused():
         reformer_attention(
             *drawn(2, 10, 4), rotations=torch.ones(1, 4, 2, dtype=torch.float64), chunk=0
         )
-
-
-def test_a_trace_of_it_can_be_saved_and_loaded(tmp_path):
-    with regard.watch() as trace:
-        Reformer(4, n_buckets=4).double()(*drawn(1, 2, 30, 4), allowed=regard.causal(), site="here")
-    trace.save(tmp_path / "trace.safetensors")
-    loaded = regard.Trace.load(tmp_path / "trace.safetensors")
-    assert_close(loaded["here"].weights(), trace["here"].weights())
-
-
-@pytest.mark.parametrize("dropout", [-0.1, 1.0])
-def test_a_dropout_that_is_no_probability_is_refused(dropout):
-    with pytest.raises(InputError, match=f"dropout is {dropout}; it is a probability"):
-        Reformer(4).double()(*drawn(1, 2, 30, 4), dropout=dropout)
