@@ -13,28 +13,13 @@ from regard.attention.masks import causal, edges, padding, window
 from regard.attention.similarity import Additive, Alibi, General
 from regard.errors import InputError
 from regard.tap import listen
+from tests.listeners import Everybody
 
 # The worked example: three words, embedding width 3, query/key/value width 4.
 X = torch.tensor([[1.0, 0, 1], [0, 2, 0], [1, 1, 1]])
 Q = X @ torch.tensor([[1.0, 0, 1, 0], [0, 1, 0, 1], [1, 0, 0, 1]])
 K = X @ torch.tensor([[0.0, 1, 0, 1], [1, 0, 1, 0], [0, 0, 1, 1]])
 V = X @ torch.tensor([[0.0, 2, 0, 1], [0, 3, 1, 0], [1, 0, 3, 2]])
-
-
-class Everybody:
-    """Keeps every step, and so gets the definition."""
-
-    changes = False
-
-    def __init__(self):
-        self.seen = {}
-
-    def wants(self, path: str) -> bool:
-        return True
-
-    def see(self, tapped):
-        self.seen[tapped.path] = tapped.value
-        return tapped.value
 
 
 def steps(*inputs, **options) -> dict:

@@ -9,24 +9,9 @@ from regard.attention.attend import attend
 from regard.attention.masks import causal, edges, padding, window
 from regard.attention.similarity import Additive, Alibi, General
 from regard.tap import listen
+from tests.listeners import Everybody
 
 Q, K, V = torch.randn(3, 3, 4, generator=torch.Generator().manual_seed(2)).unbind()
-
-
-class Everybody:
-    """Keeps every step, and so gets the definition."""
-
-    changes = False
-
-    def __init__(self):
-        self.seen = {}
-
-    def wants(self, path: str) -> bool:
-        return True
-
-    def see(self, tapped):
-        self.seen[tapped.path] = tapped.value
-        return tapped.value
 
 
 def looked_at(*inputs, **options) -> torch.Tensor:

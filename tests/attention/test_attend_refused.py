@@ -10,20 +10,9 @@ from regard.attention.masks import padding
 from regard.attention.similarity import General
 from regard.errors import InputError, MaskError, ShapeError, UnknownNameError
 from regard.tap import listen
+from tests.listeners import Everybody
 
 Q = K = V = torch.eye(3, 4)
-
-
-class Looker:
-    """Wants everything, and so gets the definition."""
-
-    changes = False
-
-    def wants(self, path: str) -> bool:
-        return True
-
-    def see(self, tapped):
-        return tapped.value
 
 
 BAD = [
@@ -158,7 +147,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("listener", [None, Looker()], ids=["nobody", "everybody"])
+@pytest.mark.parametrize("listener", [None, Everybody()], ids=["nobody", "everybody"])
 @pytest.mark.parametrize(("call", "kind", "sentence"), BAD, ids=[bad[2][:50] for bad in BAD])
 def test_bad_input_is_refused_in_one_sentence(call, kind, sentence, listener, no_shape_checks):
     listeners = [] if listener is None else [listener]

@@ -16,22 +16,11 @@ from regard.attention.masks import causal, edges, padding, window
 from regard.attention.pattern import Exact
 from regard.attention.similarity import Alibi, General, as_similarity
 from regard.tap import listen
-
-
-class Wanting:
-    """A listener who wants the weights, which only the definition has."""
-
-    changes = False
-
-    def wants(self, path: str) -> bool:
-        return path.endswith(".weights")
-
-    def see(self, tapped):
-        return tapped.value
+from tests.listeners import Everybody
 
 
 def attend_explicitly(query, key, value, **options):
-    with listen(Wanting()):
+    with listen(Everybody()):
         return attend(query, key, value, **options)
 
 

@@ -14,22 +14,7 @@ from regard.attention.multihead import ExactForm, MultiHeadAttention
 from regard.attention.similarity import Additive
 from regard.errors import InputError, ShapeError
 from regard.tap import listen
-
-
-class Everybody:
-    """Keeps every value that is tapped."""
-
-    changes = False
-
-    def __init__(self):
-        self.seen = {}
-
-    def wants(self, path: str) -> bool:
-        return True
-
-    def see(self, tapped):
-        self.seen[tapped.path] = tapped.value
-        return tapped.value
+from tests.listeners import Everybody
 
 
 def copy_linear(target: nn.Linear, source: nn.Linear) -> None:

@@ -4,18 +4,15 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from regard.cli.main import app
 from regard.errors import InputError, UnknownNameError
 from regard.interop.imports import import_checkpoint
+from tests.cli.called import call
 
 
 def run(*words):
     """What the command prints; errors come out as they are raised."""
-    result = CliRunner().invoke(app, ["export", *map(str, words)])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
+    result = call("export", *words)
     assert result.exit_code == 0, result.output
     return result.stdout
 

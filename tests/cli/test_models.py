@@ -6,19 +6,16 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
 from regard.bundle import zoo
-from regard.cli.main import app
 from regard.errors import FileError, InputError, UnknownNameError
 from regard.models.presets import PRESETS, Preset
+from tests.cli.called import call
 
 
 def run(*words):
     """What the command prints; errors come out as they are raised."""
-    result = CliRunner().invoke(app, ["models", *map(str, words)])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
+    result = call("models", *words)
     assert result.exit_code == 0, result.output
     return result.stdout
 

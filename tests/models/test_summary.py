@@ -10,6 +10,7 @@ from regard.models.encoder import EncoderConfig
 from regard.models.summary import summarise
 from regard.models.transformer import TransformerConfig
 from regard.tap import listen
+from tests.listeners import Everybody
 
 SMALL = {"n_vocab": 11, "d_model": 8, "n_heads": 2, "d_ff": 12}
 CONFIGS = {
@@ -20,18 +21,6 @@ CONFIGS = {
     "llama": llama_config(**SMALL, n_layers=2, n_kv_heads=1),
 }
 N = 6
-
-
-class Definition:
-    """Asks for the weights, so that attention runs by matrix products that torch counts."""
-
-    changes = False
-
-    def wants(self, path):
-        return True
-
-    def see(self, tapped):
-        return tapped.value
 
 
 def test_the_rows_of_a_decoder_by_hand():
@@ -69,7 +58,7 @@ def test_parameters_are_all_there_and_counted_once(name):
 def test_flops_are_those_that_torch_counts(name):
     model = build(CONFIGS[name]).eval()
     ids = torch.zeros(1, N, dtype=torch.long)
-    with torch.no_grad(), listen(Definition()), FlopCounterMode(display=False) as counter:
+    with torch.no_grad(), listen(Everybody()), FlopCounterMode(display=False) as counter:
         if name in ("transformer", "untied"):
             model.project(model.decode(ids, model.encode(ids)))
         elif name == "encoder":

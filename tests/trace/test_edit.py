@@ -8,7 +8,6 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention.attend import attend
-from regard.attention.cache import KeyValueCache
 from regard.attention.masks import causal, window
 from regard.attention.multihead import MultiHeadAttention
 from regard.attention.similarity import General
@@ -26,6 +25,7 @@ from regard.trace.edit import (
     unscaled,
 )
 from regard.trace.trace import watch
+from tests.trace.attentions import Two, by_steps
 
 ROOT_2, LOG_3 = 2**0.5, torch.tensor(3.0).log().item()
 # Two heads of two queries and two keys, width 2. All scores are 0 but that of query 0 and key 1,
@@ -195,20 +195,6 @@ def test_edits_of_different_steps_work_together():
     close(found, [3.0, 4.0], [0.0, 0.0])
 
 
-class Two(nn.Module):
-    """Two layers of attention, one after another."""
-
-    def __init__(self):
-        super().__init__()
-        paths = ["encoder.layers.0.self", "encoder.layers.1.self"]
-        self.layers = nn.ModuleList(MultiHeadAttention(4, 2, path=path) for path in paths)
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x, allowed=causal())
-        return x
-
-
 @pytest.mark.parametrize(
     ("pattern", "changed"),
     [
@@ -316,16 +302,6 @@ def test_an_edit_inside_another_block_comes_after_it():
     )
     with listen(outer), listen(inner):
         close(attend(QUERY, KEY, VALUE)[..., 0], [8.0, 8.0], [20.0, 20.0])
-
-
-def by_steps(model: MultiHeadAttention, x: torch.Tensor, *edits: Edit) -> torch.Tensor:
-    """The layer run token by token with a cache, under the edits."""
-    cache, steps = KeyValueCache(), []
-    with torch.no_grad(), watch(edits=edits):
-        for i in range(x.size(1)):
-            step = x[:, i : i + 1]
-            steps.append(model(step, cache=cache, allowed=causal(offset=i)))
-    return torch.cat(steps, dim=1)
 
 
 @pytest.mark.parametrize(

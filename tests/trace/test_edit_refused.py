@@ -4,11 +4,8 @@ from math import nan
 
 import pytest
 import torch
-from torch import nn
 
 from regard.attention.attend import attend
-from regard.attention.cache import KeyValueCache
-from regard.attention.masks import causal
 from regard.attention.multihead import MultiHeadAttention
 from regard.errors import InputError, UnknownNameError
 from regard.trace.edit import (
@@ -22,36 +19,13 @@ from regard.trace.edit import (
     unscaled,
 )
 from regard.trace.trace import watch
+from tests.trace.attentions import Two, by_steps
 
 
 def run(*edits: Edit) -> torch.Tensor:
     """An attention of two heads, two queries and two keys under the edits."""
     with watch(edits=edits):
         return attend(torch.ones(2, 2, 3), torch.ones(2, 2, 3), torch.ones(2, 2, 1))
-
-
-class Two(nn.Module):
-    """Two layers of attention, one after another."""
-
-    def __init__(self):
-        super().__init__()
-        paths = ["encoder.layers.0.self", "encoder.layers.1.self"]
-        self.layers = nn.ModuleList(MultiHeadAttention(4, 2, path=path) for path in paths)
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x, allowed=causal())
-        return x
-
-
-def by_steps(model: MultiHeadAttention, x: torch.Tensor, *edits: Edit) -> torch.Tensor:
-    """The layer run token by token with a cache, under the edits."""
-    cache, steps = KeyValueCache(), []
-    with torch.no_grad(), watch(edits=edits):
-        for i in range(x.size(1)):
-            step = x[:, i : i + 1]
-            steps.append(model(step, cache=cache, allowed=causal(offset=i)))
-    return torch.cat(steps, dim=1)
 
 
 @pytest.mark.parametrize(

@@ -27,25 +27,10 @@ from regard.trace.edit import (
 )
 from regard.trace.site import Site
 from regard.trace.trace import watch
+from tests.listeners import Everybody
 
 STEPS = ("compared", "scores", "masked", "weights", "context")
 N_QUERY, N_KEY = 7, 9
-
-
-class Everybody:
-    """Keeps every step, and so makes attention take the definition."""
-
-    changes = False
-
-    def __init__(self):
-        self.seen = {}
-
-    def wants(self, path: str) -> bool:
-        return True
-
-    def see(self, tapped):
-        self.seen[tapped.path.removeprefix("attention.")] = tapped.value
-        return tapped.value
 
 
 def inputs(*lead: int, dtype=torch.float32, n_query=N_QUERY, n_key=N_KEY) -> list[torch.Tensor]:
@@ -66,7 +51,7 @@ def steps_of(given, *, edits=(), **options) -> dict:
     everybody = Everybody()
     with listen(everybody), watch(edits=edits):
         attend(*given, **options)
-    return everybody.seen
+    return {path.removeprefix("attention."): value for path, value in everybody.seen.items()}
 
 
 def check_whole_site(site: Site, steps: dict, *, tolerance: float = 1e-5) -> None:

@@ -5,8 +5,6 @@ import weakref
 import pytest
 import torch
 from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from regard.attention.attend import attend
 from regard.attention.masks import causal, padding
@@ -15,23 +13,10 @@ from regard.tap import listen
 from regard.trace.edit import set_weights
 from regard.trace.site import Site
 from regard.trace.trace import watch
+from tests.largest import Largest
+from tests.listeners import Everybody
 
 N_QUERY, N_KEY = 7, 9
-
-
-class Weights:
-    """Keeps the weights, which only the definition computes."""
-
-    changes = False
-    value: torch.Tensor
-
-    def wants(self, path: str) -> bool:
-        return path == "attention.weights"
-
-    def see(self, tapped):
-        if tapped.path == "attention.weights":
-            self.value = tapped.value
-        return tapped.value
 
 
 def inputs(*lead: int, n_query: int = N_QUERY, n_key: int = N_KEY) -> list[torch.Tensor]:
@@ -47,10 +32,10 @@ def site_of(given, *, edits=(), **options) -> Site:
 
 
 def weights_of(given, **options) -> torch.Tensor:
-    weights = Weights()
-    with listen(weights):
+    everybody = Everybody()
+    with listen(everybody):
         attend(*given, **options)
-    return weights.value
+    return everybody.seen["attention.weights"]
 
 
 def pooled(weights: torch.Tensor, size: int, pool: str) -> torch.Tensor:
@@ -85,33 +70,17 @@ def test_thumbnails_show_edits():
     assert torch.equal(site.thumbnails(3)[1], torch.ones(3, 3))
 
 
-class Held(TorchDispatchMode):
-    """Keeps the largest tensor that any operation makes."""
-
-    def __init__(self):
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                stored = leaf.untyped_storage().nbytes() // leaf.element_size()
-                self.numbers = max(self.numbers, min(stored, leaf.numel()))
-        return result
-
-
 def test_no_large_matrix_is_ever_made():
     n, heads, width = 4096, 2, 8
     given = torch.randn(3, 1, heads, n, width).unbind()
     site = site_of(given, allowed=padding([4000]) & causal())
-    with Held() as held:
+    with Largest() as largest:
         picture = site.thumbnails(16)
         tile = site.weights(head=1, rows=(2000, 2256), columns=(1000, 1256))
         site.context(head=0, rows=(0, 300))
     assert picture.shape == (heads, 16, 16)
     assert tile.shape == (256, 256)
-    assert held.numbers <= 256 * n  # a strip of one head: a sixteenth of its matrix
+    assert largest.numbers <= 256 * n  # a strip of one head: a sixteenth of its matrix
 
 
 def test_a_band_of_many_rows_is_pooled_strip_by_strip(monkeypatch):
@@ -134,9 +103,9 @@ def test_a_band_of_many_rows_is_pooled_strip_by_strip(monkeypatch):
 def test_a_recorded_forward_pass_keeps_no_large_matrix_either():
     n, heads, width = 2048, 2, 16
     given = torch.randn(3, 1, heads, n, width).unbind()
-    with Held() as held:
+    with Largest() as largest:
         site = site_of(given, allowed=causal())
-    assert held.numbers < n * n
+    assert largest.numbers < n * n
     kept = [site.query, site.key, site.value, site.sums, *site.changed.values()]
     assert sum(x.numel() for x in kept) <= 3 * 3 * heads * n * width
 

@@ -16,6 +16,7 @@ from regard.tap import listen, listening, tap
 from regard.trace.edit import ablate, forbid, set_scores, set_value, set_weights, temperature
 from regard.trace.site import Site
 from regard.trace.trace import Trace, watch
+from tests.listeners import Everybody
 
 PATHS = ["encoder.layers.0.self", "encoder.layers.1.self", "decoder.layers.0.cross"]
 
@@ -34,22 +35,6 @@ class Model(nn.Module):
         for layer in (self.first, self.second):
             x = tap(f"{layer.path}.residual", x + layer(x, allowed=hidden), "token d_model")
         return tap("output.logits", self.cross(y, x, allowed=hidden), "token vocab")
-
-
-class Everybody:
-    """Keeps every value, and so makes attention take the definition."""
-
-    changes = False
-
-    def __init__(self):
-        self.seen = {}
-
-    def wants(self, path: str) -> bool:
-        return True
-
-    def see(self, tapped):
-        self.seen[tapped.path] = tapped.value
-        return tapped.value
 
 
 @pytest.fixture
