@@ -52,7 +52,7 @@ class State:
     best_score: float | None = None
     best_step: int = 0
     waited: int = 0
-    """Validations since the best one."""
+    """Validations since one was better than all before."""
     average_loss: float | None = None
     """The smoothed loss, by which an explosion is noticed."""
     scaler: Mapping[str, Any] = field(default_factory=dict)

@@ -165,20 +165,21 @@ class Trainer:
         return seconds
 
     def _validate(self) -> None:
-        """Evaluate the model as it is; keep it if it is the best so far."""
+        """Evaluate the model as it is; keep it if none before was better."""
         begin = self._clock()
         with self.average.in_place() if self.average else nullcontext():
             evaluation, score = self._evaluate()
-            best = self.state.best_score is None or score > self.state.best_score
+            before = self.state.best_score
+            better = before is None or score > before
+            best = better or score == before  # of equals the later one, which has learnt longer
             with self._whole_model() as model:
                 if model is not None:
                     self.callbacks.snapshot(model, self.state.step)
                     if best:
                         self.callbacks.save_model(model, evaluation.numbers)
-        self.state = replace(self.state, waited=self.state.waited + 1)
+        self.state = replace(self.state, waited=0 if better else self.state.waited + 1)
         if best:
-            step = self.state.step
-            self.state = replace(self.state, best_score=score, best_step=step, waited=0)
+            self.state = replace(self.state, best_score=score, best_step=self.state.step)
         self._reserve = _ENDING * (self._clock() - begin)
         self.callbacks.reporter.validated(self.state.step, evaluation, best=best)
 

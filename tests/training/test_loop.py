@@ -141,6 +141,14 @@ def test_training_ends_early_when_nothing_gets_better(make):
     assert trainer.state.best_step == 4
 
 
+def test_of_equal_scores_the_later_is_kept_but_patience_is_not_renewed(make):
+    trainer = make(**scored([3.0, 5.0, 5.0, 5.0, 5.0, 5.0]), validate_every=2, patience=3)
+    outcome = trainer.run()
+    assert (outcome.why, outcome.place.step) == ("patience", 10)
+    assert trainer.state.best_step == 10
+    assert same(weights_of(trainer), trainer.checkpoints.load_weights(10))
+
+
 @pytest.mark.parametrize(
     ("average", "scores"), [(0, [1.0, 3.0, 2.0, 3.0]), (3, [1.0, 3.0, 2.0, 2.9, 3.0])]
 )
