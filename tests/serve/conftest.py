@@ -6,6 +6,7 @@ from playwright.sync_api import sync_playwright
 from starlette.testclient import TestClient
 
 from regard.bundle.bundle import Bundle
+from regard.model import load
 from regard.models.build import build
 from regard.models.config import config_from_dict
 from regard.serve.app import make_app
@@ -43,6 +44,12 @@ def folders(tmp_path_factory):
         Bundle(model=model, task=task, **kinds).save(place / name)
         made[name] = place / name
     return made
+
+
+@pytest.fixture(scope="session")
+def model(folders):
+    """The translator, as Python has it."""
+    return load(folders["transformer"])
 
 
 @pytest.fixture(scope="session")

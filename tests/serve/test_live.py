@@ -98,6 +98,7 @@ def test_another_text_is_run_and_its_link_reopens_it(page, address, ask):
         "n => document.querySelectorAll('.texts .text:first-child .token').length === n",
         arg=len(source),
     )
+    assert page.evaluate("document.activeElement.className") == "text"  # to go on typing
     assert "text=the+garden+is+sleeping" in page.url
     page.go_back()
     fewer = "n => document.querySelectorAll('[data-side=source]').length < n"
@@ -106,6 +107,27 @@ def test_another_text_is_run_and_its_link_reopens_it(page, address, ask):
     opened(page, page.url)
     assert text_of(page, ".texts .text:first-child .tokens").split() == source
     assert page.input_value(".ask .text") == "the garden is sleeping"
+
+
+def test_what_a_head_is_made_of_comes_before_it_is_opened(page, address):
+    """The next one for those who leaf, and the one under the mouse."""
+    asked = []
+    page.on("request", lambda one: asked.append(one.url) if "/vectors?" in one.url else None)
+    first, second = (f"encoder.layers.{layer}.self" for layer in (0, 1))
+    opened(page, f"{address}/?model=encoder&text=the+dog#site={first}&head=0&query=1&key=0")
+    page.wait_for_selector("#regard[data-measured]")
+    heads = lambda: [url.split("site=")[1].split("&head=") for url in asked]  # noqa: E731
+    assert heads() == [[first, "0"]]
+    with page.expect_request(lambda one: f"{second}&head=0" in one.url):
+        page.keyboard.press("]")
+    assert heads() == [[first, "0"], [first, "1"], [second, "0"]]
+    with page.expect_request(lambda one: f"{second}&head=1" in one.url):
+        box = page.locator(".overview canvas").bounding_box()
+        page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 0.75 * box["height"])
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_function("document.querySelector('.headname').textContent.includes('1')")
+    assert len(asked) == 4
 
 
 def test_an_edit_shows_the_answer_before_and_after(page, address, client):

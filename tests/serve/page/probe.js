@@ -1,6 +1,6 @@
 // What tests ask the page's modules, on the data that a test puts beside them.
 
-import { project } from "/js/attention.js";
+import { compare, matrix, project, softmax } from "/js/attention.js";
 import { FileSource } from "/js/file_source.js";
 import { computeRow, computeTables, contextOf, lineOf } from "/js/head.js";
 
@@ -72,4 +72,11 @@ export async function parts(path) {
 /** The rollout through all layers up to a site. */
 export async function rollout(path) {
   return list((await (await sourceOf()).rollout(path)).data);
+}
+
+/** Every query compared with every key, and the softmax of that at a temperature. */
+export function compared({ query, key, temperature }) {
+  const table = (rows) => matrix(rows.length, rows[0].length, rows.flat());
+  const found = compare(table(query), table(key));
+  return [list(found.data), list(softmax(found, temperature).data)];
 }

@@ -144,3 +144,15 @@ def test_tiles_are_pooled_by_the_largest_and_thumbnails_by_the_mean(modules, tra
     small = torch.stack([torch.stack([weights[a][:, b].mean() for b in bands]) for a in bands])
     assert_close(torch.tensor(found["small"]).view(3, 3), small, rtol=0, atol=1e-5)
     assert found["low"] == pytest.approx(site.scores(1)[:4, :2].max().item(), abs=1e-5)
+
+
+def test_numbers_compared_several_at_a_time_are_those_of_one_at_a_time(modules):
+    torch.manual_seed(0)
+    for n_query, n_key, temperature in [(1, 1, 1.0), (2, 4, 0.02), (3, 7, 30.0), (6, 5, 1.0)]:
+        query, key = 3 * torch.randn(n_query, 5), 3 * torch.randn(n_key, 5)
+        scores = query.double() @ key.double().T
+        given = {"query": query.tolist(), "key": key.tolist(), "temperature": temperature}
+        found, weights = (torch.tensor(x).double() for x in modules("compared", given=given))
+        assert_close(found, scores.flatten(), rtol=1e-6, atol=1e-6)
+        expected = torch.softmax(scores / temperature, -1).flatten()
+        assert_close(weights, expected, rtol=2e-5 / min(1, temperature), atol=1e-37)

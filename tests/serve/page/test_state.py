@@ -95,6 +95,42 @@ def test_keys_move_the_selection(explorer, keys, expected):
     assert expected.items() <= explorer.state().items()
 
 
+def test_without_a_mouse_a_head_is_chosen_and_a_connection_forbidden_and_taken_back(explorer):
+    page = explorer.open(f"site={SITE}&head=1&query=1&key=2")
+    page.focus(".group:nth-child(3) canvas")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowUp")
+    expected = {"site": SITE.replace("1", "0"), "head": "0", "query": "1", "key": "2"}
+    assert explorer.state().items() >= expected.items()
+    page.keyboard.press("ArrowUp")  # there is no layer above
+    assert explorer.state().items() >= expected.items()
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("m")
+    assert explorer.state()["edits"] == f"forbid:{SITE.replace('1', '0')}:0:1:2"
+    page.keyboard.press("m")
+    assert "edits" not in explorer.state()
+    page.keyboard.press("u")
+    assert "forbid" in explorer.state()["edits"]
+
+
+def test_buttons_that_are_made_anew_keep_the_focus(explorer):
+    page = explorer.open(f"site={SITE}&head=0&query=1&key=2&edits=unscaled:{SITE}~ablate:{SITE}:0")
+    page.focus(".pattern .title button:last-child")
+    page.keyboard.press("Enter")
+    explorer.settle()
+    page.keyboard.press("Enter")
+    assert explorer.state()["head"] == "2"
+    page.focus(".changes button:has-text('undo')")
+    page.keyboard.press("Enter")
+    explorer.settle()
+    page.keyboard.press("Enter")
+    assert "edits" not in explorer.state()
+    page.focus(".language button:last-child")
+    page.keyboard.press("Enter")
+    explorer.settle()
+    assert page.evaluate("document.activeElement.textContent") == "한"
+
+
 def test_keys_typed_into_a_field_move_nothing(explorer):
     page = explorer.open(f"site={SITE}&head=1&query=0&key=0")
     page.focus(".hands .score input")
@@ -107,7 +143,7 @@ def test_keys_typed_into_a_field_move_nothing(explorer):
 def test_help_lists_every_key_and_closes(explorer):
     page = explorer.open()
     page.keyboard.press("?")
-    assert page.locator("dialog dt").count() == 14
+    assert page.locator("dialog dt").count() == 15
     page.keyboard.press("Escape")
     assert page.locator("dialog").count() == 0
 

@@ -110,3 +110,18 @@ def test_the_language_is_switched_in_place(explorer):
     assert "this head looks" in explorer.text(".sentence") or "spreads" in explorer.text(
         ".sentence"
     )
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_all_tools_of_a_pane_lie_inside_it(open_page, file, language):
+    page = open_page(file).open(f"language={language}")
+    outside = page.evaluate(
+        """() => [...document.querySelectorAll(".pane")].flatMap((pane) => {
+          const { left, right } = pane.getBoundingClientRect();
+          const tools = [...pane.querySelectorAll(".head :is(button, summary, select)")];
+          const places = tools.map((tool) => [tool.textContent, tool.getBoundingClientRect()]);
+          const seen = places.filter(([, box]) => box.width);
+          return seen.filter(([, box]) => box.left < left || box.right > right);
+        })"""
+    )
+    assert outside == []

@@ -42,35 +42,61 @@ export function dot(a, b) {
 }
 
 /**
- * E_ij = q_i · k_j for every query and key.
+ * E_ij = q_i · k_j for every query and key: two queries by four keys at a time, so that each number
+ * is read once for several products.
  * @param {Matrix} query
  * @param {Matrix} key
  * @returns {Matrix}
  */
 export function compare(query, key) {
   const made = matrix(query.rows, key.rows);
-  const [d, n] = [query.columns, key.rows];
-  const [q, k, into] = [query.data, key.data, made.data];
-  for (let i = 0; i < query.rows; i++) {
-    const [a, cell] = [i * d, i * n];
-    let j = 0;
-    for (; j + 3 < n; j += 4) { // four keys at once: each number of the query is read once for all
-      let [one, two, three, four] = [0, 0, 0, 0];
-      for (let c = 0, b = j * d; c < d; c++, b++) {
-        const x = q[a + c];
-        one += x * k[b];
-        two += x * k[b + d];
-        three += x * k[b + 2 * d];
-        four += x * k[b + 3 * d];
+  const d = query.columns;
+  const [pairs, fours] = [bundled(query, 2), bundled(key, 4)];
+  const block = new Float64Array(8);
+  for (let j = 0; j < key.rows; j += 4) {
+    for (let i = 0; i < query.rows; i += 2) {
+      let s0 = 0, s1 = 0, s2 = 0, s3 = 0, t0 = 0, t1 = 0, t2 = 0, t3 = 0; // lists would cost more than the sums
+      for (let c = 0, a = i * d, b = j * d; c < d; c++, a += 2, b += 4) {
+        const x = pairs[a], y = pairs[a + 1], k0 = fours[b], k1 = fours[b + 1], k2 = fours[b + 2], k3 = fours[b + 3];
+        s0 += x * k0;
+        s1 += x * k1;
+        s2 += x * k2;
+        s3 += x * k3;
+        t0 += y * k0;
+        t1 += y * k1;
+        t2 += y * k2;
+        t3 += y * k3;
       }
-      into[cell + j] = one;
-      into[cell + j + 1] = two;
-      into[cell + j + 2] = three;
-      into[cell + j + 3] = four;
+      block[0] = s0, block[1] = s1, block[2] = s2, block[3] = s3, block[4] = t0, block[5] = t1, block[6] = t2, block[7] = t3;
+      place(made, i, j, block);
     }
-    for (; j < n; j++) into[cell + j] = dot(q.subarray(a, a + d), k.subarray(j * d, (j + 1) * d));
   }
   return made;
+}
+
+/**
+ * Rows in bundles of n, number by number and in double precision; the last bundle is filled up with 0.
+ * @param {Matrix} table
+ * @param {number} n
+ */
+function bundled({ rows, columns, data }, n) {
+  const made = new Float64Array(Math.ceil(rows / n) * n * columns);
+  for (let i = 0; i < rows; i++) {
+    for (let c = 0, to = (i - (i % n)) * columns + (i % n); c < columns; c++, to += n) made[to] = data[i * columns + c];
+  }
+  return made;
+}
+
+/**
+ * Two rows of four numbers into a table, as far as they fit.
+ * @param {Matrix} table
+ * @param {number} i
+ * @param {number} j
+ * @param {Float64Array} block
+ */
+function place({ rows, columns, data }, i, j, block) {
+  const [high, wide] = [Math.min(2, rows - i), Math.min(4, columns - j)];
+  for (let a = 0; a < high; a++) for (let b = 0; b < wide; b++) data[(i + a) * columns + j + b] = block[4 * a + b];
 }
 
 /**
@@ -104,11 +130,13 @@ export function compareAdditively(query, key, weight) {
  */
 export function scaled(compared, scale, slope = 0, ahead = 0) {
   const made = matrix(compared.rows, compared.columns);
+  const [from, into] = [compared.data, made.data];
+  if (!slope) {
+    for (let cell = 0; cell < from.length; cell++) into[cell] = from[cell] * scale;
+    return made;
+  }
   for (let i = 0, cell = 0; i < compared.rows; i++) {
-    for (let j = 0; j < compared.columns; j++, cell++) {
-      const bias = slope ? -slope * Math.abs(i + ahead - j) : 0;
-      made.data[cell] = compared.data[cell] * scale + bias;
-    }
+    for (let j = 0; j < compared.columns; j++, cell++) into[cell] = from[cell] * scale - slope * Math.abs(i + ahead - j);
   }
   return made;
 }
@@ -152,14 +180,51 @@ export function softmaxInto(scores, temperature, into) {
     into.fill(0);
     return;
   }
-  const plain = temperature > 0 && Number.isFinite(temperature); // e^(−∞ / T) is 0 by itself then
+  const plain = temperature > 0 && Number.isFinite(temperature);
+  const total = plain ? powers(scores, peak, temperature, into) : parts(scores, peak, temperature, into);
+  const share = 1 / total;
+  for (let j = 0; j < into.length; j++) into[j] *= share;
+}
+
+/** 2^(i / 1024), and 2^−i as far as single precision reaches: e^x is one of each, times almost 1. */
+const [FINE, COARSE] = [Float64Array.from({ length: 1024 }, (_, i) => 2 ** (i / 1024)), Float64Array.from({ length: 151 }, (_, i) => 2 ** -i)];
+
+/**
+ * e^((score − peak) / temperature) for a row, and their sum. Math.exp knows more digits than single
+ * precision holds, which a slider has no time for; this is right to ten.
+ * @param {Float32Array} scores
+ * @param {number} peak
+ * @param {number} temperature
+ * @param {Float32Array} into
+ */
+function powers(scores, peak, temperature, into) {
+  const [by, back] = [1024 / Math.LN2 / temperature, Math.LN2 / 1024];
   let total = 0;
   for (let j = 0; j < scores.length; j++) {
-    const part = plain ? Math.exp((scores[j] - peak) / temperature) : exponential(scores[j], peak, temperature);
+    const steps = (scores[j] - peak) * by;
+    let part = 0;
+    if (steps > -150 * 1024) {
+      const whole = steps | 0;
+      const rest = (steps - whole) * back;
+      part = FINE[whole & 1023] * COARSE[0 - (whole >> 10)] * (1 + rest * (1 + 0.5 * rest));
+    }
     into[j] = part;
     total += part;
   }
-  for (let j = 0; j < into.length; j++) into[j] /= total;
+  return total;
+}
+
+/**
+ * The same at the ends of the scale of temperatures.
+ * @param {Float32Array} scores
+ * @param {number} peak
+ * @param {number} temperature
+ * @param {Float32Array} into
+ */
+function parts(scores, peak, temperature, into) {
+  let total = 0;
+  for (let j = 0; j < scores.length; j++) total += into[j] = exponential(scores[j], peak, temperature);
+  return total;
 }
 
 /**
@@ -241,24 +306,67 @@ export function product(a, b) {
  */
 export function pooled(table, rows, columns, how = "mean") {
   if (rows >= table.rows && columns >= table.columns) return table;
-  const height = Math.min(rows, table.rows);
-  const width = Math.min(columns, table.columns);
-  const made = matrix(height, width);
-  const count = new Float32Array(height * width);
-  if (how === "max") made.data.fill(-Infinity);
-  const across = Int32Array.from({ length: table.columns }, (_, j) => Math.floor((j * width) / table.columns));
-  for (let i = 0; i < table.rows; i++) {
-    const up = Math.floor((i * height) / table.rows) * width;
-    const line = row(table, i);
-    if (how === "max") {
-      for (let j = 0; j < line.length; j++) if (line[j] > made.data[up + across[j]]) made.data[up + across[j]] = line[j];
-      continue;
-    }
-    for (let j = 0; j < line.length; j++) {
-      made.data[up + across[j]] += line[j];
-      count[up + across[j]]++;
-    }
+  const [high, wide, n] = [Math.min(rows, table.rows), Math.min(columns, table.columns), table.columns];
+  const made = matrix(high, wide);
+  const [down, across] = [edges(table.rows, high), edges(n, wide)];
+  const line = new Float32Array(n); // rows that come together, before their columns do
+  const [gather, join] = how === "max" ? [gatherMax, joinMax] : [gatherSum, joinMean];
+  for (let i = 0; i < high; i++) {
+    line.set(row(table, down[i]));
+    for (let a = down[i] + 1; a < down[i + 1]; a++) gather(line, row(table, a));
+    join(line, across, row(made, i), down[i + 1] - down[i]);
   }
-  if (how === "mean") for (let i = 0; i < count.length; i++) made.data[i] /= count[i];
   return made;
+}
+
+/**
+ * Where each of so many bins begins, and where the last one ends.
+ * @param {number} n
+ * @param {number} bins
+ */
+function edges(n, bins) {
+  return Int32Array.from({ length: bins + 1 }, (_, bin) => Math.ceil((bin * n) / bins));
+}
+
+/**
+ * @param {Float32Array} line
+ * @param {Float32Array} other
+ */
+function gatherMax(line, other) {
+  for (let j = 0; j < line.length; j++) line[j] = other[j] > line[j] ? other[j] : line[j];
+}
+
+/**
+ * @param {Float32Array} line
+ * @param {Float32Array} other
+ */
+function gatherSum(line, other) {
+  for (let j = 0; j < line.length; j++) line[j] += other[j];
+}
+
+/**
+ * @param {Float32Array} line
+ * @param {Int32Array} across
+ * @param {Float32Array} into
+ */
+function joinMax(line, across, into) {
+  for (let j = 0, k = 0; j < into.length; j++) {
+    let found = line[k++];
+    for (const stop = across[j + 1]; k < stop; k++) found = line[k] > found ? line[k] : found;
+    into[j] = found;
+  }
+}
+
+/**
+ * @param {Float32Array} line
+ * @param {Int32Array} across
+ * @param {Float32Array} into
+ * @param {number} high how many rows the line is the sum of
+ */
+function joinMean(line, across, into, high) {
+  for (let j = 0; j < into.length; j++) {
+    let sum = 0;
+    for (let k = across[j]; k < across[j + 1]; k++) sum += line[k];
+    into[j] = sum / (high * (across[j + 1] - across[j]));
+  }
 }

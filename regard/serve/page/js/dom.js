@@ -91,6 +91,40 @@ export function isPage(root) {
 }
 
 /**
+ * Remember who has the focus, for what is built anew loses it; the function that is given back
+ * hands it to the one in its place, so that whoever uses the keyboard stays where they were.
+ * @param {Element} root
+ * @returns {() => void}
+ */
+export function focusOf(root) {
+  const old = document.activeElement;
+  if (!old || old === root || !root.contains(old)) return () => undefined;
+  const kind = [old.tagName, ...old.classList].join(".");
+  const n = Array.from(root.querySelectorAll(kind)).indexOf(old);
+  return () => {
+    const other = /** @type {HTMLElement & { setSelectionRange?: any, value?: string } | undefined} */ (root.querySelectorAll(kind)[n]);
+    if (old.isConnected || !other) return;
+    other.focus({ preventScroll: true });
+    if (other.matches("textarea")) other.setSelectionRange(other.value?.length, other.value?.length);
+  };
+}
+
+/** So long, in milliseconds, what can wait waits at most. */
+const PATIENCE = 100;
+
+/**
+ * When what is drawn now is on the screen and the browser has nothing more urgent to do; soon, where
+ * it does not say, and in a window that nobody sees.
+ * @returns {Promise<void>}
+ */
+export function whenIdle() {
+  return new Promise((done) => {
+    if (document.hidden || typeof requestIdleCallback !== "function") setTimeout(done, PATIENCE / 4);
+    else requestAnimationFrame(() => requestAnimationFrame(() => requestIdleCallback(() => done(), { timeout: PATIENCE })));
+  });
+}
+
+/**
  * A canvas that is sharp on this screen, and its pen, scaled to CSS pixels.
  * @param {HTMLCanvasElement} canvas
  * @param {number} width
@@ -116,22 +150,32 @@ export function sharpen(canvas, width, height) {
 /** @type {{ pen: CanvasRenderingContext2D, family: string, widths: Map<string, number> } | null} */
 let MEASURE = null;
 
+/** The page's fonts; asked for once, for to ask makes the browser look at everything that has changed. */
+export function fontFamily() {
+  return measure().family;
+}
+
+function measure() {
+  if (!MEASURE) {
+    const pen = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
+    const root = document.querySelector(".regard") ?? document.body;
+    MEASURE = { pen, family: getComputedStyle(root).fontFamily, widths: new Map() };
+  }
+  return MEASURE;
+}
+
 /**
  * How wide a text is in the page's font.
  * @param {string} text
  * @param {number} size in pixels
  */
 export function textWidth(text, size) {
-  if (!MEASURE) {
-    const pen = /** @type {CanvasRenderingContext2D} */ (document.createElement("canvas").getContext("2d"));
-    const root = document.querySelector(".regard") ?? document.body;
-    MEASURE = { pen, family: getComputedStyle(root).fontFamily, widths: new Map() };
-  }
+  const { pen, family, widths } = measure();
   const name = `${size} ${text}`;
-  let found = MEASURE.widths.get(name);
+  let found = widths.get(name);
   if (found === undefined) {
-    MEASURE.pen.font = `${size}px ${MEASURE.family}`;
-    MEASURE.widths.set(name, (found = MEASURE.pen.measureText(text).width));
+    pen.font = `${size}px ${family}`;
+    widths.set(name, (found = pen.measureText(text).width));
   }
   return found;
 }

@@ -2,14 +2,15 @@
 
 import { changesOf } from "./edits.js";
 import { computeRow, computeTables } from "./head.js";
-import { isLarge, siteNamed, withinBounds } from "./select.js";
+import { isLarge, otherHead, otherLayer, siteNamed, withinBounds } from "./select.js";
 import { askingSide, ticksOf, withTokens } from "./tokens.js";
 import { speaker } from "./words.js";
 
 /**
  * @typedef {import("./app.js").App} App
  * @typedef {import("./app.js").Open} Open
- * @typedef {{ update: (changed: Set<string>) => void }} Panes
+ * @typedef {{ update: (changed: Set<string>) => Promise<void> }} Panes until all of them have shown it
+ * @typedef {{ site: string, head: number }} Place
  */
 
 /** Brings panes up to date, never on a head that is not open yet. */
@@ -28,6 +29,8 @@ export class Follower {
     this.opened = 0;
     this.refined = 0;
     this.busy = 0;
+    /** @type {{ what: string, source: App["source"], open: Promise<Open> } | null} */
+    this.prepared = null;
   }
 
   /**
@@ -36,6 +39,7 @@ export class Follower {
    */
   soon(changed) {
     for (const one of changed) this.unshown.add(one);
+    if (this.unshown.has("site") || this.unshown.has("head")) this.prepare();
     if (this.planned) return;
     this.planned = true;
     requestAnimationFrame(() => {
@@ -44,29 +48,40 @@ export class Follower {
     });
   }
 
+  /** The head that the selection names; it is worked on before the next picture is due. */
+  prepare() {
+    const { site, head, edits } = this.app.store.state;
+    const what = JSON.stringify([site, head, edits]);
+    if (this.prepared?.what !== what || this.prepared.source !== this.app.source) this.prepared = { what, source: this.app.source, open: openHead(this.app) };
+    this.prepared.open.catch(() => null); // whoever shows it tells
+    return this.prepared.open;
+  }
+
   async follow() {
     const { app, unshown } = this;
     app.store.state = withinBounds(app, app.store.state);
     if (unshown.has("language")) app.say = speaker(app.store.state.language);
     if (unshown.has("site") || unshown.has("head")) {
       const mine = ++this.opening;
-      const open = await openHead(app).catch((error) => this.fail(error));
+      const from = { site: app.open.site.path, head: app.open.head };
+      const open = await this.prepare().catch((error) => this.fail(error));
+      this.prepared = null;
       if (mine !== this.opening) return; // the reader has moved on: whoever comes last shows all
       if (open) app.open = open;
       app.peek = null;
       this.opened = mine;
+      goOn(app, from, { site: app.open.site.path, head: app.open.head });
     }
     if (this.opened !== this.opening) return; // what is being opened will show this, too
     if (unshown.has("edits")) app.open = edited(app, app.open);
     const anew = ["edits", "site", "head"].some((one) => unshown.has(one));
-    this.show();
-    if (anew) await this.refine();
+    await Promise.all([this.show(), anew && this.refine()]);
   }
 
-  show() {
+  async show() {
     const changed = new Set(this.unshown);
     this.unshown.clear();
-    if (changed.size) this.panes.update(changed);
+    if (changed.size) await this.panes.update(changed);
   }
 
   /**
@@ -93,7 +108,7 @@ export class Follower {
     const { tables } = now;
     const known = tables.off === here.off && areClose(tables.weights, here.weights) && areClose(tables.scores, here.scores);
     app.open = { ...app.open, now, after: known ? here : tables };
-    this.panes.update(new Set(["edits"]));
+    await this.panes.update(new Set(["edits"]));
   }
 
   /**
@@ -115,7 +130,7 @@ export class Follower {
     Object.assign(app, { source, about, sites, open, peek: null });
     app.store.begin(first, state);
     this.unshown.add(stays ? "trace" : "all");
-    this.show();
+    await this.show();
   }
 
   /**
@@ -144,6 +159,33 @@ export class Follower {
 function areClose(a, b) {
   if (!a || !b) return a === b;
   return a.data.every((x, i) => x === b.data[i] || Math.abs(x - b.data[i]) < 1e-5 * Math.max(1, Math.abs(x)));
+}
+
+/**
+ * Ask for what a head is made of before it is opened.
+ * @param {Pick<App, "source" | "sites">} app
+ * @param {string} path
+ * @param {number} head
+ */
+export function getReady({ source, sites }, path, head) {
+  const site = sites.find((one) => one.path === path);
+  if (site && head < site.n_heads && !isLarge(site)) source.vectors(path, head).catch(() => null);
+}
+
+/**
+ * Whoever goes from head to head or from layer to layer goes on: the next one comes meanwhile.
+ * @param {App} app
+ * @param {Place} from
+ * @param {Place} to
+ */
+function goOn(app, from, to) {
+  for (const next of [otherHead, otherLayer]) {
+    for (const by of [1, -1]) {
+      const would = { ...from, ...next(app, by, from) };
+      const then = next(app, by, to);
+      if (would.site === to.site && would.head === to.head && then) getReady(app, then.site ?? to.site, then.head ?? to.head);
+    }
+  }
 }
 
 /**

@@ -22,6 +22,8 @@ import { arraysOf } from "./safetensors.js";
 
 /** Up to so many cells of all heads together, pictures and measures are asked for at once. */
 const FEW = 1_000_000;
+/** Vectors of so many heads are kept; those of others are in the browser's own store. */
+const MOST_HEADS = 24;
 /** Tables with more cells than this are sent with half as many digits. */
 const EXACT = 65_536;
 /** @implements {Source} */
@@ -247,6 +249,8 @@ export class HttpSource {
       found = this.fetch(key);
       found.catch(() => this.known.delete(key));
       if (!key.startsWith("tile")) this.known.set(key, found);
+      const heads = [...this.known.keys()].filter((one) => one.startsWith("vectors"));
+      if (heads.length > MOST_HEADS) this.known.delete(heads[0]);
     }
     return found;
   }

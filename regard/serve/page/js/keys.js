@@ -2,6 +2,7 @@
 
 import { isPage } from "./dom.js";
 import { otherHead, otherLayer, viewsOf } from "./select.js";
+import { turnCell } from "./views/hands.js";
 import { showHelp } from "./views/help.js";
 import { firstLesson, openLesson } from "./views/lessons.js";
 
@@ -85,6 +86,9 @@ function simple(app, key) {
       return { turned: !state.turned };
     case "w":
       return { words: !state.words };
+    case "m":
+      turnCell(app, state.query, state.key);
+      return null;
     case "u":
       app.store.undo();
       return null;

@@ -61,10 +61,12 @@ export function siteNamed(app, path) {
  * The next head, going on into the next layer of the same kind.
  * @param {App} app
  * @param {number} by
+ * @param {{ site: string, head: number }} [from]
+ * @returns {{ site?: string, head: number } | null}
  */
-export function otherHead(app, by) {
-  const here = siteNamed(app, app.store.state.site);
-  const head = app.store.state.head + by;
+export function otherHead(app, by, from = app.store.state) {
+  const here = siteNamed(app, from.site);
+  const head = from.head + by;
   if (head >= 0 && head < here.n_heads) return { head };
   const group = app.sites.filter((site) => site.group === here.group);
   const next = group[group.indexOf(here) + by];
@@ -75,9 +77,11 @@ export function otherHead(app, by) {
 /**
  * @param {App} app
  * @param {number} by
+ * @param {{ site: string, head: number }} [from]
+ * @returns {{ site: string, head?: number } | null}
  */
-export function otherLayer(app, by) {
-  const here = siteNamed(app, app.store.state.site);
+export function otherLayer(app, by, from = app.store.state) {
+  const here = siteNamed(app, from.site);
   const group = app.sites.filter((site) => site.group === here.group);
   const next = group[group.indexOf(here) + by];
   return next ? { site: next.path } : null;

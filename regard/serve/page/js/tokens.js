@@ -25,14 +25,31 @@ export function labelOf(token, continues = false) {
   return continues ? `‑${bare.replace(/^##/, "")}` : bare;
 }
 
+/** @type {WeakMap<About, Map<string, Tick[]>>} */
+const TICKS = new WeakMap();
+
 /**
- * The labels of one side, in the order of positions.
+ * The labels of one side, in the order of positions: the same list for the same side of a trace.
  * @param {About} about
  * @param {string | null} side
  * @param {number} count
  * @returns {Tick[]}
  */
 export function ticksOf(about, side, count) {
+  const known = TICKS.get(about) ?? new Map();
+  TICKS.set(about, known);
+  const name = `${side} ${count}`;
+  if (!known.has(name)) known.set(name, makeTicks(about, side, count));
+  return known.get(name);
+}
+
+/**
+ * @param {About} about
+ * @param {string | null} side
+ * @param {number} count
+ * @returns {Tick[]}
+ */
+function makeTicks(about, side, count) {
   const tokens = side ? about.tokens[side] : null;
   const words = (side && about.words[side]) || [];
   return Array.from({ length: count }, (_, i) => {

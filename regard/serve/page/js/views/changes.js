@@ -1,6 +1,6 @@
 // The reader's edits: each can be taken back, all can be shared.
 
-import { el, fill, isPage } from "../dom.js";
+import { el, fill, focusOf, isPage } from "../dom.js";
 import { short } from "../format.js";
 import { copyText } from "../save.js";
 import { siteNamed } from "../select.js";
@@ -25,7 +25,9 @@ export function changesBar(app) {
       const { edits, name } = app.store.state;
       element.hidden = edits.length === 0;
       const now = JSON.stringify([edits, name]);
+      const refocus = focusOf(element);
       if (now !== shown) fill(element, edits.length ? bar(app, edits) : "");
+      refocus();
       shown = now;
     },
   };

@@ -1,7 +1,7 @@
 // The page around the panes: names, languages, light and dark, and what fits on which screen.
 
 import { forgetColours } from "../colour.js";
-import { el, fill, isPage } from "../dom.js";
+import { el, fill, focusOf, isPage, whenIdle } from "../dom.js";
 import { changesBar } from "./changes.js";
 import { showHelp } from "./help.js";
 import { firstLesson, lessons, openLesson } from "./lessons.js";
@@ -26,11 +26,14 @@ const THEME = "regard-theme";
 export function frame(app) {
   /** @type {Pane[]} */
   let panes = [];
+  /** @type {Pane | null} */
+  let picture = null;
   app.root.classList.add("regard");
   app.root.dataset.theme = remembered() ?? systemTheme();
   const build = () => {
     const page = app.store.state.page;
-    panes = page === "worked" ? [worked(app)] : [texts(app), overview(app), pattern(app), steps(app), changesBar(app)];
+    picture = page === "worked" ? null : pattern(app);
+    panes = picture ? [texts(app), overview(app), picture, steps(app), changesBar(app)] : [worked(app)];
     const [first, ...rest] = panes.map((pane) => pane.element);
     const [above, below] = app.extras.map((make) => make(app));
     const tour = lessons(app);
@@ -40,11 +43,14 @@ export function frame(app) {
     if (isPage(app.root)) document.documentElement.lang = app.store.state.language;
     fill(app.root, top(app, () => update(new Set(["theme"]))), tour.element, above?.element, middle, below?.element, foot(app));
   };
-  const update = (/** @type {Set<string>} */ given) => {
+  const late = new Late();
+  const update = async (/** @type {Set<string>} */ given) => {
     const anew = ["all", "language", "page"].some((one) => given.has(one));
+    const refocus = anew ? focusOf(app.root) : null;
     if (anew) build();
     app.root.dataset.pane = app.store.state.pane;
     app.root.dataset.page = app.store.state.page;
+    const moves = app.root.classList.contains("changed") !== app.store.state.edits.length > 0; // bars come or go
     app.root.classList.toggle("changed", app.store.state.edits.length > 0);
     if (given.has("theme")) forgetColours();
     for (const tab of app.root.querySelectorAll(".tabs button")) {
@@ -52,16 +58,57 @@ export function frame(app) {
     }
     app.root.querySelector(".top .tour")?.setAttribute("aria-pressed", String(app.store.state.lesson > 0));
     const changed = anew || given.has("trace") ? new Set([...given, "all"]) : given.has("lesson") ? new Set([...given, "size"]) : given;
-    for (const pane of panes) pane.update(changed);
+    const first = picture && !moves && [...changed].every((one) => QUICK.has(one)) && URGENT.some((one) => changed.has(one)) ? picture : null;
+    first?.update(changed);
+    const rest = (/** @type {Set<string>} */ missed) => panes.forEach((pane) => pane === first || pane.update(missed));
+    if (first) await late.wait(changed, rest);
+    else rest(late.take(changed));
+    refocus?.();
   };
   follow(app, update);
   return { update };
 }
 
+/** Changes after which the picture is drawn first, if nothing more than the selection changes with them. */
+const URGENT = ["site", "head", "edits"];
+const QUICK = new Set([...URGENT, "query", "key", "pinned", "peek"]);
+
+/** What panes other than the picture show when the browser has nothing more urgent to do. */
+class Late {
+  constructor() {
+    this.missed = /** @type {Set<string>} */ (new Set());
+    /** @type {Promise<void> | null} */
+    this.waiting = null;
+  }
+
+  /**
+   * All changes that were missed so far, and these: from now on they are known.
+   * @param {Iterable<string>} changed
+   */
+  take(changed) {
+    const all = new Set([...this.missed, ...changed]);
+    this.missed.clear();
+    return all;
+  }
+
+  /**
+   * @param {Iterable<string>} changed
+   * @param {(missed: Set<string>) => void} show
+   */
+  wait(changed, show) {
+    for (const one of changed) this.missed.add(one);
+    this.waiting ??= whenIdle().then(() => {
+      this.waiting = null;
+      if (this.missed.size) show(this.take([]));
+    });
+    return this.waiting;
+  }
+}
+
 /**
  * Draw again when there is more or less room, or when the system goes dark.
  * @param {App} app
- * @param {(changed: Set<string>) => void} update
+ * @param {(changed: Set<string>) => Promise<void>} update
  */
 function follow(app, update) {
   let width = app.root.clientWidth;

@@ -182,15 +182,27 @@ function change(app, edit, on) {
 export function pickCell(app, query, key) {
   const { state } = app.store;
   const place = { query: query < 0 ? state.query : query, key: key < 0 ? state.key : key };
-  if (!state.drawing || query < 0 || key < 0 || !app.open.before.scores) {
-    app.store.set({ ...place, pinned: true });
+  if (!state.drawing || query < 0 || key < 0) app.store.set({ ...place, pinned: true });
+  else turnCell(app, query, key);
+}
+
+/**
+ * Forbid a connection, or allow it; where the mask cannot be changed it is only chosen.
+ * @param {App} app
+ * @param {number} query
+ * @param {number} key
+ */
+export function turnCell(app, query, key) {
+  const { open, store } = app;
+  const { edits: old } = store.state;
+  if (!open.before.scores || open.large) {
+    store.set({ query, key, pinned: true });
     return;
   }
-  const { open } = app;
   const at = query * open.site.n_key + key;
   const [now, first] = [open.after.allowed, open.before.allowed].map((table) => !table || table[at] === 1);
   const kind = now ? "forbid" : "allow";
   const edit = /** @type {const} */ ({ kind, site: open.site.path, head: open.head, query, key });
-  const edits = first === !now ? withoutEdit(state.edits, edit) : withEdit(state.edits, edit);
-  app.store.set({ ...place, pinned: true, edits });
+  const edits = first === !now ? withoutEdit(old, edit) : withEdit(old, edit);
+  store.set({ query, key, pinned: true, edits });
 }

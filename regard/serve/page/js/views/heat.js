@@ -53,6 +53,7 @@ export function draw(element, plot, viewport, fetch = null) {
   show();
   listen(over, plot, size, { viewport, whole, show });
   const select = (/** @type {number} */ query, /** @type {number} */ key, peek = false) => {
+    if (chosen[0] === query && chosen[1] === key && chosen[2] === peek) return;
     chosen = [query, key, peek];
     fill(marks, markings(plot, size, viewport.window ?? whole, chosen));
   };
@@ -216,12 +217,19 @@ export function tint(bytes, plot, table) {
   const [up, under] = (weights ? ["weight", "weight"] : ["positive", "negative"]).map((role) => whole(ramp(role)));
   const most = (weights ? plot.range[1] : Math.max(Math.abs(plot.range[0]), Math.abs(plot.range[1]))) || 1;
   const [grey] = whole(Uint8ClampedArray.from(grayOf(colour("masked-fill"))));
-  for (let i = 0, at = 0; i < table.rows; i++) {
-    for (let j = 0; j < table.columns; j++, at++) {
-      const x = plot.off ? 0 : table.data[at];
-      const to = plot.turned ? j * table.rows + i : at;
+  if (plot.off) {
+    pixels.fill(up[0]);
+    return;
+  }
+  const by = 255 / most;
+  const [down, across] = plot.turned ? [1, table.rows] : [table.columns, 1];
+  const { rows, columns, data } = table;
+  for (let i = 0, at = 0; i < rows; i++) {
+    for (let j = 0, to = i * down; j < columns; j++, at++, to += across) {
+      const x = data[at];
       if (x === -Infinity) pixels[to] = grey;
-      else pixels[to] = (x < 0 ? under : up)[Math.min(255, Math.round((255 * Math.abs(x)) / most))];
+      else if (x >= 0) pixels[to] = up[Math.min(255, (x * by + 0.5) | 0)];
+      else pixels[to] = under[Math.min(255, (0.5 - x * by) | 0)];
     }
   }
 }

@@ -14,6 +14,7 @@ const KEYS = /** @type {const} */ ([
   ["s", "keyStage"],
   ["t", "keyTurn"],
   ["w", "keyWords"],
+  ["m", "keyMask"],
   ["u", "keyUndo"],
   ["l", "keyLesson"],
   ["< >", "keyLessonNext"],

@@ -19,13 +19,47 @@ export function caption(app, { stage, tables, name }) {
   const { range, rows, columns } = plotOf(app, tables, stage);
   const { view } = app.store.state;
   const hot = app.open.large || (view === "grid" && isHot({ rows, columns }));
-  const hidden = stage === "masked" && tables.allowed ? `, −∞ ${app.say("whereMasked")}` : "";
   const key = view === "grid" ? (hot ? heatKey(stage, range) : circleKey(app, stage, range)) : el("span", {}, app.say(/** @type {any} */ (`how_${view}`)));
   return el("figcaption", {},
     name ? el(`b.${name}`, {}, app.say(name === "before" ? "before" : "after")) : "",
     el("span", {}, app.say(stage)),
-    app.open.large ? "" : el("span.range", { title: `${full(range[0])} … ${full(range[1])}` }, `${short(range[0])} … ${short(range[1])}${hidden}`),
+    app.open.large ? "" : el("span.range", { title: `${full(range[0])} … ${full(range[1])}` }, rangeText(app, stage, tables, range)),
     key);
+}
+
+/**
+ * The same caption for other numbers.
+ * @param {App} app
+ * @param {Element} old
+ * @param {{ stage: Stage, tables: import("../head.js").Tables }} figure
+ */
+export function renew(app, old, { stage, tables }) {
+  const { range } = plotOf(app, tables, stage);
+  const told = old.querySelector(".range");
+  const most = old.querySelector("svg.key text");
+  if (told) told.textContent = rangeText(app, stage, tables, range);
+  told?.setAttribute("title", `${full(range[0])} … ${full(range[1])}`);
+  if (most) most.textContent = mostText(stage, range);
+}
+
+/**
+ * @param {App} app
+ * @param {Stage} stage
+ * @param {import("../head.js").Tables} tables
+ * @param {[number, number]} range
+ */
+function rangeText(app, stage, tables, range) {
+  const hidden = stage === "masked" && tables.allowed ? `, −∞ ${app.say("whereMasked")}` : "";
+  return `${short(range[0])} … ${short(range[1])}${hidden}`;
+}
+
+/**
+ * The number at the dark end of a bar of tones.
+ * @param {Stage} stage
+ * @param {[number, number]} range
+ */
+function mostText(stage, range) {
+  return stage === "weights" ? short(range[1]) : `±${short(Math.max(Math.abs(range[0]), Math.abs(range[1])), 1)}`;
 }
 
 /**
@@ -61,7 +95,6 @@ function heatKey(stage, range) {
     const role = stage === "weights" ? "weight" : t < 0 ? "negative" : "positive";
     made.append(shape("rect", { x: 4 * i, y: 4, width: 4.2, height: 10, fill: tone(role, Math.abs(t)) }));
   }
-  const most = stage === "weights" ? range[1] : Math.max(Math.abs(range[0]), Math.abs(range[1]));
-  made.append(shape("text.sum", { x: 4 * steps + 6, y: 9, dy: "0.35em" }, stage === "weights" ? short(most) : `±${short(most, 1)}`));
+  made.append(shape("text.sum", { x: 4 * steps + 6, y: 9, dy: "0.35em" }, mostText(stage, range)));
   return made;
 }

@@ -1,24 +1,23 @@
 // All heads at a glance: one small picture each, layer by layer or sorted by a measure.
 
 import { matrix } from "../attention.js";
-import { colour, ramp } from "../colour.js";
-import { el, fill, sharpen } from "../dom.js";
+import { el, fill } from "../dom.js";
+import { getReady } from "../follow.js";
 import { plainNumber, short } from "../format.js";
 import { paneHead } from "./pane.js";
+import { editedHeads, layOut, marks, measureOf, pictures, SORTS } from "./thumbnails.js";
 
 /**
  * @typedef {import("../app.js").App} App
  * @typedef {import("../source.js").Site} Site
- * @typedef {import("../attention.js").Matrix} Matrix
- * @typedef {{ site: Site, head: number }} Place
- * @typedef {import("../source.js").Measures} Measures
- * @typedef {Exclude<typeof SORTS[number], "layer">} Measure
+ * @typedef {import("./thumbnails.js").Known} Known
+ * @typedef {import("./thumbnails.js").Place} Place
  */
 
-const SORTS = /** @type {const} */ (["layer", "entropy", "distance", "diagonal", "peak", "alignment"]);
 /** Measures of which little is told first. */
 const UPWARDS = ["entropy", "distance"];
-const GUTTER = 18;
+/** So long, in milliseconds, the mouse rests on a head that its reader may want to open. */
+const REST = 40;
 
 /**
  * @param {App} app
@@ -53,31 +52,16 @@ export function overview(app) {
         load(app, known, repaint, build); // until then what was there stays
       }
       if (["sort", "pane", "theme", "size"].some((one) => changed.has(one))) build();
-      const marks = `${state().site} ${state().head} ${[...editedHeads(app)]}`;
-      const anew = ["all", "sort", "pane", "theme", "size"].some((one) => changed.has(one));
-      if (anew || marks !== marked) {
-        marked = marks;
-        sort.value = app.store.state.sort;
-        repaint();
+      const now = `${state().site} ${state().head} ${[...editedHeads(app)]}`;
+      sort.value = state().sort;
+      if (["all", "sort", "pane", "theme", "size"].some((one) => changed.has(one))) repaint();
+      else if (now !== marked) {
+        groups.forEach((one) => one.mark());
+        tell(app, known, note, null);
       }
+      marked = now;
     },
   };
-}
-
-/**
- * What has arrived of the heads of each site, by its path.
- * @typedef {{ pictures: Map<string, Matrix[]>, measures: Map<string, Measures[]> }} Known
- */
-
-/**
- * A head's measure; undefined until it is known.
- * @param {Known} known
- * @param {Place} place
- * @param {Measure} name
- */
-function measureOf(known, { site, head }, name) {
-  const found = known.measures.get(site.path)?.[head];
-  return name === "alignment" ? found && found.peak * found.variety : found?.[name];
 }
 
 /**
@@ -113,7 +97,7 @@ export function groupTitle(app, group) {
  * @param {(place: Place | null) => void} tellAbout
  */
 function group(app, name, sites, known, tellAbout) {
-  const canvas = /** @type {any} */ (el("canvas", { tabindex: 0, role: "img" }));
+  const canvas = /** @type {any} */ (el("canvas", { tabindex: 0, role: "application" }));
   const title = groupTitle(app, name);
   canvas.setAttribute("aria-label", app.say("overviewLabel", { kind: title, layers: sites.length, heads: sites[0].n_heads }));
   const element = el("div.group", {}, el("h3", {}, title), canvas);
@@ -127,13 +111,36 @@ function group(app, name, sites, known, tellAbout) {
     const i = Math.floor((event.clientY - box.top) / (size + gap + under));
     return j >= 0 && j < columns ? (places[i * columns + j] ?? null) : null;
   };
-  canvas.addEventListener("pointermove", (/** @type {MouseEvent} */ event) => tellAbout(at(event)));
-  canvas.addEventListener("pointerleave", () => tellAbout(null));
-  canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => {
-    const place = at(event);
-    if (place) app.store.set({ site: place.site.path, head: place.head, ...(app.store.state.pane === "overview" ? { pane: "pattern" } : {}) });
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let waiting;
+  const point = (/** @type {Place | null} */ place) => {
+    clearTimeout(waiting);
+    if (place) waiting = setTimeout(() => getReady(app, place.site.path, place.head), REST);
+    tellAbout(place);
+  };
+  canvas.addEventListener("pointermove", (/** @type {MouseEvent} */ event) => point(at(event)));
+  canvas.addEventListener("pointerleave", () => point(null));
+  const open = (/** @type {Place | null | undefined} */ place, /** @type {object} */ more = {}) =>
+    place && app.store.set({ site: place.site.path, head: place.head, ...more });
+  const leave = () => (app.store.state.pane === "overview" ? { pane: "pattern" } : {});
+  canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => open(at(event), leave()));
+  canvas.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    const { columns } = layout();
+    const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns, Enter: 0 }[event.key];
+    if (by === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { site, head } = app.store.state;
+    const here = places.findIndex((one) => one?.site.path === site && one.head === head);
+    event.preventDefault();
+    event.stopPropagation(); // elsewhere arrows move query and key
+    open(here < 0 ? places[0] : places[here + by], by ? {} : leave());
   });
-  return { element, paint: () => paint(app, canvas, layout(), places, known) };
+  const still = document.createElement("canvas"); // all but the marks: those move more often than pictures come
+  const mark = () => marks(app, canvas, still, layout(), places);
+  const paint = () => {
+    pictures(app, still, layout(), places, known);
+    mark();
+  };
+  return { element, paint, mark };
 }
 
 /**
@@ -150,122 +157,6 @@ function sorted(app, sites, known) {
   const up = UPWARDS.includes(sort) ? 1 : -1;
   const measure = (/** @type {Place} */ place) => up * (measureOf(known, place, sort) ?? 0);
   return all.filter((place) => place !== null).sort((a, b) => measure(a) - measure(b));
-}
-
-/**
- * @param {App} app
- * @param {number} width
- * @param {Site[]} sites
- */
-function layOut(app, width, sites) {
-  const columns = Math.max(...sites.map((site) => site.n_heads));
-  const plain = app.store.state.sort === "layer";
-  const left = plain && sites.length > 1 ? GUTTER : 0;
-  const gap = columns > 8 ? 3 : 5;
-  const room = width - left;
-  const size = Math.max(8, Math.min(88, Math.floor((room + gap) / columns) - gap));
-  return { columns, left, gap, size, under: plain ? 0 : 4, rows: sites.length };
-}
-
-/**
- * @param {App} app
- * @param {HTMLCanvasElement} canvas
- * @param {ReturnType<typeof layOut>} layout
- * @param {(Place | null)[]} places
- * @param {Known} known
- */
-function paint(app, canvas, { columns, left, gap, size, under }, places, known) {
-  const rows = Math.ceil(places.length / columns);
-  const pen = sharpen(canvas, left + columns * (size + gap) - gap + 4, rows * (size + gap + under) - gap + 6);
-  pen.imageSmoothingEnabled = false;
-  pen.font = `10px ${getComputedStyle(canvas).fontFamily}`;
-  pen.textBaseline = "middle";
-  const { state } = app.store;
-  const edited = editedHeads(app);
-  places.forEach((place, n) => {
-    if (!place) return;
-    const [x, y] = [left + 1 + (n % columns) * (size + gap), 2 + Math.floor(n / columns) * (size + gap + under)];
-    const { site, head } = place;
-    const picture = known.pictures.get(site.path)?.[head];
-    if (picture) pen.drawImage(stamp(picture), x, y, size, size);
-    pen.strokeStyle = colour("hairline");
-    pen.lineWidth = 1;
-    pen.strokeRect(x - 0.5, y - 0.5, size + 1, size + 1);
-    if (under) underline(app, known, pen, place, [x, y + size + 2, size]);
-    if (left && n % columns === 0) {
-      pen.fillStyle = colour("muted");
-      pen.fillText(String(site.layer ?? ""), 0, y + size / 2);
-    }
-    if (edited.has(`${site.path}:${head}`) || edited.has(`${site.path}:*`)) frame(pen, x, y, size, "edit", [3, 2]);
-    if (site.path === state.site && head === state.head) frame(pen, x, y, size, "ink", []);
-  });
-}
-
-/**
- * The heads that the reader has changed; "*" where it is all heads of a site.
- * @param {App} app
- */
-function editedHeads({ store }) {
-  return new Set(store.state.edits.map((edit) => ("site" in edit ? `${edit.site}:${"head" in edit ? edit.head : "*"}` : "")));
-}
-
-/**
- * @param {CanvasRenderingContext2D} pen
- * @param {number} x
- * @param {number} y
- * @param {number} size
- * @param {string} role
- * @param {number[]} dash
- */
-function frame(pen, x, y, size, role, dash) {
-  pen.strokeStyle = colour(role);
-  pen.lineWidth = 2;
-  pen.setLineDash(dash);
-  pen.strokeRect(x - 1, y - 1, size + 2, size + 2);
-  pen.setLineDash([]);
-}
-
-/**
- * The measure that heads are sorted by, as a line of that share of the width.
- * @param {App} app
- * @param {Known} known
- * @param {CanvasRenderingContext2D} pen
- * @param {Place} place
- * @param {[number, number, number]} where left, top and width
- */
-function underline(app, known, pen, place, [x, y, size]) {
-  const { sort } = app.store.state;
-  const measure = sort === "layer" ? undefined : measureOf(known, place, sort);
-  if (sort === "layer" || measure === undefined) return;
-  const group = app.sites.filter((one) => one.group === place.site.group);
-  const all = group.flatMap((site) => Array.from({ length: site.n_heads }, (_, head) => measureOf(known, { site, head }, sort) ?? 0));
-  pen.fillStyle = colour("muted");
-  pen.fillRect(x, y, Math.max(1, (size * measure) / (Math.max(...all) || 1)), 2);
-}
-
-/** @type {WeakMap<Matrix, { canvas: HTMLCanvasElement, theme: string }>} */
-const STAMPS = new WeakMap();
-
-/**
- * A table as a picture of one pixel a cell; light tones spread a little, so that weak heads show too.
- * @param {Matrix} table
- */
-function stamp(table) {
-  const theme = colour("ground");
-  const known = STAMPS.get(table);
-  if (known?.theme === theme) return known.canvas;
-  const canvas = document.createElement("canvas");
-  [canvas.width, canvas.height] = [table.columns, table.rows];
-  const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-  const image = pen.createImageData(table.columns, table.rows);
-  const tones = ramp("weight");
-  table.data.forEach((x, i) => {
-    const from = 4 * Math.min(255, Math.round(255 * Math.max(0, x) ** 0.7));
-    image.data.set(tones.subarray(from, from + 4), 4 * i);
-  });
-  pen.putImageData(image, 0, 0);
-  STAMPS.set(table, { canvas, theme });
-  return canvas;
 }
 
 /**

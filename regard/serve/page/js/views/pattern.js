@@ -1,6 +1,6 @@
 // One head: its pattern in one of several views, the sentence that says what is seen, the numbers.
 
-import { el, fill } from "../dom.js";
+import { el, fill, focusOf } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
 import { stageOf } from "../head.js";
 import { lineAt, otherHead } from "../select.js";
@@ -12,7 +12,7 @@ import { draw as drawGraph } from "./graph.js";
 import { draw as drawGrid } from "./grid.js";
 import { hands, pickCell } from "./hands.js";
 import { draw as drawHeat } from "./heat.js";
-import { caption } from "./legend.js";
+import { caption, renew } from "./legend.js";
 import { draw as drawImage } from "./image.js";
 import { draw as drawLines } from "./lines.js";
 import { groupTitle } from "./overview.js";
@@ -31,6 +31,8 @@ import { toolbar } from "./toolbar.js";
  * @typedef {import("../source.js").Stage} Stage
  * @typedef {import("./own.js").Own} Own
  * @typedef {((query: number, key: number, peek?: boolean) => void) & { repaint?: (plot: Partial<Plot>) => void }} Select
+ * @typedef {{ stage: Stage, name: "" | "before" | "after", tables: import("../head.js").Tables }} Figure
+ * @typedef {{ figures: Figure[], selects: Select[], open: App["open"] }} Drawn
  */
 
 /** The least height of a picture, and from which width two of them have the long names of axes. */
@@ -54,6 +56,8 @@ export function pattern(app) {
   const table = el("div.unseen");
   const element = el("section.pane.pattern", { "aria-label": app.say("pattern") },
     paneHead(app, "pattern", title, () => own()?.data() ?? dataOf(app)), tools.element, says, board, reading, tuning.element, table);
+  /** @type {Drawn | null} */
+  let last = null;
   /** @type {Select[]} */
   let selects = [];
   let own = /** @returns {Own | null} */ () => null;
@@ -64,6 +68,7 @@ export function pattern(app) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let waiting;
   const update = (/** @type {Set<string>} */ changed) => {
+    const zoomed = viewport.window !== null;
     if (changed.has("site") || changed.has("head")) viewport.window = null;
     tools.update();
     element.dataset.view = app.store.state.view;
@@ -72,11 +77,16 @@ export function pattern(app) {
     const same = !own() && drawn?.before === app.open.before && drawn.after === app.open.after;
     if (why.length && !(same && why.every((one) => one === "edits"))) {
       drawn = app.open;
-      room.height = board.clientHeight;
-      fill(title, titleOf(app));
+      const refocus = focusOf(title);
+      if (why.some((one) => one !== "edits")) fill(title, titleOf(app));
+      refocus();
       const special = drawSpecial(app, board);
       own = special?.own ?? (() => null);
-      selects = special ? [special.select] : (changed.has("edits") && repainted(app, board, selects, changed)) || drawBoard(app, board, viewport);
+      if (special || zoomed || !last || !repainted(app, board, last, why)) {
+        room.height = board.clientHeight;
+        last = special ? null : drawBoard(app, board, viewport);
+      }
+      selects = special ? [special.select] : (last?.selects ?? []);
     }
     const at = look(app);
     const view = own();
@@ -151,49 +161,67 @@ function drawSpecial(app, board) {
 }
 
 /**
- * Draw one picture, three stages, or before and after; gives back what moves their selections.
+ * Which tables stand side by side: one, three stages, or before and after.
  * @param {App} app
- * @param {HTMLElement} board
- * @param {{ window: any }} viewport
- * @returns {Select[]}
+ * @returns {Figure[]}
  */
-function drawBoard(app, board, viewport) {
-  const { state } = app.store;
-  const { open } = app;
+function figuresOf({ open, store }) {
+  const { state } = store;
   const known = STAGES.filter((stage) => stage === "weights" || open.after[stage]);
   const stage = /** @type {Stage} */ (known.includes(/** @type {any} */ (state.stage)) ? state.stage : "weights");
   const all = state.stage === "all" && state.view !== "image" && !open.large ? known : [stage];
   const versions = open.after !== open.before && state.view !== "bars" ? [open.before, open.after] : [open.after];
-  const figures = versions.flatMap((tables, v) => all.map((one) => ({ tables, stage: one, name: versions.length > 1 ? (v ? "after" : "before") : "" })));
-  const across = Math.max(1, Math.min(figures.length, Math.floor(board.clientWidth / (all.length > 1 ? 190 : 240)) || 1, all.length > 1 ? all.length : 2));
+  return versions.flatMap((tables, v) => all.map((stage) => ({ tables, stage, name: versions.length > 1 ? (v ? "after" : "before") : "" })));
+}
+
+/**
+ * Draw all figures; what moves their selections is given back.
+ * @param {App} app
+ * @param {HTMLElement} board
+ * @param {{ window: any }} viewport
+ * @returns {Drawn}
+ */
+function drawBoard(app, board, viewport) {
+  const figures = figuresOf(app);
+  const stages = new Set(figures.map((one) => one.stage)).size;
+  const across = Math.max(1, Math.min(figures.length, Math.floor(board.clientWidth / (stages > 1 ? 190 : 240)) || 1, stages > 1 ? stages : 2));
   const down = Math.ceil(figures.length / across);
   const room = { alone: figures.length === 1, width: Math.floor((board.clientWidth - 16 * (across - 1)) / across), height: Math.max(LOWEST, Math.floor(board.clientHeight / down) - 44) };
   const frames = figures.map((one) => el("figure", {}, el("div.plot"), caption(app, one)));
   board.style.setProperty("--across", String(across));
   fill(board, frames);
-  return figures.map(({ tables, stage: one }, i) => {
-    const plot = { ...plotOf(app, tables, one), ...room, ...listeners(app) };
+  const selects = figures.map(({ tables, stage }, i) => {
+    const plot = { ...plotOf(app, tables, stage), ...room, ...listeners(app) };
     if (room.width < (room.alone ? 300 : NARROW)) Object.assign(plot, { asks: app.say("asksShort"), answers: app.say("answersShort") });
     return drawOne(app, /** @type {Element} */ (frames[i].firstElementChild), plot, viewport);
   });
+  return { figures, selects, open: app.open };
 }
 
 /**
- * While a slider moves, only the colours after the edit change; null if there is more to draw.
+ * While a slider moves or heads of one kind are leafed through, only colours change: they are put
+ * into the pictures that are there. False if there is more to draw.
  * @param {App} app
  * @param {HTMLElement} board
- * @param {Select[]} selects
- * @param {Set<string>} changed
+ * @param {Drawn} last
+ * @param {string[]} why
  */
-function repainted(app, board, selects, changed) {
-  const last = selects[1]?.repaint;
-  const fits = selects.length === 2 && last && app.open.after !== app.open.before && REDRAWN.every((one) => one === "edits" || !changed.has(one));
-  const stage = app.store.state.stage;
-  if (!fits || stage === "all") return null;
-  const plot = plotOf(app, app.open.after, stage);
-  last({ table: plot.table, range: plot.range, off: plot.off, edited: plot.edited, allowed: plot.allowed, kept: plot.kept });
-  board.querySelectorAll("figcaption")[1]?.replaceWith(caption(app, { stage, tables: app.open.after, name: "after" }));
-  return selects;
+function repainted(app, board, last, why) {
+  const { open } = app;
+  const figures = figuresOf(app);
+  const same = figures.length === last.figures.length && figures.every(({ stage, name }, i) => stage === last.figures[i].stage && name === last.figures[i].name);
+  const named = open.rows === last.open.rows && open.columns === last.open.columns;
+  const only = why.every((one) => ["site", "head", "edits"].includes(one));
+  if (!same || !named || !only || open.large || last.selects.some((select) => !select.repaint)) return false;
+  const captions = board.querySelectorAll("figcaption");
+  figures.forEach((figure, i) => {
+    if (figure.tables === last.figures[i].tables) return;
+    const { table, range, off, edited, allowed, kept } = plotOf(app, figure.tables, figure.stage);
+    last.selects[i].repaint?.({ table, range, off, edited, allowed, kept });
+    renew(app, captions[i], figure);
+  });
+  Object.assign(last, { figures, open });
+  return true;
 }
 
 /**

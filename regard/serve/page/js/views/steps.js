@@ -8,6 +8,7 @@ import { lineAt } from "../select.js";
 import { paneHead } from "./pane.js";
 import { compareStep, inputStep, maskStep, scaleStep, softmaxStep } from "./steps_weight.js";
 import { joinStep, outputStep, residualStep, valueStep } from "./steps_output.js";
+import { giveBack } from "./strip.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -29,6 +30,10 @@ import { joinStep, outputStep, residualStep, valueStep } from "./steps_output.js
  * @property {number} width
  */
 
+/** So long, in milliseconds, steps wait for what stands around them, and while a slider moves. */
+const PATIENCE = 120;
+const MOVING = 160;
+
 /**
  * @param {App} app
  * @returns {import("../app.js").Pane}
@@ -42,19 +47,28 @@ export function steps(app) {
   new ResizeObserver(() => (width = body.clientWidth)).observe(body);
   /** @type {{ place: string, now: App["open"]["now"], streams: Streams } | null} */
   let known = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let partly;
+  const draw = (/** @type {Streams | null} */ streams) => {
+    const { query, key } = at(app);
+    clearTimeout(partly);
+    fill(who, el("b.term.query", {}, app.open.rows[query].label), " → ", el("b.term.key", {}, app.open.columns[key].label));
+    exchange(body, stepsOf(app, query, key, streams, (width ||= body.clientWidth) || 360));
+  };
   const show = () => {
     const { query, key } = at(app);
     const place = placeOf(app, query, key);
     const { now } = app.open;
+    clearTimeout(partly);
     const waits = !now && app.store.state.edits.length > 0 && app.source.model !== null && !app.open.large; // the model runs
-    fill(who, el("b.term.query", {}, app.open.rows[query].label), " → ", el("b.term.key", {}, app.open.columns[key].label));
-    fill(body, stepsOf(app, query, key, known?.place === place ? known.streams : null, (width ||= body.clientWidth) || 360));
+    if (known?.place === place) draw(known.streams);
+    else partly = setTimeout(() => draw(null), element.dataset.ready ? PATIENCE : 0);
     if (known?.place === place && (waits || known.now === now)) return;
     const found = now ? now.steps(query, key) : app.source.steps(app.open.site.path, app.open.head, query, key);
     app.during(found).then((streams) => {
       if (placeOf(app, at(app).query, at(app).key) !== place || app.open.now !== now) return;
       known = { place, now, streams };
-      fill(body, stepsOf(app, query, key, streams, width || 360));
+      draw(streams);
       element.dataset.ready = place;
     }, () => undefined); // the server has gone: what is known stays
   };
@@ -83,10 +97,21 @@ export function steps(app) {
       if (only && now === last) return;
       last = now;
       clearTimeout(waiting);
-      const hurried = only || changed.has("edits"); // the mouse or a slider is on its way
-      waiting = setTimeout(show, hurried && element.dataset.ready ? 60 : 0); // the pattern comes first
+      const hurried = only ? 60 : changed.has("edits") ? MOVING : 0; // the mouse or a slider is on its way
+      waiting = setTimeout(show, element.dataset.ready ? hurried : 0); // the pattern comes first
     },
   };
+}
+
+/**
+ * Other steps in the place of those that are shown.
+ * @param {HTMLElement} body
+ * @param {HTMLElement[]} made
+ */
+function exchange(body, made) {
+  const old = /** @type {HTMLCanvasElement[]} */ ([...body.querySelectorAll("canvas.strip")]);
+  fill(body, made);
+  giveBack(old);
 }
 
 /**

@@ -1,7 +1,7 @@
 // A vector as a strip: one bar a number, up if it is positive, down if it is negative.
 
 import { colour } from "../colour.js";
-import { el, sharpen } from "../dom.js";
+import { sharpen } from "../dom.js";
 
 /**
  * @typedef {object} Strip
@@ -18,20 +18,50 @@ import { el, sharpen } from "../dom.js";
  */
 
 /**
+ * Canvases that nobody shows any more, by their size: to make new ones takes longer than to paint them.
+ * @type {Map<string, HTMLCanvasElement[]>}
+ */
+const SPARE = new Map();
+
+/** @param {Iterable<HTMLElement>} canvases that have been taken away */
+export function giveBack(canvases) {
+  for (const canvas of canvases) {
+    const size = canvas.dataset.size ?? "";
+    SPARE.set(size, [...(SPARE.get(size) ?? []), /** @type {HTMLCanvasElement} */ (canvas)]);
+  }
+}
+
+/**
+ * @param {Strip} strip
+ * @param {number} width
+ */
+function canvasFor({ label, name, from, values, height }, width) {
+  const size = `${width} ${height}`;
+  const canvas = SPARE.get(size)?.pop() ?? document.createElement("canvas");
+  canvas.dataset.size = size;
+  const all = { class: "strip", role: "img", "aria-label": label, "data-name": name, "data-from": from, "data-n": values.length };
+  for (const [key, value] of Object.entries(all)) {
+    if (value === undefined) canvas.removeAttribute(key);
+    else canvas.setAttribute(key, String(value));
+  }
+  return canvas;
+}
+
+/**
  * @param {Strip} strip
  * @param {number} width
  * @returns {{ element: HTMLElement, mark: (i: number) => void }}
  */
 export function drawStrip(strip, width) {
-  const canvas = /** @type {any} */ (el("canvas.strip", { role: "img", "aria-label": strip.label, "data-name": strip.name, "data-from": strip.from, "data-n": strip.values.length }));
+  const canvas = canvasFor(strip, width);
   const paint = (/** @type {number} */ marked) => bars(canvas, strip, width, marked);
   paint(strip.mark ?? -1);
-  canvas.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+  canvas.onpointermove = (event) => {
     const box = canvas.getBoundingClientRect();
     const i = Math.floor(((event.clientX - box.left) / box.width) * strip.values.length);
     strip.onhover?.(Math.min(Math.max(0, i), strip.values.length - 1));
-  });
-  canvas.addEventListener("pointerleave", () => strip.onhover?.(-1));
+  };
+  canvas.onpointerleave = () => strip.onhover?.(-1);
   return { element: canvas, mark: (i) => paint(i < 0 ? (strip.mark ?? -1) : i) };
 }
 

@@ -27,7 +27,9 @@ export function texts(app) {
       if (changed.has("sampling")) chances(app, element);
       if (now !== shown) fill(element, rows(app));
       shown = now.replace("true", "false");
-      for (const one of element.querySelectorAll(".token")) refresh(app, /** @type {HTMLElement} */ (one));
+      const weights = app.open.after.off ? null : lineAt(app, (app.peek ?? app.store.state).query).weights.data;
+      const most = weights ? largest(weights) || 1 : 1;
+      for (const one of element.querySelectorAll(".token")) refresh(app, /** @type {HTMLElement} */ (one), weights, most);
     },
   };
 }
@@ -133,18 +135,22 @@ function tokens(app, side, chances) {
  * Who asks, who answers, and how much weight each token gets.
  * @param {App} app
  * @param {HTMLElement} token
+ * @param {Float32Array | null} line what the query looks at; null where the head is off
+ * @param {number} most the largest of it
  */
-function refresh(app, token) {
+function refresh(app, token, line, most) {
   const { open, store } = app;
   const { query, key } = app.peek ?? store.state;
   const side = token.dataset.side ?? "";
   const i = Number(token.dataset.i);
   const answers = open.site.answers === side;
-  const weights = answers && !open.after.off ? lineAt(app, query).weights.data : null;
-  token.style.setProperty("--share", weights ? (0.75 * weights[i] / (largest(weights) || 1)).toFixed(3) : "0");
+  const weights = answers ? line : null;
+  const share = weights ? ((0.75 * weights[i]) / most).toFixed(3) : "0";
+  const title = token.dataset.chance ? `p = ${short(Number(token.dataset.chance))}` : weights ? short(weights[i]) : "";
+  if (token.style.getPropertyValue("--share") !== share) token.style.setProperty("--share", share);
   token.classList.toggle("asks", isAsking(app, side) && i === query);
   token.classList.toggle("answers", answers && i === key);
-  token.title = token.dataset.chance ? `p = ${short(Number(token.dataset.chance))}` : weights ? short(weights[i]) : "";
+  if (token.title !== title) token.title = title;
 }
 
 /**
