@@ -115,7 +115,7 @@ def require_encoder(config: EncoderConfig, name: str) -> None:
     require(config.positions == "learned", f"{name} has learned positions, not {config.positions}")
     require(config.attention == "exact", f"{name} has exact attention, not {config.attention}")
     require(config.embedding_norm, f"{name} normalises its embeddings")
-    require(_plain_heads(config), f"{name} has heads that share d_model evenly")
+    require(config.plain_heads, f"{name} has heads that share d_model evenly")
     require(config.attention_bias and config.feed_forward_bias, f"{name} has biases everywhere")
     require(
         config.pool == "first" or config.n_classes is None,
@@ -129,12 +129,6 @@ def require_encoder(config: EncoderConfig, name: str) -> None:
         not (config.fill_head and config.n_classes),
         f"{name} has a head for masked tokens or one for classes, not both",
     )
-
-
-def _plain_heads(config: EncoderConfig) -> bool:
-    d_k = config.d_model // config.n_heads
-    plain = config.d_k in (None, d_k) and config.d_v in (None, d_k)
-    return plain and config.n_kv_heads in (None, config.n_heads)
 
 
 BERT = Kind(

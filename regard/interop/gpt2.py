@@ -45,13 +45,7 @@ def _write(config: DecoderConfig) -> dict[str, Any]:
     require(config.norm == "pre" and config.norm_kind == "layer", "GPT-2 is pre-norm LayerNorm")
     require(config.attention == "exact", f"GPT-2 has exact attention, not {config.attention}")
     require(config.attention_bias and config.feed_forward_bias, "GPT-2 has biases everywhere")
-    d_k = config.d_model // config.n_heads
-    require(
-        config.d_k in (None, d_k)
-        and config.d_v in (None, d_k)
-        and config.n_kv_heads in (None, config.n_heads),
-        "GPT-2 has heads that share d_model evenly",
-    )
+    require(config.plain_heads, "GPT-2 has heads that share d_model evenly")
     activation = their_activation(config.activation)
     require(activation is not None, f"GPT-2 has no activation {config.activation}")
     return {

@@ -73,13 +73,7 @@ def _write(config: TransformerConfig, *, name: str, norm: str) -> dict[str, Any]
         f"{config.d_model}",
     )
     require(config.attention == "exact", f"{name} has exact attention, not {config.attention}")
-    d_k = config.d_model // config.n_heads
-    require(
-        config.d_k in (None, d_k)
-        and config.d_v in (None, d_k)
-        and config.n_kv_heads in (None, config.n_heads),
-        f"{name} has heads that share d_model evenly",
-    )
+    require(config.plain_heads, f"{name} has heads that share d_model evenly")
     activation = their_activation(config.activation)
     require(activation is not None, f"{name} has no activation {config.activation}")
     require(

@@ -12,7 +12,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import FeedForward
 from regard.layers.form import OF_ONE_TEXT, FormPlan, make_form
 from regard.layers.norm import make_norm
-from regard.tap import tap
+from regard.tap import at, tap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class SubLayer(nn.Module):
         **options: object,
     ) -> Float[Tensor, "batch token d_model"]:
         """The residual stream after this sub-layer; `first` is the position of its first token."""
-        here = f"{self.inner.path}@{first}" if first else self.inner.path
+        here = at(self.inner.path, first)
         given = tap(f"{here}.input", self.norm(x) if self.norm_first else x, "token d_model")
         x = x + self.dropout(self.inner(given, *inputs, first=first, **options))
         return tap(f"{here}.residual", x if self.norm_first else self.norm(x), "token d_model")

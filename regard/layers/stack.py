@@ -14,7 +14,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.form import CACHEABLE
 from regard.layers.layer import Layer, LayerPlan
 from regard.layers.position import Learned, Sinusoidal
-from regard.tap import tap
+from regard.tap import at, tap
 
 Lengths = Sequence[int] | Int[Tensor, "batch"]
 """How many tokens of each sequence of a batch are real."""
@@ -55,7 +55,7 @@ class InputEmbedding(nn.Module):
         first: int = 0,
     ) -> Float[Tensor, "batch token d_model"]:
         """What the first layer reads: `where` says at which position each token stands."""
-        here = f"{self.path}@{first}" if first else self.path
+        here = at(self.path, first)
         x = tap(f"{here}.tokens", tokens, "token d_model")
         if self.types is not None:
             kinds = where.new_zeros(1, x.size(1)) if types is None else types
@@ -104,7 +104,7 @@ class Stack(nn.Module):
                 rotate=rotate,
             )
         x = x if self.norm is None else self.norm(x)
-        return tap(f"{self.path}@{first}.output" if first else f"{self.path}.output", x, _AXES)
+        return tap(f"{at(self.path, first)}.output", x, _AXES)
 
     @property
     def cacheable(self) -> bool:

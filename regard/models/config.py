@@ -112,6 +112,13 @@ class StackConfig(ModelConfig):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be larger than 0.")
 
+    @property
+    def plain_heads(self) -> bool:
+        """Whether heads share d_model evenly, each with keys and values of its own."""
+        d_k = self.d_model // self.n_heads
+        plain = self.d_k in (None, d_k) and self.d_v in (None, d_k)
+        return plain and self.n_kv_heads in (None, self.n_heads)
+
     def plan(self) -> LayerPlan:
         """The numbers from which the layers are made."""
         return LayerPlan(

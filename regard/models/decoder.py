@@ -21,7 +21,7 @@ from regard.layers.position import places
 from regard.layers.stack import InputEmbedding, Lengths, Stack, cached
 from regard.models.config import StackConfig, check_causal, check_counts, check_pad
 from regard.models.summary import summarise
-from regard.tap import tap
+from regard.tap import at, tap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ class Decoder(nn.Module):
     ) -> Float[Tensor, "*batch vocab"]:
         """How well each token of the vocabulary would come next: the logits of a softmax."""
         logits = (self.projection or self.tokens.project)(states)
-        return tap(f"output@{first}.logits" if first else "output.logits", logits, "token vocab")
+        return tap(f"{at('output', first)}.logits", logits, "token vocab")
 
     def new_cache(self) -> dict[str, KeyValueCache]:
         """Room for what was read already, by attention site; see `states`."""

@@ -23,8 +23,8 @@ from regard.layers.recurrent import CELLS, Bridge, RecurrentLayer, State
 from regard.layers.stack import InputEmbedding, Lengths, without_padding
 from regard.models.config import ModelConfig, check_choice, check_counts, check_probabilities
 from regard.models.summary import summarise
-from regard.models.transformer import TIES, shift_right
-from regard.tap import tap
+from regard.models.transformer import TIES, check_tie, shift_right
+from regard.tap import at, tap
 
 ATTENTIONS = ("additive", "dot", "general", "none")
 
@@ -69,11 +69,7 @@ class Seq2SeqConfig(ModelConfig):
         check_choice(self, "attention", ATTENTIONS)
         check_choice(self, "tie", TIES)
         check_choice(self, "initialisation", INITIALISATIONS)
-        if self.tie == "all" and self.n_source_vocab not in (None, self.n_vocab):
-            raise InputError(
-                f"source and target have vocabularies of {self.n_source_vocab} and {self.n_vocab} "
-                "tokens, so they cannot share one embedding: choose tie='target' or tie='none'."
-            )
+        check_tie(self.tie, self.n_vocab, self.n_source_vocab)
         if self.bidirectional and self.d_encoder is None and self.d_model % 2:
             raise InputError(
                 f"d_model is {self.d_model}, which two directions cannot share evenly; choose an "
@@ -263,7 +259,7 @@ class Seq2Seq(nn.Module):
     ) -> Float[Tensor, "*batch vocab"]:
         """How well each token of the vocabulary would come next: the logits of a softmax."""
         logits = (self.projection or self.tokens.project)(states)
-        return tap(f"output@{first}.logits" if first else "output.logits", logits, "token vocab")
+        return tap(f"{at('output', first)}.logits", logits, "token vocab")
 
     def new_cache(self) -> dict[str, RecurrentCache]:
         """Room for the decoder's state between two calls of `decode`."""

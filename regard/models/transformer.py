@@ -19,7 +19,7 @@ from regard.layers.position import places
 from regard.layers.stack import InputEmbedding, Lengths, Stack, cached, without_padding
 from regard.models.config import StackConfig, check_causal, check_choice, check_counts, check_pad
 from regard.models.summary import summarise
-from regard.tap import tap
+from regard.tap import at, tap
 
 TIES = ("all", "target", "none")
 
@@ -50,11 +50,7 @@ class TransformerConfig(StackConfig):
         check_counts(self, "n_vocab", "n_source_vocab", "n_encoder_layers", "n_decoder_layers")
         check_pad(self, self.n_vocab)
         check_choice(self, "tie", TIES)
-        if self.tie == "all" and self.n_source_vocab not in (None, self.n_vocab):
-            raise InputError(
-                f"source and target have vocabularies of {self.n_source_vocab} and {self.n_vocab} "
-                "tokens, so they cannot share one embedding: choose tie='target' or tie='none'."
-            )
+        check_tie(self.tie, self.n_vocab, self.n_source_vocab)
 
 
 class Transformer(nn.Module):
@@ -167,7 +163,7 @@ class Transformer(nn.Module):
         logits = (self.projection or self.tokens.project)(states)
         if self.logits_bias is not None:
             logits = logits + self.logits_bias
-        return tap(f"output@{first}.logits" if first else "output.logits", logits, "token vocab")
+        return tap(f"{at('output', first)}.logits", logits, "token vocab")
 
     def new_cache(self) -> dict[str, KeyValueCache]:
         """Room for what the decoder has read, by attention site; see `decode`."""
@@ -180,6 +176,15 @@ class Transformer(nn.Module):
 
     def __repr__(self) -> str:
         return str(summarise(self))
+
+
+def check_tie(tie: str, n_vocab: int, n_source_vocab: int | None) -> None:
+    """Refuse one embedding for two vocabularies."""
+    if tie == "all" and n_source_vocab not in (None, n_vocab):
+        raise InputError(
+            f"source and target have vocabularies of {n_source_vocab} and {n_vocab} tokens, so "
+            "they cannot share one embedding: choose tie='target' or tie='none'."
+        )
 
 
 def shift_right(target_ids: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target-1"]:
