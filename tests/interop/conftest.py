@@ -6,6 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from regard.errors import RegardError
+from tests.interop.changes import change_config
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test asks the network
 
 
@@ -56,6 +59,41 @@ def saved(transformers, shaken, tmp_path):
         return SimpleNamespace(theirs=theirs, ours=import_checkpoint(folder), folder=folder)
 
     return save
+
+
+@pytest.fixture
+def refused(saved):
+    """Asserts that a checkpoint with these changes in its config.json is refused in a sentence."""
+    from regard.interop.imports import import_checkpoint
+
+    def check(kind, *, settings, changes, sentence):
+        folder = saved(kind, settings=settings).folder
+        change_config(folder, **changes)
+        with pytest.raises(RegardError, match=sentence):
+            import_checkpoint(folder)
+
+    return check
+
+
+@pytest.fixture
+def exported(transformers, tmp_path):
+    """Exports a bundle as this kind of model, and loads that with `transformers`, all weights used.
+
+    Names of weights that hold one of the words in `without` may be missing.
+    """
+    from regard.interop.huggingface import export_huggingface
+
+    def export(bundle, kind, *, loader=None, without=()):
+        assert export_huggingface(bundle, tmp_path / "out") == kind
+        again, report = getattr(transformers, loader or kind).from_pretrained(
+            tmp_path / "out", output_loading_info=True
+        )
+        missing = report["missing_keys"]
+        report["missing_keys"] = [key for key in missing if not any(one in key for one in without)]
+        assert not any(report.values())
+        return again
+
+    return export
 
 
 @pytest.fixture(scope="session")
