@@ -41,6 +41,8 @@ class ClusterTranslator:
         opening: Mapping[str, Any],
         address: str | None = None,
     ) -> None:
+        if address:
+            _show_token()
         self.ray, self.folder, self.opening = _ray(), folder.resolve(), dict(opening)
         chosen = {name: value for name, value in opening.items() if name in _CHOOSING}
         engine = choose_engine(read_description(folder), **chosen)
@@ -77,7 +79,8 @@ class ClusterTranslator:
                     where = f"at {address!r}" if address else "on this machine"
                     raise InputError(
                         f"Ray did not start {where} ({error}): start a cluster with `ray start "
-                        "--head` and name its address, or translate without --cluster."
+                        "--head`, name its address and, from another machine, give its token in "
+                        "$RAY_AUTH_TOKEN; or translate without --cluster."
                     ) from error
 
     def _translated(
@@ -109,6 +112,16 @@ class Translating:
         """The row with its lines translated."""
         (done,) = self.translator.translate_windows([list(row["lines"])], self.options)
         return {"number": row["number"], "done": pickle.dumps(done)}
+
+
+def _show_token() -> None:
+    """Let Ray use the token that a cluster asks for: of this user, or of the environment.
+
+    `ray start` makes one, but programs that join do not look for it unless they are told to.
+    """
+    own = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if "RAY_AUTH_TOKEN" in os.environ or own.is_file():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def _handfuls(windows: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]]:

@@ -1,6 +1,7 @@
 """Bulk work on a real Ray cluster of this machine, one worker of which is killed on the way."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,6 +44,37 @@ def test_a_worker_that_is_killed_loses_and_doubles_no_line(toy_folder, tmp_path)
     assert killed is not None
     alone = open_translator(toy_folder).translate(LINES, SearchOptions())
     assert output.read_text().splitlines() == [one.text for one in alone]
+
+
+@pytest.mark.slow
+def test_a_cluster_that_others_have_started_is_joined_by_its_address(toy_folder, tmp_path):
+    quiet = {"env": os.environ | {"HOME": str(tmp_path)}, "stdout": subprocess.PIPE, "text": True}
+    ray = [sys.executable, "-m", "ray.scripts.scripts"]
+    begin = ["start", "--head", "--port=0", "--num-cpus=2", "--include-dashboard=false"]
+    subprocess.run([*ray, "get-auth-token", "--generate"], check=True, **quiet)
+    try:
+        told = subprocess.run([*ray, *begin], check=True, **quiet)
+        (address,) = set(re.findall(r"--address='([^']+)'", told.stdout))
+        translate = [sys.executable, "-m", "regard", "translate", toy_folder, "--address", address]
+        found = subprocess.run(translate, input="one two\nsix\n", check=True, **quiet)
+    finally:
+        subprocess.run([*ray, "stop", "--force"], check=True, **quiet)
+    alone = open_translator(toy_folder).translate(["one two", "six"], SearchOptions())
+    assert found.stdout.splitlines() == [one.text for one in alone]
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("chosen", [None, "disabled"])
+def test_a_token_of_the_user_is_shown_unless_somebody_chose_otherwise(
+    known, chosen, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(os, "environ", {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")})
+    if chosen:
+        os.environ["RAY_AUTH_MODE"] = chosen
+    if known:
+        (tmp_path / "token").write_text("secret")
+    cluster._show_token()
+    assert os.environ.get("RAY_AUTH_MODE") == (chosen or ("token" if known else None))
 
 
 def test_a_worker_translates_a_window_as_a_single_process_does(toy_folder, monkeypatch):
