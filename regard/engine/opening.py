@@ -70,8 +70,9 @@ def choose_engine(
     chosen = engine if engine != "auto" else "ctranslate2" if fast and not only_torch else "torch"
     if int8 and chosen == "torch" and not runs_in_int8(description):
         raise InputError(
-            f"int8 is for Transformers with exact attention, and this model ({description.family}) "
-            "is none: translate without int8."
+            "int8 is for Transformers with exact attention whose heads have keys of their own and "
+            f"no rotary positions, and this model ({description.family}) is none: translate "
+            "without int8."
         )
     return chosen
 
@@ -115,7 +116,8 @@ def runs_fast(description: Description) -> bool:
 def runs_in_int8(description: Description) -> bool:
     """Whether the engine torch has int8 products for the model, too."""
     settings = description.model
-    return runs_fast(description) and settings.get("positions") != "rotary"
+    grouped = settings.get("n_kv_heads") not in (None, settings.get("n_heads"))
+    return runs_fast(description) and settings.get("positions") != "rotary" and not grouped
 
 
 def _check_together(folders: Sequence[Path]) -> None:

@@ -48,7 +48,8 @@ class Site:
         self.sums = self.query.new_full((*lead, self.n_query, 2), nan, dtype=exact)
 
     def __repr__(self) -> str:
-        sizes = f"{self.n_heads} heads, {self.n_query} queries × {self.n_key} keys"
+        heads = "1 head" if self.n_heads == 1 else f"{self.n_heads} heads"
+        sizes = f"{heads}, {self.n_query} queries × {self.n_key} keys"
         return f"Site({self.path!r}: {sizes}, {self.allowed!r})"
 
     @property

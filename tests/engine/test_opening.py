@@ -34,6 +34,14 @@ def test_an_engine_that_cannot_do_it_says_so(make_folder, family, engine, int8, 
         choose_engine(described, engine, int8=int8)
 
 
+@pytest.mark.parametrize("settings", [{"positions": "rotary"}, {"n_heads": 2, "n_kv_heads": 1}])
+def test_int8_that_the_engine_torch_does_not_have_is_refused(make_folder, settings):
+    described = read_description(make_folder(**settings))
+    assert choose_engine(described, "torch") == "torch"
+    with pytest.raises(InputError, match="int8 is for Transformers with exact attention whose"):
+        choose_engine(described, "torch", int8=True)
+
+
 @pytest.mark.parametrize("engine", ["ctranslate2", "torch"])
 def test_learned_positions_are_never_overrun(make_folder, engine):
     folder = make_folder(positions="learned", max_positions=12)
