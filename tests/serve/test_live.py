@@ -126,7 +126,7 @@ def test_what_a_head_is_made_of_comes_before_it_is_opened(page, address):
         page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 0.75 * box["height"])
     page.mouse.down()
     page.mouse.up()
-    page.wait_for_function("document.querySelector('.headname').textContent.includes('1')")
+    page.wait_for_function("() => document.querySelector('.headname').textContent.includes('1')")
     assert len(asked) == 4
 
 

@@ -49,6 +49,8 @@ def test_before_and_after_stand_side_by_side(explorer, trace, shown):
     assert page.locator(".board svg.grid").count() == 2
     names = page.locator(".board figcaption b").all_inner_texts()
     assert names == ["before", "after"]
+    said, drawn = (page.locator(f".board {x}").first.bounding_box() for x in ("figcaption", "svg"))
+    assert said["y"] < drawn["y"]  # where it is seen however little room there is
     ranges = page.locator(".board figcaption .range").all_inner_texts()
     old, scores = trace[SITE].weights(1), trace[SITE].scores(1)
     new = torch.softmax(scores / 0.2, -1)

@@ -96,6 +96,25 @@ def test_an_image_is_shown_with_its_patches(open_page, image_file, image_trace, 
     assert explorer.state()["query"] == "0"
 
 
+def test_what_an_edit_does_to_an_image_is_seen_without_scrolling(open_page, image_file):
+    explorer = open_page(image_file, height=720)
+    page = explorer.open("edits=temperature:encoder.layers.0.self:0:3&site=encoder.layers.0.self")
+    explorer.settle()
+    board = page.locator(".board").bounding_box()
+    boxes = [one.bounding_box() for one in page.locator(".pictures canvas").all()]
+    assert len(boxes) == 4
+    assert all(box["y"] + box["height"] <= board["y"] + board["height"] for box in boxes)
+    assert page.locator("figcaption b").all_inner_texts() == ["before", "after"]
+
+
+def test_the_pencil_forbids_a_patch_of_an_image(open_page, image_file):
+    explorer = open_page(image_file)
+    page = explorer.open("site=encoder.layers.0.self&head=1&query=0&key=1")
+    page.click(".pencil")
+    page.locator(".pictures canvas").nth(1).click(position={"x": 4, "y": 4})  # the first patch
+    assert explorer.state()["edits"] == "forbid:encoder.layers.0.self:1:0:1"
+
+
 def test_classes_of_an_image_are_the_answer(open_page, image_file, image_trace, shown):
     explorer = open_page(image_file)
     explorer.open()

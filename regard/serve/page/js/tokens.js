@@ -19,7 +19,7 @@ import { matrix } from "./attention.js";
  * @param {boolean} [continues]
  */
 export function labelOf(token, continues = false) {
-  const text = token.replace(/\n/g, "⏎").replace(/\t/g, "⇥");
+  const text = token.replace(/▁/g, " ").replace(/\n/g, "⏎").replace(/\t/g, "⇥"); // some tokenizers write spaces so
   const bare = text.trim();
   if (!bare) return text ? "␣" : "∅";
   return continues ? `‑${bare.replace(/^##/, "")}` : bare;

@@ -122,8 +122,7 @@ function marked(before, after) {
  * @param {any} one
  */
 function row(app, { name, before, after }) {
-  const change = after - before;
-  const sign = Math.abs(change) < 0.0005 ? "=" : change > 0 ? "▲" : "▼";
+  const sign = short(before) === short(after) ? "=" : after > before ? "▲" : "▼";
   return el("li", { title: app.say("chanceOf", { token: labelOf(name) }) },
     el("b", {}, labelOf(name)), " ", el("span.digits", {}, `${short(before)} → ${short(after)} ${sign}`));
 }

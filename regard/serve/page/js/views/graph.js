@@ -7,10 +7,12 @@ import { shortened } from "./plot.js";
 
 /**
  * @typedef {import("./plot.js").Plot} Plot
- * @typedef {{ x: number, y: number, angle: number, i: number, role: "query" | "key" | "both" }} Dot
+ * @typedef {{ x: number, y: number, angle: number, i: number, role: "query" | "key" | "both", label?: number }} Dot a label stands at the height of its node, or where there is room for it
  */
 
 const MOST = 40;
+/** The height of a label, in pixels. */
+const LINE = 13;
 const LEVELS = 6;
 
 /**
@@ -65,10 +67,22 @@ function circle(plot, { cx, cy, r }) {
 function halves(plot, { cx, cy, r }) {
   const asks = around(plot.rows.length, plot.query, MOST);
   const answers = around(plot.columns.length, plot.key, MOST);
-  const ring = { cx, cy, r };
+  const ring = { cx, cy, r: r - 8 };
   const asking = place(asks[0], asks[1], -Math.PI / 2 - 0.3, -(Math.PI - 0.6), false, ring, "query");
   const answering = place(answers[0], answers[1], -Math.PI / 2 + 0.3, Math.PI - 0.6, false, ring, "key");
+  [asking, answering].forEach((dots) => dots.length * LINE <= 2 * r + LINE && spread(dots));
   return { asking, answering };
+}
+
+/**
+ * Labels that would lie on each other move away from the middle.
+ * @param {Dot[]} dots from top to bottom
+ */
+function spread(dots) {
+  const middle = Math.floor(dots.length / 2);
+  dots.forEach((dot) => (dot.label = dot.y + 10 * Math.sin(dot.angle)));
+  for (let n = middle - 1; n >= 0; n--) dots[n].label = Math.min(Number(dots[n].label), Number(dots[n + 1].label) - LINE);
+  for (let n = middle + 1; n < dots.length; n++) dots[n].label = Math.max(Number(dots[n].label), Number(dots[n - 1].label) + LINE);
 }
 
 /**
@@ -93,7 +107,7 @@ function place(first, stop, from, turn, closed, { cx, cy, r }, role) {
  * @param {Plot} plot
  * @param {Dot} dot
  */
-function node(plot, { x, y, angle, i, role }) {
+function node(plot, { x, y, angle, i, role, label }) {
   const tick = role === "key" ? plot.columns[i] : plot.rows[i];
   const away = Math.cos(angle);
   const anchor = away > 0.25 ? "start" : away < -0.25 ? "end" : "middle";
@@ -104,7 +118,7 @@ function node(plot, { x, y, angle, i, role }) {
   return [
     shape(`circle.node.${role}`, { cx: x, cy: y, r: 4, ...asks }),
     shape(`text.tick.${role === "key" ? "key" : "query"}${tick.special ? ".special" : ""}`, {
-      ...{ x: x + 10 * away, y: y + 10 * Math.sin(angle) + below, dy: "0.35em", "text-anchor": anchor },
+      ...{ x: x + 10 * away, y: label ?? y + 10 * Math.sin(angle) + below, dy: "0.35em", "text-anchor": anchor },
       ...{ onpointerenter: hover, onclick: pick, ...asks },
     }, shortened(tick.label, 12)),
   ];

@@ -7,6 +7,9 @@ import { shortened } from "./plot.js";
 /** @typedef {import("./plot.js").Plot} Plot */
 
 const FONT = 12;
+/** The least size of a cell, in pixels, alone and beside others: labels are no lower. */
+const LEAST = 14;
+const LEAST_BESIDE = 13;
 const GAP = 8;
 
 /**
@@ -64,7 +67,7 @@ function layOut(plot) {
   const wide = widest(across);
   const low = sums ? 22 : 6;
   const fit = (/** @type {number} */ head) =>
-    Math.max(16, Math.floor(Math.min((plot.width - left - right) / across.length, (plot.height - head - low) / down.length, 52)));
+    Math.max(plot.alone ? LEAST : LEAST_BESIDE, Math.floor(Math.min((plot.width - left - right) / across.length, (plot.height - head - low) / down.length, 52)));
   const heads = { level: 46, slanted: 38 + Math.ceil(wide * 0.72) };
   const slanted = wide > fit(heads.level) - 5;
   const top = slanted ? heads.slanted : heads.level;

@@ -34,6 +34,7 @@ export function hands(app) {
       scale.element.hidden = site.scale === 1 && !changes?.unscaled;
       off.update(changes?.off ?? false);
       mean.update(changes?.mean ?? false);
+      mean.element.hidden = app.source.model !== null && site.group === "decoder.cross"; // who asks one by one has no mean before the end
       pencil.setAttribute("aria-pressed", String(store.state.drawing));
       app.root.classList.toggle("drawing", store.state.drawing);
       score.update();
@@ -176,14 +177,14 @@ function change(app, edit, on) {
 /**
  * A click on the pattern: it pins, or it changes the mask while the pencil is out.
  * @param {App} app
- * @param {number} query −1 if only a key is meant
+ * @param {number} query −1 if only a key is meant: that of the chosen query
  * @param {number} key
  */
 export function pickCell(app, query, key) {
   const { state } = app.store;
   const place = { query: query < 0 ? state.query : query, key: key < 0 ? state.key : key };
-  if (!state.drawing || query < 0 || key < 0) app.store.set({ ...place, pinned: true });
-  else turnCell(app, query, key);
+  if (!state.drawing || key < 0) app.store.set({ ...place, pinned: true });
+  else turnCell(app, place.query, key);
 }
 
 /**

@@ -19,16 +19,18 @@ import { short } from "../format.js";
  */
 export function draw(element, plot, app) {
   const image = /** @type {Picture} */ (app.about.image);
-  const two = plot.width > 460;
-  const side = Math.floor(Math.max(140, Math.min(two ? (plot.width - 28) / 2 : plot.width, plot.height - 96, 420)));
+  const gap = plot.width > 460 ? 28 : 16;
+  const half = (plot.width - gap) / 2;
+  const side = Math.floor(Math.max(plot.alone ? Math.min(half, 172) : 100, Math.min(half, plot.height - 96, 420)));
+  const style = { "max-width": `${Math.max(side, Math.min(half, 300))}px` }; // words shall not take the other picture's room
   const scale = { x: side / image.width, y: (side * image.height) / image.width / image.height };
   const size = { wide: side, tall: Math.round(image.height * scale.y), image, photo: photoOf(image) };
   const [asks, answers] = [0, 1].map(() => /** @type {any} */ (el("canvas", {})));
   const special = specials(plot, image);
   const given = el("p.note");
-  fill(element, el("div.pictures", {},
-    el("div", {}, el("h4.query", {}, plot.asks), asks, special),
-    el("div", {}, el("h4.key", {}, plot.answers), answers, given)));
+  fill(element, el("div.pictures", { style: { "column-gap": `${gap}px` } },
+    el("div", { style }, el("h4.query", {}, plot.asks), asks, special),
+    el("div", { style }, el("h4.key", {}, plot.answers), answers, given)));
   listen(asks, size, (patch) => plot.onhover(patch, -1), (patch) => plot.onpick(patch, -1));
   listen(answers, size, (patch) => plot.onhover(-1, patch), (patch) => plot.onpick(-1, patch));
   const select = (/** @type {number} */ query, /** @type {number} */ key) => {

@@ -19,7 +19,7 @@ export function caption(app, { stage, tables, name }) {
   const { range, rows, columns } = plotOf(app, tables, stage);
   const { view } = app.store.state;
   const hot = app.open.large || (view === "grid" && isHot({ rows, columns }));
-  const key = view === "grid" ? (hot ? heatKey(stage, range) : circleKey(app, stage, range)) : el("span", {}, app.say(/** @type {any} */ (`how_${view}`)));
+  const key = view === "grid" ? (hot ? heatKey(stage, range) : circleKey(app, stage, range, name !== "")) : el("span", {}, app.say(/** @type {any} */ (`how_${view}`)));
   return el("figcaption", {},
     name ? el(`b.${name}`, {}, app.say(name === "before" ? "before" : "after")) : "",
     el("span", {}, app.say(stage)),
@@ -67,11 +67,12 @@ function mostText(stage, range) {
  * @param {App} app
  * @param {Stage} stage
  * @param {[number, number]} range
+ * @param {boolean} few
  */
-function circleKey(app, stage, range) {
+function circleKey(app, stage, range, few) {
   const weights = stage === "weights";
   const most = weights ? 1 : Math.max(Math.abs(range[0]), Math.abs(range[1])) || 1;
-  const samples = weights ? [0.1, 0.5, 1] : [-most / 2, most / 2];
+  const samples = weights ? (few ? [0.5, 1] : [0.1, 0.5, 1]) : [-most / 2, most / 2];
   const made = shape("svg.key", { width: samples.length * 46, height: 18, "aria-hidden": "true" });
   samples.forEach((x, i) => {
     const r = 7 * Math.sqrt(Math.abs(x) / most);

@@ -187,7 +187,7 @@ function drawBoard(app, board, viewport) {
   const across = Math.max(1, Math.min(figures.length, Math.floor(board.clientWidth / (stages > 1 ? 190 : 240)) || 1, stages > 1 ? stages : 2));
   const down = Math.ceil(figures.length / across);
   const room = { alone: figures.length === 1, width: Math.floor((board.clientWidth - 16 * (across - 1)) / across), height: Math.max(LOWEST, Math.floor(board.clientHeight / down) - 44) };
-  const frames = figures.map((one) => el("figure", {}, el("div.plot"), caption(app, one)));
+  const frames = figures.map((one) => el(one.name ? "figure.named" : "figure", {}, el("div.plot"), caption(app, one)));
   board.style.setProperty("--across", String(across));
   fill(board, frames);
   const selects = figures.map(({ tables, stage }, i) => {
