@@ -39,6 +39,19 @@ def test_circles_in_the_file_are_those_on_the_screen(explorer, tmp_path):
     assert path in (tmp_path / "p.svg").read_text("utf-8")
 
 
+def test_what_would_have_to_be_scrolled_to_lies_on_nothing_else(open_page, file, tmp_path):
+    explorer = open_page(file, height=640)
+    page = explorer.open(f"site={SITE}&head=1&query=1&key=2&view=graph")
+    hidden = page.eval_on_selector(".board", "one => one.scrollHeight - one.clientHeight")
+    assert hidden > 20
+    saved(explorer, "pattern", "SVG").save_as(tmp_path / "p.svg")
+    texts = ET.parse(tmp_path / "p.svg").iter(f"{SVG}text")
+    places = {one.text or "": float(one.get("y", 0)) for one in texts}
+    words = ("thicker", "score")
+    told, read = (next(y for text, y in places.items() if word in text) for word in words)
+    assert told + 10 < read
+
+
 @pytest.mark.parametrize("pane", ["overview", "pattern", "steps"])
 def test_every_pane_is_saved_as_png(explorer, pane, tmp_path):
     from PIL import Image

@@ -17,11 +17,21 @@ const PLAIN = { "fill-opacity": "1", "stroke-opacity": "1", "stroke-dasharray": 
  */
 
 /**
- * An element as SVG.
+ * An element as SVG: all of it, also what would have to be scrolled to.
  * @param {HTMLElement} element
  * @returns {{ text: string, width: number, height: number }}
  */
 export function pictureOf(element) {
+  element.classList.add("saving"); // nothing is drawn before it is taken away again
+  try {
+    return drawn(element);
+  } finally {
+    element.classList.remove("saving");
+  }
+}
+
+/** @param {HTMLElement} element */
+function drawn(element) {
   const outer = element.getBoundingClientRect();
   const found = { parts: [], box: { left: outer.left, top: outer.top, right: outer.right, bottom: outer.top } };
   walk(element, found);

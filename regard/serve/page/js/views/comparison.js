@@ -31,7 +31,7 @@ export function comparison(app) {
       fill(element, shown(app, effect.answer, effect.final));
       if (effect.final) return;
       await new Promise((done) => setTimeout(done, REST));
-      if (signal.aborted) return;
+      if (signal.aborted || !same(edits, app.store.state.edits)) return; // a slider is on its way
       const answer = await model.answer(edits, signal);
       if (!signal.aborted) fill(element, shown(app, answer, true));
     } catch (error) {
