@@ -202,6 +202,8 @@ def test_another_text_of_the_run_and_the_way_back_to_the_models(page):
     until(page, lambda: "text=1" in page.url and page.inner_text(".texts") != before)
     assert page.locator(".growth circle").count() == 3
     assert page.locator(".replay .unseen tr").count() == 4
+    page.set_viewport_size({"width": 390, "height": 844})  # what is chosen can be read on a phone
+    assert all(one.bounding_box()["width"] > 120 for one in page.locator(".replay select").all())
     page.click("nav a.link")
     page.wait_for_selector("#regard[data-ready] .ask .text")
     assert page.locator("nav a.link").get_attribute("href") == "?run="

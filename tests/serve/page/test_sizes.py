@@ -103,6 +103,18 @@ def test_what_an_edit_does_to_an_image_is_seen_without_scrolling(open_page, imag
     assert page.locator("figcaption b").all_inner_texts() == ["before", "after"]
 
 
+def test_on_a_phone_two_pictures_stand_side_by_side_and_tools_beside_the_name(
+    open_page, image_file
+):
+    page = open_page(image_file, width=390, height=844).open("site=encoder.layers.0.self")
+    one, other = (canvas.bounding_box() for canvas in page.locator(".pictures canvas").all())
+    assert one["y"] == other["y"]
+    assert one["width"] > 150
+    name, tool = (page.locator(f".pattern {x}").first.bounding_box() for x in (".site", "summary"))
+    assert tool["x"] > name["x"] + name["width"]
+    assert tool["y"] < name["y"] + name["height"]
+
+
 def test_the_pencil_forbids_a_patch_of_an_image(open_page, image_file):
     explorer = open_page(image_file)
     page = explorer.open("site=encoder.layers.0.self&head=1&query=0&key=1")
