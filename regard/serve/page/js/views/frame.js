@@ -58,11 +58,14 @@ export function frame(app) {
     }
     app.root.querySelector(".top .tour")?.setAttribute("aria-pressed", String(app.store.state.lesson > 0));
     const changed = anew || given.has("trace") ? new Set([...given, "all"]) : given.has("lesson") ? new Set([...given, "size"]) : given;
-    const first = picture && !moves && [...changed].every((one) => QUICK.has(one)) && URGENT.some((one) => changed.has(one)) ? picture : null;
-    first?.update(changed);
-    const rest = (/** @type {Set<string>} */ missed) => panes.forEach((pane) => pane === first || pane.update(missed));
-    if (first) await late.wait(changed, rest);
-    else rest(late.take(changed));
+    const urgent = picture && !moves && [...changed].every((one) => QUICK.has(one)) && URGENT.some((one) => changed.has(one));
+    if (urgent) {
+      picture?.update(changed);
+      await late.wait(changed, (missed) => panes.forEach((pane) => pane === picture || pane.update(missed)));
+      return;
+    }
+    const missed = late.take(changed); // of which the picture has missed nothing
+    for (const pane of panes) pane.update(pane === picture ? changed : missed);
     refocus?.();
   };
   follow(app, update);
