@@ -144,7 +144,7 @@ def main() -> None:
     ours = train_ours(seconds, given.threads)
     best = ours["validation"]["loss"]
     print(f"regard:    loss {best:.4f} after {ours['steps']:,} steps in {ours['seconds']:.0f} s")
-    print(f"regard is {loss - best:+.4f} lower" if best < loss else "regard is NOT lower")
+    print(f"regard is {loss - best:.4f} lower" if best < loss else "regard is NOT lower")
 
 
 if __name__ == "__main__":
