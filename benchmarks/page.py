@@ -70,7 +70,7 @@ SINCE = """(name) => {
 }"""
 FIRST_PICTURES = """() => {
   const known = performance.getEntriesByType("resource");
-  const all = known.filter((x) => x.name.includes("/thumbnails"));
+  const all = known.filter((x) => x.name.includes("/thumbnails?"));
   return Math.min(...all.map((x) => x.responseEnd)) - times.computed[times.computed.length - 1];
 }"""
 # The next head by its key; or any other by a click on its picture, on which the mouse never was.

@@ -1,6 +1,6 @@
 // The explorer: one source, one selection, several panes that show it.
 
-import { Follower, getReady, openHead } from "./follow.js";
+import { Follower, openHead } from "./follow.js";
 import { showDigits } from "./format.js";
 import { listenToKeys } from "./keys.js";
 import { withinBounds } from "./select.js";
@@ -79,9 +79,8 @@ export async function start(root, source, address, extras = []) {
   };
   app.during = (work) => follower.during(work);
   app.show = (other, stays = false) => follower.during(follower.exchange(other, firstState, stays));
-  store.subscribe(({ edits, site, head }, changed) => {
+  store.subscribe(({ edits }, changed) => {
     if (changed.has("edits") && edits.length) app.source.model?.effect(edits).catch(() => null); // it computes while panes are drawn
-    if (changed.has("site") || changed.has("head")) getReady(app, site, head);
     follower.soon(changed);
   });
   listenToKeys(app);

@@ -11,6 +11,7 @@ import { speaker } from "./words.js";
  * @typedef {import("./app.js").Open} Open
  * @typedef {{ update: (changed: Set<string>) => Promise<void> }} Panes until all of them have shown it
  * @typedef {{ site: string, head: number }} Place
+ * @typedef {Pick<App, "source" | "about" | "sites"> & { store: { state: import("./state.js").State } }} Selected
  */
 
 /** Brings panes up to date, never on a head that is not open yet. */
@@ -48,13 +49,19 @@ export class Follower {
     });
   }
 
-  /** The head that the selection names; it is worked on before the next picture is due. */
+  /**
+   * The head that the selection names; it is worked on before the next picture is due.
+   * @returns {Promise<Open>}
+   */
   prepare() {
-    const { site, head, edits } = this.app.store.state;
-    const what = JSON.stringify([site, head, edits]);
-    if (this.prepared?.what !== what || this.prepared.source !== this.app.source) this.prepared = { what, source: this.app.source, open: openHead(this.app) };
-    this.prepared.open.catch(() => null); // whoever shows it tells
-    return this.prepared.open;
+    const { app } = this;
+    const state = withinBounds(app, app.store.state);
+    const what = JSON.stringify([state.site, state.head, state.edits]);
+    if (this.prepared?.what === what && this.prepared.source === app.source) return this.prepared.open;
+    const open = openHead({ ...app, store: { state } });
+    open.catch(() => null); // whoever shows it tells
+    this.prepared = { what, source: app.source, open };
+    return open;
   }
 
   async follow() {
@@ -64,8 +71,9 @@ export class Follower {
     if (unshown.has("site") || unshown.has("head")) {
       const mine = ++this.opening;
       const from = { site: app.open.site.path, head: app.open.head };
-      const open = await this.prepare().catch((error) => this.fail(error));
-      this.prepared = null;
+      const work = this.prepare();
+      const open = await work.catch((error) => this.fail(error));
+      if (this.prepared?.open === work) this.prepared = null;
       if (mine !== this.opening) return; // the reader has moved on: whoever comes last shows all
       if (open) app.open = open;
       app.peek = null;
@@ -124,7 +132,7 @@ export class Follower {
     const fresh = stays ? {} : { ...about.start, edits: [], pinned: false, view: about.image ? first.view : app.store.state.view };
     const next = { ...app, source, about, sites, peek: null };
     const state = withinBounds(next, { ...app.store.state, ...fresh });
-    const open = await openHead(/** @type {App} */ ({ ...next, store: { state } }));
+    const open = await openHead({ ...next, store: { state } });
     this.opened = ++this.opening; // whatever was being opened is of the other trace
     this.refined++;
     Object.assign(app, { source, about, sites, open, peek: null });
@@ -190,7 +198,7 @@ function goOn(app, from, to) {
 
 /**
  * The head that the selection names.
- * @param {App} app
+ * @param {Selected} app
  * @returns {Promise<Open>}
  */
 export async function openHead(app) {
@@ -204,7 +212,7 @@ export async function openHead(app) {
 }
 
 /**
- * @param {App} app
+ * @param {Selected} app
  * @param {Open} open
  * @returns {Open}
  */

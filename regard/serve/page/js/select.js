@@ -49,7 +49,7 @@ export function viewsOf({ about }, site) {
 }
 
 /**
- * @param {App} app
+ * @param {{ sites: Site[] }} app
  * @param {string} path
  * @returns {Site}
  */

@@ -26,19 +26,20 @@ const THEME = "regard-theme";
 export function frame(app) {
   /** @type {Pane[]} */
   let panes = [];
-  /** @type {Pane | null} */
-  let picture = null;
+  /** @type {Pane[]} the picture, and what a host tells below it */
+  let first = [];
   app.root.classList.add("regard");
   app.root.dataset.theme = remembered() ?? systemTheme();
   const build = () => {
     const page = app.store.state.page;
-    picture = page === "worked" ? null : pattern(app);
+    const picture = page === "worked" ? null : pattern(app);
     panes = picture ? [texts(app), overview(app), picture, steps(app), changesBar(app)] : [worked(app)];
-    const [first, ...rest] = panes.map((pane) => pane.element);
+    const [head, ...rest] = panes.map((pane) => pane.element);
     const [above, below] = app.extras.map((make) => make(app));
     const tour = lessons(app);
     panes = [tour, above, ...panes, below].filter(Boolean); // what stands above the pictures takes its room first
-    const middle = page === "worked" ? [first] : [first, tabs(app), el("main.panes", {}, rest.slice(0, 3)), rest[3]];
+    first = picture ? [picture, below].filter(Boolean) : [];
+    const middle = page === "worked" ? [head] : [head, tabs(app), el("main.panes", {}, rest.slice(0, 3)), rest[3]];
     app.root.lang = app.store.state.language;
     if (isPage(app.root)) document.documentElement.lang = app.store.state.language;
     fill(app.root, top(app, () => update(new Set(["theme"]))), tour.element, above?.element, middle, below?.element, foot(app));
@@ -58,25 +59,25 @@ export function frame(app) {
     }
     app.root.querySelector(".top .tour")?.setAttribute("aria-pressed", String(app.store.state.lesson > 0));
     const changed = anew || given.has("trace") ? new Set([...given, "all"]) : given.has("lesson") ? new Set([...given, "size"]) : given;
-    const urgent = picture && !moves && [...changed].every((one) => QUICK.has(one)) && URGENT.some((one) => changed.has(one));
+    const urgent = first.length && !moves && [...changed].every((one) => QUICK.has(one)) && URGENT.some((one) => changed.has(one));
     if (urgent) {
-      picture?.update(changed);
-      await late.wait(changed, (missed) => panes.forEach((pane) => pane === picture || pane.update(missed)));
+      first.forEach((pane) => pane.update(changed));
+      await late.wait(changed, (missed) => panes.forEach((pane) => first.includes(pane) || pane.update(missed)));
       return;
     }
-    const missed = late.take(changed); // of which the picture has missed nothing
-    for (const pane of panes) pane.update(pane === picture ? changed : missed);
+    const missed = late.take(changed); // of which the first ones have missed nothing
+    for (const pane of panes) pane.update(first.includes(pane) ? changed : missed);
     refocus?.();
   };
   follow(app, update);
   return { update };
 }
 
-/** Changes after which the picture is drawn first, if nothing more than the selection changes with them. */
+/** Changes after which the first panes are drawn before all others, if nothing more than the selection changes with them. */
 const URGENT = ["site", "head", "edits"];
 const QUICK = new Set([...URGENT, "query", "key", "pinned", "peek"]);
 
-/** What panes other than the picture show when the browser has nothing more urgent to do. */
+/** What panes other than the first ones show when the browser has nothing more urgent to do. */
 class Late {
   constructor() {
     this.missed = /** @type {Set<string>} */ (new Set());
