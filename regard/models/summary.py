@@ -10,6 +10,7 @@ from regard.attention.multihead import MultiHeadAttention
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feed_forward import FeedForward
 from regard.layers.layer import SubLayer
+from regard.layers.patch import ConvolutionStem, PatchEmbedding
 from regard.layers.position import Learned
 
 N_TOKEN = 128
@@ -40,7 +41,9 @@ class Summary:
     memory: int
     """Bytes that the parameters take."""
     n_token: int
-    """The length of text that the FLOPs of attention are counted for."""
+    """The length that the FLOPs of attention are counted for."""
+    given: str = "texts"
+    """What the model reads."""
 
     @property
     def flops(self) -> int:
@@ -64,12 +67,18 @@ class Summary:
         widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
         rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
         texts = [_line(line, widths) for line in lines]
-        end = f"FLOPs for texts of {self.n_token} tokens"
+        end = f"FLOPs for {self.given} of {self.n_token} tokens"
         return "\n".join([self.title, rule, texts[0], rule, *texts[1:-1], rule, texts[-1], end])
 
 
-def summarise(model: nn.Module, *, n_token: int = N_TOKEN) -> Summary:
-    """The model's parts in order, layers that are alike in one row."""
+def summarise(model: nn.Module, *, n_token: int | None = None) -> Summary:
+    """The model's parts in order, layers that are alike in one row.
+
+    Args:
+        n_token: the length that FLOPs are counted for: of a text 128, of an image its patches.
+    """
+    embeddings = [one for one in model.modules() if isinstance(one, PatchEmbedding)]
+    n_token = n_token or (len(embeddings[0].learned) if embeddings else N_TOKEN)
     rows = list(_parts(model, "", n_token))
     if getattr(model, "tied", False):  # the embedding's matrix serves twice
         tokens = model.get_submodule("tokens")
@@ -84,6 +93,7 @@ def summarise(model: nn.Module, *, n_token: int = N_TOKEN) -> Summary:
         parameters=sum(p.numel() for p in parameters),
         memory=sum(p.numel() * p.element_size() for p in parameters),
         n_token=n_token,
+        given="images" if embeddings else "texts",
     )
 
 
@@ -111,6 +121,8 @@ def _row(module: nn.Module, path: str, n_token: int) -> Row | None:
     if isinstance(module, nn.LayerNorm | nn.RMSNorm):
         shape = " × ".join(str(n) for n in module.normalized_shape)
         return Row(path, type(module).__name__, shape, n_parameters, 0)
+    if isinstance(module, ConvolutionStem):
+        return _stem_row(module, path, n_parameters)
     return _matrix_row(module, path, n_token, n_parameters)
 
 
@@ -135,6 +147,15 @@ def _matrix_row(module: nn.Module, path: str, n_token: int, n_parameters: int) -
         kind = type(module).__name__
         return Row(path, kind, module.extra_repr(), n_parameters, _matrices(module))
     return None
+
+
+def _stem_row(stem: ConvolutionStem, path: str, n_parameters: int) -> Row:
+    """The row of convolutions, the first of which sees several places of each patch."""
+    halvings = list(stem.halvings.children())
+    places = [4**n for n in reversed(range(len(halvings)))]
+    flops = sum(n * _matrices(one) for n, one in zip(places, halvings, strict=True))
+    widths = " → ".join(str(one.get_parameter("weight").size(0)) for one in halvings)
+    return Row(path, "convolutions", widths, n_parameters, flops + _matrices(stem.mix))
 
 
 _NAMES: dict[type, str] = {TokenEmbedding: "token embedding", Learned: "learned positions"}

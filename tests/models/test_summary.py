@@ -1,5 +1,7 @@
 """The architecture table: its numbers by hand, and against torch's own counts."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -9,6 +11,7 @@ from regard.models.decoder import DecoderConfig, llama_config
 from regard.models.encoder import EncoderConfig
 from regard.models.summary import summarise
 from regard.models.transformer import TransformerConfig
+from regard.models.vision import VisionConfig
 from regard.tap import listen
 from tests.listeners import Everybody
 
@@ -66,6 +69,19 @@ def test_flops_are_those_that_torch_counts(name):
         else:
             model(ids)
     assert summarise(model, n_token=N).flops * N == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("stem", ["linear", "convolution"])
+def test_images_are_as_long_as_their_patches(stem):
+    plan = VisionConfig(image_size=8, patch_size=4, n_channels=1, n_classes=3, stem=stem)
+    model = build(replace(plan, d_model=8, n_heads=2, d_ff=12, n_layers=2)).eval()
+    summary = summarise(model)
+    assert "FLOPs for images of 5 tokens" in str(summary)
+    with torch.no_grad(), listen(Everybody()), FlopCounterMode(display=False) as counter:
+        model(torch.zeros(1, 1, 8, 8))
+    once = {"encoder.embedding.to_token": 4, "classifier": 1}  # patches, class token
+    counted = sum(row.flops * once.get(row.path, 5) for row in summary.rows)
+    assert counted == counter.get_total_flops()
 
 
 def test_layers_that_differ_have_rows_of_their_own():
