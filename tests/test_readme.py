@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from regard.cli.main import app
 
@@ -54,3 +55,10 @@ def test_the_korean_readme_has_the_tree_of_the_english_one():
     trees = [re.findall(r"^[├└] (\S+)", text, re.MULTILINE) for text in READMES.values()]
     assert trees[0] == trees[1]
     assert all((REPOSITORY / "regard" / name).exists() for name in trees[0])
+
+
+def test_the_readmes_show_the_first_lines_that_make_run_prints():
+    shown = CliRunner().invoke(app, ["show", "en-de", "The dog is sleeping on the sofa."]).stdout
+    lines = [line.rstrip() for line in shown.strip("\n").splitlines()]
+    for readme in READMES.values():
+        assert "```\n" + "\n".join(lines[:14]) in readme
