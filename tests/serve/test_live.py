@@ -1,6 +1,7 @@
 """The live page in a real browser, before a real server: it asks, shows, edits and is reopened."""
 
 import json
+import re
 import threading
 from urllib.parse import urlsplit
 
@@ -143,6 +144,8 @@ def test_an_edit_shows_the_answer_before_and_after(page, address, client):
     shown = text_of(page, ".compared")
     first = answer["compare"][0]
     assert f"{first['before']:.3f} → {first['after']:.3f}" in shown
+    moved = re.findall(r"(\d\.\d+) → (\d\.\d+) ([=▲▼])", shown)
+    assert all((was == now) == (sign == "=") for was, now, sign in moved)
     same = answer["ids"] == answer["before"]["ids"]
     assert ("stays the same" in shown) == same
     link = page.evaluate("new Promise(done => setTimeout(() => done(location.href), 300))")
@@ -221,6 +224,12 @@ def test_steps_after_an_edit_elsewhere_start_from_what_the_model_computes_then(
 
 def assert_close(found, expected):
     assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_is_asked_one_by_one_is_not_set_to_a_mean_that_nobody_knows_yet(page, address):
+    opened(page, f"{address}/?model=seq2seq&text=the+dog#site=decoder.cross")
+    assert page.is_visible(".headOff")
+    assert page.is_hidden(".headMean")
 
 
 def test_another_token_is_put_in_the_place_of_a_key(page, address, client):

@@ -3,6 +3,7 @@
 import { compare, matrix, project, softmax } from "/js/attention.js";
 import { FileSource } from "/js/file_source.js";
 import { computeRow, computeTables, contextOf, lineOf } from "/js/head.js";
+import { labelOf } from "/js/tokens.js";
 
 const sourceOf = async () => new FileSource(await (await fetch("/data.json")).json());
 const list = (x) => x && Array.from(x, (y) => (Number.isFinite(y) ? y : String(y)));
@@ -79,4 +80,9 @@ export function compared({ query, key, temperature }) {
   const table = (rows) => matrix(rows.length, rows[0].length, rows.flat());
   const found = compare(table(query), table(key));
   return [list(found.data), list(softmax(found, temperature).data)];
+}
+
+/** How a token is written. */
+export function label(token) {
+  return labelOf(token);
 }

@@ -1,10 +1,13 @@
 """Each view shows the trace's own numbers."""
 
 import re
+from itertools import combinations
 
 import pytest
 
 from regard.explain.heads import readable
+from regard.serve.export import write_html
+from regard.trace.run import trace_bundle
 
 SITE = "decoder.layers.1.cross"
 
@@ -90,6 +93,17 @@ def test_a_graph_has_a_node_for_each_token(explorer, trace):
     explorer.settle()
     both = len(trace.tokens["source"]) + len(trace.tokens["output"])
     assert page.locator("svg.graph circle.node").count() == both
+
+
+def test_labels_of_a_graph_do_not_lie_on_each_other(open_page, translator, tmp_path):
+    longer = trace_bundle(translator, "the dog is sleeping " * 3, "der Hund schläft " * 3)
+    write_html(longer, tmp_path / "longer.html")
+    page = open_page(tmp_path / "longer.html").open("site=decoder.layers.1.cross&view=graph")
+    boxes = [one.bounding_box() for one in page.locator("svg.graph text.tick").all()]
+    assert len(boxes) == len(longer.tokens["source"]) + len(longer.tokens["output"])
+    for one, other in combinations(boxes, 2):
+        left, right = sorted((one, other), key=lambda box: box["x"])
+        assert left["x"] + left["width"] <= right["x"] or abs(one["y"] - other["y"]) > 12
 
 
 def test_three_stages_stand_side_by_side(explorer):

@@ -125,3 +125,8 @@ def test_all_tools_of_a_pane_lie_inside_it(open_page, file, language):
         })"""
     )
     assert outside == []
+
+
+def test_spaces_are_not_shown_as_tokenizers_write_them(modules):
+    shown = [modules("label", given=token) for token in ("▁dog", " dog ", "▁", "\n", "")]
+    assert shown == ["dog", "dog", "␣", "⏎", "∅"]
