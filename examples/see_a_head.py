@@ -6,8 +6,8 @@ trace = regard.load("en-de").trace("The dog is sleeping on the sofa.")
 site = trace["decoder.layers.1.cross"]
 print(trace.output["text"])
 
-weights = site.weights(head=1)  # written tokens × read tokens
+weights = site.weights(head=4)  # written tokens × read tokens
 for token, row in zip(trace.tokens["output"], weights, strict=True):
     print(f"{token.strip():>8} looks at {trace.tokens['source'][int(row.argmax())].strip()}")
 
-trace.figure("pattern", site=site.path, head=1).save("head.svg")
+trace.figure("pattern", site=site.path, head=4).save("head.svg")
