@@ -179,9 +179,12 @@ class _Search:
         At most `beam` of them end a sequence, so at least `beam` go on.
         """
         beam, n_vocab = self.options.beam, self.log_probs.size(-1)
+        if beam == 1 and not self.recording:  # then nobody asks for the second best
+            best, tokens = largest(self.log_probs, 1)
+            parents = torch.arange(len(self.open), device=self.device)[:, None]
+            return self.rows.totals + best, parents, tokens
         every = self.rows.totals[:, :, None] + self.log_probs.view(-1, beam, n_vocab)
-        alone = beam == 1 and not self.recording  # then nobody asks for the second best
-        totals, flat = largest(every.flatten(1), 1 if alone else min(2 * beam, beam * n_vocab))
+        totals, flat = largest(every.flatten(1), min(2 * beam, beam * n_vocab))
         first = torch.arange(len(self.open), device=self.device)[:, None] * beam
         return totals, first + flat // n_vocab, flat % n_vocab
 
@@ -260,8 +263,6 @@ def largest(
     They lie in the `count` blocks with the largest maxima, which are found far faster than the
     numbers themselves.
     """
-    if count == 1:
-        return numbers.max(dim=1, keepdim=True)
     n_blocks = numbers.size(1) // _BLOCK
     if n_blocks < 4 * count:
         return numbers.topk(count, dim=1)

@@ -1,4 +1,8 @@
-"""Products with a fixed matrix, x Wᵀ + b: in float32, or in int8 where that is faster."""
+"""Products with a fixed matrix, x Wᵀ + b: with the matrix itself, or with a copy that is faster.
+
+Kinds of products: "own" reads the model's matrix, so that its changes are seen; "turned" has a
+copy of it, laid out as rows of inputs where that is read faster; "int8" has one of int8 numbers.
+"""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -8,8 +12,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-_PAYS = 2**17
+_PAYS = 2**16
 """Numbers of a matrix from which on int8 is faster: below, preparing the rows takes longer."""
+_multiply = torch.ops.quantized.linear_dynamic.default
 
 
 class Product(ABC):
@@ -48,16 +53,20 @@ class Int8(Product):
 
     def __call__(self, x: Float[Tensor, "*rows inner"]) -> Float[Tensor, "*rows outer"]:
         # Rows in 7 bits: processors without VNNI add pairs of products in 16.
-        return torch.ops.quantized.linear_dynamic(x, self.packed, reduce_range=True)
+        return _multiply(x, self.packed, True)
 
 
 def make_product(
     matrix: Float[Tensor, "outer inner"],
     bias: Float[Tensor, "outer"] | None,
-    *,
-    int8: bool = False,
+    kind: str = "own",
 ) -> Product:
-    """The product with a matrix; in int8 where that is asked for and pays."""
-    plain = None if bias is None else bias.detach()
-    kind = Int8 if int8 and matrix.numel() >= _PAYS else Dense
-    return kind(matrix.detach(), plain)
+    """The product with a matrix; of a kind that has a copy only where that pays."""
+    matrix, bias = matrix.detach(), None if bias is None else bias.detach()
+    if kind == "int8" and matrix.numel() >= _PAYS:
+        return Int8(matrix, bias)
+    # One row times 8,000 × 256 numbers takes a third of the time when neighbours in memory belong
+    # to different results; with more inputs than results it takes longer.
+    if kind != "own" and matrix.size(0) > matrix.size(1):
+        matrix = matrix.t().contiguous().t()
+    return Dense(matrix, bias)

@@ -10,3 +10,8 @@ def cores() -> int:
     )
     stated = os.environ.get("REGARD_WORKERS", "")
     return min(len(there), max(int(stated), 1)) if stated.isdigit() else len(there)
+
+
+def threads_for_one() -> int:
+    """How many threads read the weights for one text in float32; more only wait for each other."""
+    return min(cores(), 4)

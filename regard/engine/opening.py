@@ -141,4 +141,4 @@ def _plain(
     from regard.engine.plain import PlainEngine
 
     models = [Bundle.load(folder).model.eval() for folder in folders]
-    return PlainEngine(models, target, shortlist=shortlist, int8=int8)
+    return PlainEngine(models, target, shortlist=shortlist, int8=int8, fixed=True)

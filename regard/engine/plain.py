@@ -15,7 +15,8 @@ from torch import Tensor
 from regard.decoding.beam import BeamOptions, Event, beam_search
 from regard.decoding.constraint import constrained_search
 from regard.decoding.hypothesis import LengthPenalty
-from regard.decoding.lean import LeanDecoder, LeanStepper, can_be_lean
+from regard.decoding.lean import LeanTransformer, can_be_lean
+from regard.decoding.lean_stepper import LeanStepper
 from regard.decoding.stepper import Ensemble, NarrowStepper, Stepper, TranslationStepper
 from regard.engine.batch import batches_by_length, rows_for
 from regard.engine.cores import cores
@@ -47,7 +48,9 @@ class PlainEngine:
     """Beam search with PyTorch, by one model or by several that vote.
 
     Args:
-        int8: whether large products of Transformers' decoders are computed in int8.
+        int8: whether large products of Transformers are computed in int8.
+        fixed: whether nobody changes the models' weights any more, so that copies of them, laid
+            out as products are fastest, can be made once. In int8 they are copies in any case.
     """
 
     name = "torch"
@@ -59,11 +62,13 @@ class PlainEngine:
         *,
         shortlist: Shortlist | None = None,
         int8: bool = False,
+        fixed: bool = False,
     ) -> None:
         self.models, self.shortlist, self.tokenizer = list(models), shortlist, tokenizer
         self.start_id, self.end_id = tokenizer.start_id, tokenizer.end_id
         self.never = never_written(tokenizer, self.models[0].config.n_vocab)
-        self._packed = self._decoders(int8=True) if int8 else None
+        kind = "int8" if int8 else "turned" if fixed else "own"
+        self._copies = None if kind == "own" else self._lean(kind)
 
     def submit(self, sources: Sequence[list[int]], options: SearchOptions) -> _Waiting:
         """Take these sentences; they are translated when somebody waits for them."""
@@ -78,9 +83,9 @@ class PlainEngine:
         rows = rows_for(len(sources), most=most, workers=workers)
         batches = batches_by_length(lengths, tokens=tokens, rows=rows, group=options.group)
         # The models' own weights are looked up for each call, so that no change is overlooked.
-        decoders = self._packed or self._decoders()
+        lean = self._lean() if self._copies is None else self._copies
         done = _side_by_side(
-            lambda batch: self._search([sources[i] for i in batch], decoders, options), batches
+            lambda batch: self._search([sources[i] for i in batch], lean, options), batches
         )
         found: list[list[Found]] = [[] for _ in sources]
         for batch, several in zip(batches, done, strict=True):
@@ -88,19 +93,17 @@ class PlainEngine:
                 found[index] = best
         return found
 
-    def _decoders(self, *, int8: bool = False) -> list[LeanDecoder | None]:
-        """The models' decoders where they can be lean, and nobody listens to the others' taps."""
+    def _lean(self, kind: str = "own") -> list[LeanTransformer | None]:
+        """The models written down anew where they can be; their products are of this kind."""
         return [
-            LeanDecoder(model, never=self.never, int8=int8)
-            if can_be_lean(model) and not listening()
-            else None
+            LeanTransformer(model, never=self.never, kind=kind) if can_be_lean(model) else None
             for model in self.models
         ]
 
     def _search(
         self,
         sources: Sequence[list[int]],
-        decoders: Sequence[LeanDecoder | None],
+        lean: Sequence[LeanTransformer | None],
         options: SearchOptions,
     ) -> list[list[Found]]:
         lengths = torch.tensor([len(source) for source in sources])
@@ -109,8 +112,8 @@ class PlainEngine:
             ids[row, : len(source)] = torch.tensor(source)
         shortest = options.shortest(len(sources[0]))
         steppers = [
-            self._stepper(model, decoder, ids, lengths, shortest)
-            for model, decoder in zip(self.models, decoders, strict=True)
+            self._stepper(model, one, ids, lengths, shortest)
+            for model, one in zip(self.models, lean, strict=True)
         ]
         beam = BeamOptions(
             start_id=_known(self.start_id),
@@ -139,16 +142,16 @@ class PlainEngine:
     def _stepper(
         self,
         model: Any,
-        decoder: LeanDecoder | None,
+        lean: LeanTransformer | None,
         ids: Tensor,
         lengths: Tensor,
         shortest: int,
     ) -> Stepper:
         few, end_id = self.shortlist, _known(self.end_id)
         candidates = None if few is None else torch.tensor(few.candidates(ids.tolist()))
-        if decoder is not None:
+        if lean is not None and not listening():  # those who listen hear the model itself
             ends = {"end_id": end_id, "shortest": shortest}
-            return LeanStepper(decoder, ids, lengths, **ends, candidates=candidates)
+            return LeanStepper(lean, ids, lengths, **ends, candidates=candidates)
         if candidates is None:
             plain = TranslationStepper(model, ids, lengths)
         else:

@@ -11,6 +11,7 @@ from typing import Any
 from regard.bundle.folder import Description, read_description, read_tokenizers
 from regard.decoding.chance import SampleOptions
 from regard.engine.converted import converted
+from regard.engine.cores import threads_for_one
 from regard.engine.opening import room_of
 from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
@@ -83,7 +84,9 @@ def write_fast(
     chosen = checked(tokenizer, ids, room_of(description.model), **options)
     ctranslate2.set_random_seed(chosen.seed)  # for the threads that begin now
     engine = ctranslate2.Generator(
-        str(converted(folder, int8=False)), compute_type="float32", intra_threads=1
+        str(converted(folder, int8=False)),
+        compute_type="float32",
+        intra_threads=threads_for_one(),
     )
     told = Telling(tokenizer, ids, on_text)
     for step in engine.generate_tokens([tokenizer.token_of(id) for id in ids], **_asked(chosen)):

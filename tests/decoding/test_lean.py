@@ -5,9 +5,11 @@ import torch
 from torch.testing import assert_close
 
 from regard.decoding.beam import BeamOptions, beam_search, largest
-from regard.decoding.lean import LeanDecoder, LeanStepper, can_be_lean
+from regard.decoding.lean import LeanTransformer, can_be_lean
+from regard.decoding.lean_stepper import LeanStepper
 from regard.decoding.product import Dense, Int8, make_product
 from regard.decoding.stepper import TranslationStepper
+from regard.errors import InputError
 from regard.models.transformer import Transformer, TransformerConfig
 
 SIZES = {"n_vocab": 40, "d_model": 16, "n_heads": 2, "d_ff": 24}
@@ -33,11 +35,11 @@ def lively(**settings):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("int8", [False, True], ids=["apart", "joined"])
+@pytest.mark.parametrize("kind", ["own", "turned", "int8"])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_the_lean_decoder_says_what_the_model_says_while_rows_come_and_go(settings, int8):
+def test_the_lean_decoder_says_what_the_model_says_while_rows_come_and_go(settings, kind):
     model = lively(**settings)  # so small that no product is in int8; only their order differs
-    lean = LeanStepper(LeanDecoder(model, int8=int8), SOURCES, LENGTHS, end_id=END)
+    lean = LeanStepper(LeanTransformer(model, kind=kind), SOURCES, LENGTHS, end_id=END)
     plain = TranslationStepper(model, SOURCES, LENGTHS)
     start = torch.full((4, 1), START)
     first, expected = lean.step(start), plain.step(start)
@@ -53,7 +55,7 @@ def test_the_lean_decoder_says_what_the_model_says_while_rows_come_and_go(settin
 @torch.no_grad()
 def test_a_text_longer_than_the_store_goes_on():
     model = lively()
-    lean = LeanStepper(LeanDecoder(model), SOURCES[:1], LENGTHS[:1], end_id=END)
+    lean = LeanStepper(LeanTransformer(model), SOURCES[:1], LENGTHS[:1], end_id=END)
     ids = torch.randint(4, 40, (1, 70))
     stepped = torch.stack([lean.step(ids[:, i : i + 1])[0] for i in range(70)])
     states = model.decode(ids, model.encode(SOURCES[:1], LENGTHS[:1]), LENGTHS[:1])
@@ -63,7 +65,7 @@ def test_a_text_longer_than_the_store_goes_on():
 @torch.no_grad()
 def test_barred_and_unlisted_tokens_are_impossible_and_the_others_share_their_probability():
     model, few = lively(), torch.tensor([3, 5, 8, 9])
-    decoder = LeanDecoder(model, never=[8])
+    decoder = LeanTransformer(model, never=[8])
     lean = LeanStepper(decoder, SOURCES, LENGTHS, end_id=END, candidates=few)
     plain = TranslationStepper(model, SOURCES, LENGTHS)
     for ids in (torch.full((4, 1), START), torch.full((4, 1), 5)):
@@ -79,7 +81,7 @@ def test_beam_search_finds_the_same_by_either(beam):
     model, options = lively(norm="pre"), BeamOptions(START, END, beam=beam, shortest=1)
     limits = [9] * len(SOURCES)
     lean = beam_search(
-        LeanStepper(LeanDecoder(model), SOURCES, LENGTHS, end_id=END), limits, options
+        LeanStepper(LeanTransformer(model), SOURCES, LENGTHS, end_id=END), limits, options
     )
     plain = beam_search(TranslationStepper(model, SOURCES, LENGTHS), limits, options)
     assert [one[0].ids for one in lean] == [one[0].ids for one in plain]
@@ -87,10 +89,28 @@ def test_beam_search_finds_the_same_by_either(beam):
 
 def test_a_change_of_the_models_weights_is_seen_at_once():
     model = lively()
-    decoder = LeanDecoder(model)
+    decoder = LeanTransformer(model)
     with torch.no_grad():
         model.decoder.layers[0].feed_forward.inner.to_output.weight.zero_()
     assert not decoder.layers[0].last.matrix.any()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_the_lean_encoder_reads_what_the_model_reads(settings):
+    model = lively(**settings)
+    read = LeanTransformer(model, kind="turned").encode(SOURCES, LENGTHS)
+    for row, (found, expected) in enumerate(zip(read, model.encode(SOURCES, LENGTHS), strict=True)):
+        real = slice(LENGTHS[row])
+        assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_positions_that_were_not_learned_are_refused():
+    model = lively(positions="learned", max_positions=9)
+    lean = LeanStepper(LeanTransformer(model), SOURCES, LENGTHS, end_id=END)
+    with pytest.raises(InputError, match="learned only 9 positions"):
+        lean.step(torch.full((4, 10), 5))
 
 
 def test_other_models_are_not_lean():
@@ -107,9 +127,13 @@ def test_products_in_eight_bits_are_close_where_they_are_made_and_exact_elsewher
     found = Int8(matrix, bias)(x)
     assert float((found - exact).abs().max() / exact.abs().max()) < 0.03
     assert not torch.equal(found, exact)
-    assert_close(make_product(matrix, bias, int8=True)(x), exact)  # too small for it to pay
-    assert isinstance(make_product(matrix.repeat(10, 1), None, int8=True), Int8)
+    assert_close(make_product(matrix, bias, "int8")(x), exact)  # too small for it to pay
+    assert isinstance(make_product(matrix.repeat(10, 1), None, "int8"), Int8)
     assert isinstance(make_product(matrix.repeat(10, 1), None), Dense)
+    turned = make_product(matrix, bias, "turned")
+    assert isinstance(turned, Dense)
+    assert turned.matrix.t().is_contiguous()
+    assert_close(turned(x), exact)
     assert Int8(matrix, torch.full((300,), -inf))(x).isneginf().all()
 
 

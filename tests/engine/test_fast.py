@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from math import isnan
+from typing import Any
 
 import pytest
 import torch
@@ -74,6 +75,17 @@ def test_alone_and_together_every_sentence_has_the_same_translation(make_folder)
     assert [one.tokens for one in together] == [one.tokens for one in alone]
     turned = list(translator.translate(mixed[::-1], options))[::-1]
     assert [one.tokens for one in together] == [one.tokens for one in turned]
+
+
+@pytest.mark.parametrize(
+    ("cores", "int8", "shared"), [("2", False, False), ("2", True, True), ("1", False, True)]
+)
+def test_only_in_float32_a_sentence_by_itself_has_threads_of_its_own(
+    toy_folder, monkeypatch, cores, int8, shared
+):
+    monkeypatch.setenv("REGARD_WORKERS", cores)
+    engine: Any = open_translator(toy_folder, int8=int8).engine
+    assert (engine.alone is engine.many) == shared
 
 
 def test_eight_bits_are_enough_for_nearly_all(toy_folder):
