@@ -32,7 +32,7 @@ _LENGTH = 15
 """Tokens that models write which have learnt nothing: as many as a caption of Multi30k has."""
 _WARM_UP = {True: 64, False: 4}
 """Lines of a first run, in batches and one by one, which also tells how fast somebody is."""
-_FEWEST = {True: {**dict.fromkeys(_EQUAL, 512), TORCH: 256, TORCH_INT8: 256}, False: {}}
+_FEWEST = {True: dict.fromkeys((*_EQUAL, TORCH, TORCH_INT8), 512), False: {}}
 """Lines below which some worker would have none; for all others, those of the first run."""
 
 

@@ -88,11 +88,15 @@ class _Rows:
     token_log_probs: Float[Tensor, "rows token"]
     totals: Float[Tensor, "sentence beam"]
 
-    def chosen(self, parents: Tensor, tokens: Tensor, log_probs: Tensor, totals: Tensor) -> "_Rows":
-        """The parents' rows with one more token each."""
+    def kept(self, rows: Tensor) -> "_Rows":
+        """These rows only, in this order."""
+        return _Rows(self.ids[rows], self.token_log_probs[rows], self.totals)
+
+    def longer(self, tokens: Tensor, log_probs: Tensor, totals: Tensor) -> "_Rows":
+        """All rows with one more token each."""
         return _Rows(
-            torch.cat([self.ids[parents], tokens[:, None]], dim=1),
-            torch.cat([self.token_log_probs[parents], log_probs[:, None]], dim=1),
+            torch.cat([self.ids, tokens[:, None]], dim=1),
+            torch.cat([self.token_log_probs, log_probs[:, None]], dim=1),
             totals,
         )
 
@@ -163,15 +167,24 @@ class _Search:
         self.open = [self.open[place] for place in kept]
         if not self.open:
             return
-        # Rows stay `beam` many: where fewer sequences go on, impossible ones fill up.
+        self._go_on(*self._survivors(kept, totals, parents, tokens))
+
+    def _survivors(
+        self, kept: dict[int, list[int]], totals: Tensor, parents: Tensor, tokens: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The candidates to go on with: their totals, parents' rows and tokens."""
         beam = self.options.beam
+        if len(kept) == len(totals) and all(len(r) == r[-1] + 1 == beam for r in kept.values()):
+            totals, parents, tokens = (x[:, :beam] for x in (totals, parents, tokens))
+            return totals, parents.flatten(), tokens.flatten()
+        # Rows stay `beam` many: where fewer sequences go on, impossible ones fill up.
         short = [[i >= len(ranks) for i in range(beam)] for ranks in kept.values()]
         filled = [(ranks + ranks[:1] * beam)[:beam] for ranks in kept.values()]
         missing, ranks, places = (
             torch.tensor(x, device=self.device) for x in (short, filled, list(kept))
         )
         totals, parents, tokens = (x[places].gather(1, ranks) for x in (totals, parents, tokens))
-        self._go_on(totals.masked_fill(missing, -inf), parents.flatten(), tokens.flatten())
+        return totals.masked_fill(missing, -inf), parents.flatten(), tokens.flatten()
 
     def _candidates(self) -> tuple[Tensor, Tensor, Tensor]:
         """For each sentence the best 2 · beam continuations: totals, parents' rows, tokens.
@@ -236,10 +249,19 @@ class _Search:
 
     def _go_on(self, totals: Tensor, parents: Tensor, tokens: Tensor) -> None:
         chosen = self.log_probs[parents, tokens]
-        self.rows = self.rows.chosen(parents, tokens, chosen, totals)
-        if not torch.equal(parents, torch.arange(self.stepper.n_rows, device=self.device)):
+        if self._are_all(parents):
+            self.rows = self.rows.longer(tokens, chosen, totals)
+        else:
+            self.rows = self.rows.kept(parents).longer(tokens, chosen, totals)
             self.stepper.keep(parents)
         self.log_probs = self._step(tokens[:, None])
+
+    def _are_all(self, parents: Tensor) -> bool:
+        """Whether every row goes on, in the order that they have."""
+        if len(parents) != self.stepper.n_rows:
+            return False
+        every = torch.arange(len(parents), device=self.device)
+        return self.options.beam == 1 or torch.equal(parents, every)
 
     def _step(self, ids: Tensor) -> Tensor:
         log_probs = without(self.stepper.step(ids), self.options.never)

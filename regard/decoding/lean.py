@@ -77,7 +77,8 @@ class Layer:
         crossing = layer.cross_attention
         self.cross = None if crossing is None else _attention(crossing, kind)
         inner = layer.feed_forward.inner
-        self.norm, self.bend = Norm(layer.feed_forward.norm), inner.bend
+        self.norm = Norm(layer.feed_forward.norm)
+        self.bend = torch.relu_ if inner.bend is F.relu else inner.bend  # nobody else has them
         self.hidden, self.last = _product(inner.to_hidden, kind), _product(inner.to_output, kind)
         self.gate = None if inner.to_gate is None else _product(inner.to_gate, kind)
 

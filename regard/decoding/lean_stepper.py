@@ -101,7 +101,7 @@ class LeanStepper(Stepper):
         query, key, value = part.three(x)
         keys, values = self.store.add(layer, self.length, key, value)
         query = query.reshape(-1, 1, self.lean.d_k)
-        return part.output(_weighed(query, keys, values, None).view(self.n_rows, -1))
+        return part.output(_weighed(query, keys, values, self.store.nothing).view(self.n_rows, -1))
 
     def _attend_source(self, part: Attention, layer: int, x: Tensor) -> Tensor:
         """The sequences of one sentence are queries to the same keys."""
@@ -133,11 +133,12 @@ class _Sources:
 
     def keep(self, sources: Tensor) -> None:
         """Go on with these sources, in this order."""
-        several = [*self.keys, *self.values, *([] if self.hidden is None else [self.hidden])]
-        kept = [one.unflatten(0, (self.count, -1))[sources].flatten(0, 1) for one in several]
-        n = len(self.keys)
-        self.keys, self.values = kept[:n], kept[n : 2 * n]
-        self.hidden = None if self.hidden is None else kept[-1]
+
+        def kept(one: Tensor) -> Tensor:
+            return one.unflatten(0, (self.count, -1))[sources].flatten(0, 1)
+
+        self.keys, self.values = (list(map(kept, many)) for many in (self.keys, self.values))
+        self.hidden = kept(self.hidden) if self.hidden.dim() else self.hidden
         self.count = len(sources)
 
 
@@ -149,7 +150,7 @@ class _Store:
     """
 
     def __init__(self, lean: LeanTransformer, like: Tensor, n_rows: int) -> None:
-        self.lean, self.like = lean, like
+        self.lean, self.like, self.nothing = lean, like, like.new_zeros(())
         self.n_layers, self.width = len(lean.layers), lean.n_heads * lean.d_k
         self._buffers = [like.new_empty(0), like.new_empty(0)]
         self._open(_ROOM, n_rows)
@@ -199,23 +200,20 @@ def _places(lean: LeanTransformer, like: Tensor, needed: int) -> Tensor | None:
     return positions(where, like, stop=count)[0]
 
 
-def _weighed(query: Tensor, turned: Tensor, value: Tensor, hidden: Tensor | None) -> Tensor:
-    """Scaled dot-product attention of many small problems; `hidden` is added to the scores."""
-    scale = query.size(-1) ** -0.5
-    if hidden is None:
-        scores = torch.baddbmm(_NOTHING.to(query), query, turned, beta=0, alpha=scale)
-    else:
-        scores = torch.baddbmm(hidden, query, turned, alpha=scale)
+def _weighed(query: Tensor, turned: Tensor, value: Tensor, hidden: Tensor) -> Tensor:
+    """Scaled dot-product attention of many small problems; `hidden` is added to the scores.
+
+    A single number stands for nothing hidden.
+    """
+    scale, kept = query.size(-1) ** -0.5, int(hidden.dim() > 0)
+    scores = torch.baddbmm(hidden, query, turned, beta=kept, alpha=scale)
     return torch.bmm(torch.softmax(scores, dim=-1), value)
 
 
-_NOTHING = torch.empty(())
-
-
-def _hidden(lengths: Tensor, n_source: int, n_heads: int, like: Tensor) -> Tensor | None:
-    """-inf for padding, for every head of every sentence; nothing where there is no padding."""
+def _hidden(lengths: Tensor, n_source: int, n_heads: int, like: Tensor) -> Tensor:
+    """-inf for padding, for every head of every sentence; a number where there is no padding."""
     if bool((lengths == n_source).all()):
-        return None
+        return like.new_zeros(())
     padding = torch.arange(n_source, device=like.device) >= lengths[:, None]
     hidden = torch.zeros(padding.shape, device=like.device, dtype=like.dtype)
     hidden = hidden.masked_fill_(padding, -inf)

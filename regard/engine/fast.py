@@ -24,6 +24,8 @@ from regard.text.tokenizer import Tokenizer
 
 _TOKENS, _ROWS = 2048, 64
 """Most source tokens (padding included) and sentences of a batch, for a beam of 1."""
+_NARROW_ROWS = 32
+"""With a shortlist: the more sentences, the more candidates all of them have."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ class FastEngine:
         lengths = [len(source) for source in sources]
         budget = max(_TOKENS // options.beam, 1)
         # With a shortlist neighbours matter, so there they do not depend on the machine.
-        workers = 1 if self._narrow else cores()
-        rows = rows_for(len(sources), most=_ROWS, workers=workers)
+        workers, most = (1, _NARROW_ROWS) if self._narrow else (cores(), _ROWS)
+        rows = rows_for(len(sources), most=most, workers=workers)
         batches = batches_by_length(lengths, tokens=budget, rows=rows, group=options.group)
         begun = [_Batch(batch, self._begin(sources, batch, options)) for batch in batches]
         return _Pending(self, len(sources), begun)

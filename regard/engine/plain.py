@@ -27,8 +27,9 @@ from regard.errors import InputError
 from regard.tap import listening
 from regard.text.tokenizer import Tokenizer
 
-_TOKENS, _ROWS = 4096, 64
-"""Most source tokens (padding included) and sentences that are searched at once."""
+_TOKENS, _ROWS = 4096, 128
+"""Most source tokens (padding included) and sequences that are searched at once, with a beam of 1;
+with wider ones fewer sentences, so that there are as many sequences."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class PlainEngine:
         tokens = max(_TOKENS // options.beam, 1)
         lengths = [len(source) for source in sources]
         workers = cores() if self.shortlist is None else 1  # as in the other engine
-        most = 1 if options.must else _ROWS
+        most = 1 if options.must else max(_ROWS // options.beam, 1)
         rows = rows_for(len(sources), most=most, workers=workers)
         batches = batches_by_length(lengths, tokens=tokens, rows=rows, group=options.group)
         # The models' own weights are looked up for each call, so that no change is overlooked.
