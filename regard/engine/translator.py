@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 WINDOW = 2048
 """Lines that are in memory at once, times two."""
-SLOW_WINDOW = 256
+SLOW_WINDOW = 512
 """The same for engines that would let people wait too long for so many."""
 
 
