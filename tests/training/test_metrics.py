@@ -74,6 +74,19 @@ def test_a_validation_is_written_with_its_numbers_and_samples(tmp_path):
     assert "한국어" in path.read_text("utf-8")
 
 
+def test_a_sample_with_other_line_ends_is_one_line_and_survives_going_on(tmp_path):
+    path, text = tmp_path / "metrics.jsonl", "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\rh\ni"
+    first = MetricsFile(path, every=1)
+    first.validated(1, Evaluation({"loss": 1.0}, [{"written": text}]), best=True)
+    first.stepped(moment(2, seconds=1.0))
+    with path.open("ab") as stream:
+        stream.write('{"step": 3, "samples": ["Grü'.encode()[:-1])  # killed inside a letter
+    MetricsFile(path, every=1, resumed_at=2)
+    found = read_metrics(path)
+    assert [one["step"] for one in found] == [1, 2]
+    assert found[0]["samples"] == [{"written": text}]
+
+
 class Notes(Reporter):
     def __init__(self, told):
         self.told = told
