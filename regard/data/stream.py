@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +27,10 @@ _DESCRIPTION = "stream.json"
 _PIECE = 2**13  # characters that are cut into tokens together
 _BUFFER = 2**20
 # No tokenizer joins what stands before a single space with the space and what follows it.
-_SAFE = re.compile(r"(?<=\S) (?=\S)")
+_SPACE = re.compile(r"(?<=\S) (?=\S)")
+# Text without such spaces (Chinese, one word to a line) is cut behind the end of a line, or before
+# white space: empty lines, indented ones.
+_ANY = re.compile(rf"{_SPACE.pattern}|(?<=\S\n)(?=\S)|(?<=\S)(?=\s\s)")
 
 
 class TokenStream:
@@ -105,33 +108,49 @@ def _examples(rows: Rows, checker: Checker, progress: Progress | None) -> Iterat
 
 
 def _ids(examples: Iterator[Example], tokenizer: Tokenizer) -> Iterator[list[int]]:
-    file, waiting, size = None, [""], 0
+    file, before, waiting, size = None, "", [""], 0
     for example in examples:
         if file not in (None, example.file):
-            yield from _encoded(pieces_of_text("".join(waiting)), tokenizer)
+            yield from encode_pieces(pieces_of_text("".join(waiting)), tokenizer, before=before)
             yield [] if tokenizer.end_id is None else [tokenizer.end_id]
-            waiting, size = [""], 0
+            before, waiting, size = "", [""], 0
         file = example.file
         waiting.append(example.texts[0] + "\n")
         size += len(waiting[-1])
         if size > _BUFFER:
             *pieces, rest = pieces_of_text("".join(waiting))
-            yield from _encoded(pieces, tokenizer)
-            waiting, size = [rest], 0
-    yield from _encoded(pieces_of_text("".join(waiting)), tokenizer)
-
-
-def _encoded(pieces: list[str], tokenizer: Tokenizer) -> list[list[int]]:
-    return tokenizer.encode_batch(pieces, specials=False, literal=True)
+            yield from encode_pieces(pieces, tokenizer, before=before)
+            before, waiting, size = pieces[-1][-1] if pieces else before, [rest], 0
+    yield from encode_pieces(pieces_of_text("".join(waiting)), tokenizer, before=before)
 
 
 def pieces_of_text(text: str, *, size: int = _PIECE) -> list[str]:
-    """The text in pieces of about `size` characters that can be tokenised apart from each other."""
+    """The text in pieces of about `size` characters, for `encode_pieces`."""
     pieces, start = [], 0
     while len(text) - start > size:
-        cut = _SAFE.search(text, start + size)
+        first = start + size
+        cut = _SPACE.search(text, first, first + size) or _ANY.search(text, first)
         if cut is None:
             break
         pieces.append(text[start : cut.start()])
         start = cut.start()
     return [*pieces, text[start:]]
+
+
+def encode_pieces(
+    pieces: Sequence[str], tokenizer: Tokenizer, *, before: str = ""
+) -> list[list[int]]:
+    """The ids of each piece of a text as they are in the whole text.
+
+    Each is cut into tokens behind the character that stands before it, whose own tokens are then
+    left out: many tokenizers mark the beginning of whatever they are given.
+
+    Args:
+        before: the character before the first piece.
+    """
+    fronts = [before, *(piece[-1:] for piece in pieces[:-1])]
+    whole = [front + piece for front, piece in zip(fronts, pieces, strict=False)]
+    options = {"specials": False, "literal": True}
+    extra = map(len, tokenizer.encode_batch(fronts[: len(whole)], **options))
+    found = tokenizer.encode_batch(whole, **options)
+    return [ids[count:] for ids, count in zip(found, extra, strict=True)]

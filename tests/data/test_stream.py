@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from regard.data import stream as stream_file
 from regard.data.checks import Checks
 from regard.data.rows import parallel_text, plain_text
-from regard.data.stream import TokenStream, build_stream, pieces_of_text
+from regard.data.stream import TokenStream, build_stream, encode_pieces, pieces_of_text
 from regard.errors import FileError, InputError
 from regard.text.train import KINDS, train_tokenizer
 
@@ -16,19 +16,34 @@ TEXT = "To be, or not to be:\n\n  that is the question —\nWhether 'tis nobler 
 TOKENIZERS = {kind: train_tokenizer([TEXT] * 3, kind=kind, vocab_size=320) for kind in KINDS}
 
 
-@given(st.text("ab \n.", max_size=200), st.integers(1, 20))
+@given(st.text("ab \n.字\u3000", max_size=200), st.integers(1, 20))
 def test_pieces_put_together_are_the_text(text, size):
-    pieces = pieces_of_text(text, size=size)
-    assert "".join(pieces) == text
-    assert all(piece[:1] == " " for piece in pieces[1:])
+    assert "".join(pieces_of_text(text, size=size)) == text
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@given(text=st.text("to be,\n'nt ", max_size=120), size=st.integers(1, 20))
+@given(text=st.text("to be,\n'nt 字。\u3000", max_size=120), size=st.integers(1, 20))
 def test_pieces_give_the_same_tokens_as_the_whole_text(kind, text, size):
     tokenizer = TOKENIZERS[kind]
-    pieces = tokenizer.encode_batch(pieces_of_text(text, size=size), specials=False)
+    pieces = encode_pieces(pieces_of_text(text, size=size), tokenizer)
     assert [id for piece in pieces for id in piece] == tokenizer.encode(text, specials=False)
+
+
+@pytest.mark.parametrize(
+    "line", ["春眠不覺曉\n", "　　處處聞啼鳥。\n", "夜來風雨聲\n\n", "word\n", "end \n"]
+)
+def test_text_without_single_spaces_is_cut_too(line):
+    pieces = pieces_of_text(line * 200, size=50)
+    assert max(map(len, pieces)) <= 50 + 2 * len(line)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_chinese_text_gives_the_tokens_of_the_whole(write, tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(stream_file, "_BUFFER", 9000)
+    text = "春眠不覺曉，處處聞啼鳥。\n　　夜來風雨聲，花落知多少？\n\n" * 600
+    tokenizer = train_tokenizer([text], kind=kind, vocab_size=320)
+    stream = build_stream(plain_text(write("a.txt", text)), tokenizer, cache=tmp_path / "cache")
+    assert stream.ids.tolist() == tokenizer.encode(text, specials=False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
