@@ -174,7 +174,7 @@ class Workshop:
         tokens = self.recipe.training.batch_tokens
         batches = self.material.once("test", batch_tokens=tokens, rank=0, ranks=1)
         objective = OBJECTIVES[self.recipe.task](Bundle.load(self.folder).model)
-        return mean_losses(*summed_losses(objective, batches))
+        return mean_losses(objective, *summed_losses(objective, batches))
 
 
 def _known(tokenizer: Tokenizer, role: str) -> int:

@@ -208,7 +208,7 @@ class Trainer:
         """Loss, perplexity and, where there are classes, accuracy on the validation data."""
         with self.learner.narrow():
             sums = summed_losses(self.learner.objective, self.validation())
-        return mean_losses(*self.team.total(*sums))
+        return mean_losses(self.learner.objective, *self.team.total(*sums))
 
     @contextmanager
     def _whole_model(self) -> Iterator[Any]:

@@ -6,7 +6,7 @@ from math import exp
 import torch
 
 from regard.training.batch import Batch
-from regard.training.objective import Objective
+from regard.training.objective import Classification, Objective
 
 
 def summed_losses(objective: Objective, batches: Iterable[Batch]) -> list[float]:
@@ -25,8 +25,12 @@ def summed_losses(objective: Objective, batches: Iterable[Batch]) -> list[float]
     return [surprise, right, float(n_targets)]
 
 
-def mean_losses(surprise: float, right: float, n_targets: float) -> dict[str, float]:
+def mean_losses(
+    objective: Objective, surprise: float, right: float, n_targets: float
+) -> dict[str, float]:
     """Loss, perplexity and, where there are classes, accuracy."""
     loss = surprise / max(1.0, n_targets)
     numbers = {"loss": loss, "perplexity": exp(min(loss, 700.0))}
-    return numbers | ({"accuracy": right / max(1.0, n_targets)} if right else {})
+    if isinstance(objective, Classification):
+        numbers["accuracy"] = right / max(1.0, n_targets)
+    return numbers

@@ -8,8 +8,16 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from regard.errors import FileError, InputError, UnknownNameError, nearest
+from regard.text.files import STANDARD_INPUT
 
 Task = Literal["translation", "language", "masked", "classification"]
+METRICS: dict[Task, tuple[str, ...]] = {
+    "translation": ("loss", "bleu", "chrf", "exact"),
+    "language": ("loss",),
+    "masked": ("loss",),
+    "classification": ("loss", "accuracy"),
+}
+"""What each task measures and can choose its best checkpoint by."""
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Amount = Annotated[int, Field(ge=0)]
@@ -29,7 +37,9 @@ class Files(Section):
 
 
 Source = str | Files
-"""A file (text, .tsv, .jsonl, images), a folder of images, or two files line by line."""
+"""A file (text, .tsv, .jsonl, images), a folder of images, or two files line by line.
+
+One of all files may be "-", standard input: as a .tsv, or a .jsonl if `keys` are given."""
 
 
 class Augment(Section):
@@ -56,6 +66,8 @@ class Data(Section):
     locales: list[str] | None = None
     columns: tuple[Count, Count] = (1, 2)
     """Which columns of a .tsv hold source and target, or label and text."""
+    keys: tuple[str, str] | None = None
+    """Which keys of a .jsonl hold them; "source" and "target", "label" and "text" unless given."""
     swap: bool = False
     """Whether to learn from target to source."""
     window: Count = 128
@@ -77,6 +89,27 @@ class Data(Section):
         if (self.train is None) == (self.generate is None):
             raise ValueError("give either train (files) or generate (data that need no files)")
         return self
+
+    @model_validator(mode="after")
+    def _standard_input_once(self) -> "Data":
+        if (count := self.paths().count(STANDARD_INPUT)) > 1:
+            raise ValueError(
+                f"'-' (standard input) is named {count} times and can be read only once; name "
+                "files for the rest"
+            )
+        return self
+
+    def sources(self, part: str) -> list[Source]:
+        """What is read for a part; nothing where it is a share, or left out."""
+        given = getattr(self, part)
+        every = given if isinstance(given, list) else [given]
+        return [one for one in every if isinstance(one, str | Files)]
+
+    def paths(self) -> list[str]:
+        """Every file and folder that is named."""
+        every = [one for part in ("train", "validation", "test") for one in self.sources(part)]
+        sides = [(one.source, one.target) if isinstance(one, Files) else (one,) for one in every]
+        return [path for pair in sides for path in pair]
 
 
 class TokenizerSettings(Section):
@@ -185,6 +218,16 @@ class Recipe(Section):
     training: Training
     evaluate: Evaluate = Evaluate()
 
+    @model_validator(mode="after")
+    def _a_metric_that_is_measured(self) -> "Recipe":
+        metric, measured = self.evaluate.metric, METRICS[self.task]
+        if metric not in measured:
+            raise ValueError(
+                f"evaluate.metric is {metric!r}, but the task {self.task} measures "
+                f"{', '.join(measured)}: choose {'one of those' if measured[1:] else 'that'}"
+            )
+        return self
+
 
 def read_recipe(path: str | Path, *, changes: Sequence[str] = ()) -> Recipe:
     """The recipe in a file, with some keys changed: "training.lr=0.001", values as in TOML."""
@@ -238,7 +281,8 @@ def _spoken(error: ValidationError, called: str) -> InputError:
         return InputError(f"{called}: the key {key!r} is missing; it must be given.")
     said = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     if first["type"] == "value_error":
-        return InputError(f"{called}: [{key}] is not complete: {said}.")
+        where = f"[{key}] is not complete: " if key else ""  # none: tables that do not fit
+        return InputError(f"{called}: {where}{said}.")
     return InputError(f"{called}: {key} is {first['input']!r}; it {said}.")
 
 

@@ -72,6 +72,11 @@ def test_files_stand_alone_in_pairs_and_in_lists():
         ("training.epochs=many", r"training\.epochs is 'many'; it should be a valid number"),
         ("task=translate", r"task is 'translate'; it should be 'translation', 'language'"),
         ("data.train=x.tsv", r"\[data\] is not complete: give either train"),
+        (
+            "evaluate.metric=accuracy",
+            r"mine\.toml: evaluate\.metric is 'accuracy', but the task translation measures loss, "
+            r"bleu, chrf, exact: choose one of those\.",
+        ),
         ("training.lr", r"--set training\.lr says nothing: write it as"),
         ("task.x=1", r"names task\.x, but task is no table"),
     ],
@@ -97,6 +102,15 @@ def test_a_recipe_without_an_end_a_task_or_valid_toml_is_refused(tmp_path):
         read_recipe(tmp_path / "none.toml")
     with pytest.raises(UnknownNameError):
         make_recipe({"task": "masked", "tsk": 1})
+
+
+@pytest.mark.parametrize(
+    ("task", "metric"), [("language", "bleu"), ("masked", "exact"), ("classification", "chrf")]
+)
+def test_a_metric_that_the_task_does_not_measure_is_refused(task, metric):
+    given = {"task": task, "data": {"train": "x"}, "training": {"steps": 1}}
+    with pytest.raises(InputError, match=f"'{metric}', but the task {task} measures loss"):
+        make_recipe({**given, "evaluate": {"metric": metric}})
 
 
 def test_muon_cannot_be_shared_out(recipe):
