@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.data.images import Images
-from regard.errors import FileError, InputError
+from regard.errors import FileError, InputError, nearest
 from regard.text.files import damage_named, open_bytes
 
 _PIXEL_KEYS = ("images", "pixels", "x", "X", "data")
@@ -31,7 +31,8 @@ def read_images(
         size: height and width to bring the pictures of a folder to.
         split: which part to take where several lie together: a folder of that name, or idx files
             that begin with it (`train-images-idx3-ubyte.gz`).
-        classes: names for the numbers of .npz and idx, or which folders there are, in this order.
+        classes: names for the numbers of .npz and idx, or which folders there may be, in the order
+            of their numbers; names that an .npz holds are taken as those of folders are.
     """
     path = Path(path)
     if not path.exists():
@@ -50,9 +51,11 @@ def read_images(
 def _read_folder(
     folder: Path, size: tuple[int, int] | None, classes: Sequence[str] | None
 ) -> Images:
-    names = classes or sorted(
+    found = sorted(
         entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."
     )
+    names = list(classes or found)
+    _check_known(folder, found, names)
     files = [
         (file, number)
         for number, name in enumerate(names)
@@ -74,6 +77,16 @@ def _read_folder(
         pixels[place] = picture
     assert pixels is not None
     return Images(pixels, np.array([number for _, number in files]), tuple(names))
+
+
+def _check_known(path: Path, found: Sequence[str], classes: Sequence[str]) -> None:
+    """Refuse classes that are not among those that are known."""
+    strange = [name for name in found if name not in classes]
+    if strange:
+        raise InputError(
+            f"{path} has the class {strange[0]!r}, which is none of {', '.join(classes)}; "
+            f"{nearest(strange[0], classes)}."
+        )
 
 
 def read_picture(path: str | Path, *, size: tuple[int, int] | None = None) -> np.ndarray:
@@ -98,9 +111,17 @@ def _read_npz(path: Path, classes: Sequence[str] | None) -> Images:
         raise FileError(f"{path} is no .npz of plain arrays: {error}.") from error
     pixels = _entry(path, arrays, _PIXEL_KEYS)
     labels = _entry(path, arrays, _LABEL_KEYS)
-    if classes is None and "classes" in arrays:
-        classes = [str(name) for name in arrays["classes"]]
-    return _numbered(pixels, labels, classes)
+    if "classes" not in arrays:
+        return _numbered(pixels, labels, classes)
+    stored = [str(name) for name in arrays["classes"]]
+    return in_order(_numbered(pixels, labels, stored), classes or stored, path)
+
+
+def in_order(images: Images, classes: Sequence[str], path: str | Path) -> Images:
+    """The same pictures, with their classes numbered in this order; `path` is where they are."""
+    _check_known(Path(path), images.classes, classes)
+    numbers = np.array([classes.index(name) for name in images.classes], np.int64)
+    return Images(images.pixels, numbers[images.labels], tuple(classes))
 
 
 def _entry(path: Path, arrays: dict[str, np.ndarray], keys: Sequence[str]) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from regard.data.chance import draws
-from regard.data.image_files import read_images
+from regard.data.image_files import in_order, read_images
 from regard.data.images import Augmentation, Images, Normalisation
 from regard.errors import InputError, MissingExtraError
 from regard.training.examples import Pictures
@@ -57,12 +57,16 @@ def picture_material(recipe: Recipe, n_tokens: Callable[[int], int]) -> Material
 
 
 def split_images(recipe: Recipe) -> dict[str, Images]:
-    """The images of each part: "train", and "validation" and "test" where there are such."""
-    parts = {"train": _read_images(recipe, "train")}
+    """The images of each part: "train", and "validation" and "test" where there are such.
+
+    Classes have the numbers that they have in training, whichever of them the other parts hold.
+    """
+    train = _read_images(recipe, "train")
+    parts = {"train": _named(train, recipe.data)}
     for part in ("validation", "test"):
         given = getattr(recipe.data, part)
         if given is not None and not isinstance(given, float):
-            parts[part] = _read_images(recipe, part)
+            parts[part] = _named(_read_images(recipe, part, train.classes), recipe.data)
     for number, part in enumerate(("validation", "test")):
         given = getattr(recipe.data, part)
         if isinstance(given, float) and given:
@@ -72,22 +76,31 @@ def split_images(recipe: Recipe) -> dict[str, Images]:
     return parts
 
 
-def _read_images(recipe: Recipe, part: str) -> Images:
+def _read_images(recipe: Recipe, part: str, classes: tuple[str, ...] | None = None) -> Images:
     data = recipe.data
-    if data.generate == "digits":
+    if data.generate == "digits" and part == "train":
         return _digits()
     given = getattr(data, part)
     if not isinstance(given, str):
         raise InputError(f"data.{part} must name one folder or file of images.")
-    images = read_images(find_data(given, data.root), size=data.size, split=part)
-    if data.classes is None:
+    path = find_data(given, data.root)
+    return read_images(path, size=data.size, split=part, classes=classes)
+
+
+def _named(images: Images, data: Data) -> Images:
+    """The images with the recipe's names of classes: for their numbers, or as their new order."""
+    given, found = data.classes, images.classes
+    if given is None:
         return images
-    if len(data.classes) != len(images.classes):
+    where = data.train or data.generate
+    if len(given) != len(found):
         raise InputError(
-            f"data.classes names {len(data.classes)} classes, and {given} has "
-            f"{len(images.classes)}: name each of them."
+            f"data.classes names {len(given)} classes, and {where} has {len(found)}: name each of "
+            "them."
         )
-    return replace(images, classes=tuple(data.classes))
+    if found == tuple(str(number) for number in range(len(found))):
+        return replace(images, classes=tuple(given))
+    return in_order(images, given, str(where))
 
 
 def _digits() -> Images:

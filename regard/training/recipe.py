@@ -78,7 +78,7 @@ class Data(Section):
     size: tuple[Count, Count] | None = None
     """Height and width that the images of a folder are brought to."""
     classes: list[str] | None = None
-    """Names of the classes, where the files of images only number them."""
+    """Names of the classes, where the files of images only number them; otherwise their order."""
     checks: dict[str, Any] = {}
     """What to do with faulty lines; see `regard.data.checks.Checks`."""
     cache: str | None = None

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from regard.errors import InputError
 from regard.training.pictures import split_images
@@ -22,6 +23,56 @@ def recipe(tmp_path):
         )
 
     return make
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A function that draws pictures in folders of a part, each class in its own grey."""
+
+    def draw(part, *names):
+        for name in names:
+            (tmp_path / part / name).mkdir(parents=True)
+            grey = {"cat": 10, "dog": 20, "fox": 30}.get(name, 40)
+            Image.new("RGB", (4, 4), (grey,) * 3).save(tmp_path / part / name / "1.png")
+        return str(tmp_path / part)
+
+    return draw
+
+
+def greys_by_class(images):
+    """The grey of every class that has pictures."""
+    return {
+        images.classes[label]: int(picture[0, 0, 0])
+        for label, picture in zip(images.labels, images.pixels, strict=True)
+    }
+
+
+@pytest.mark.parametrize("classes", [None, ["fox", "cat", "dog"]])
+def test_classes_have_the_numbers_of_training_in_every_part(recipe, folders, classes):
+    train = folders("a", "cat", "dog", "fox")
+    given = {"validation": folders("b", "cat", "fox"), "test": folders("c", "fox")}
+    parts = split_images(recipe(train=train, classes=classes, **given))
+    assert {part.classes for part in parts.values()} == {tuple(classes or ("cat", "dog", "fox"))}
+    assert greys_by_class(parts["train"]) == {"cat": 10, "dog": 20, "fox": 30}
+    assert greys_by_class(parts["validation"]) == {"cat": 10, "fox": 30}
+    assert greys_by_class(parts["test"]) == {"fox": 30}
+
+
+def test_names_that_a_file_holds_are_classes_as_folders_are(recipe, tmp_path):
+    for name, classes in (("a", ["cat", "dog"]), ("b", ["dog", "cat"])):
+        pixels = np.stack([np.full((4, 4), 10 * (1 + (one == "dog")), "u1") for one in classes])
+        np.savez(tmp_path / f"{name}.npz", images=pixels, labels=[0, 1], classes=classes)
+    parts = split_images(recipe(train="a.npz", validation="b.npz"))
+    assert {part.classes for part in parts.values()} == {("cat", "dog")}
+    assert all(greys_by_class(part) == {"cat": 10, "dog": 20} for part in parts.values())
+
+
+def test_classes_that_training_does_not_know_are_refused(recipe, folders):
+    train, other = folders("a", "cat", "dog"), folders("b", "cat", "dgo")
+    with pytest.raises(InputError, match=r"b has the class 'dgo', which is none of cat, dog; the"):
+        split_images(recipe(train=train, validation=other))
+    with pytest.raises(InputError, match=r"a has the class 'dog', which is none of cat, fox"):
+        split_images(recipe(train=train, classes=["cat", "fox"]))
 
 
 def test_shares_that_are_held_out_are_apart_and_nothing_is_lost(recipe):
