@@ -13,9 +13,10 @@ import typer
 from torch import nn
 
 from regard.bundle.bundle import Bundle
+from regard.cli.run_folder import followed_recipe, open_folder
 from regard.cli.train_curves import CURVES, METRICS
 from regard.cli.train_samples import drawn_samples, plain_samples, with_alignment
-from regard.cli.workshop import RESULT, TRAINING, Workshop, open_folder
+from regard.cli.workshop import RESULT, TRAINING, Workshop
 from regard.figures.curves import curves_svg
 from regard.interop.named import find_model
 from regard.models.config import ModelConfig
@@ -55,6 +56,7 @@ def run(recipe: Recipe, folder: Path, team: Team, *, resume: bool, as_json: bool
     if team.leads:
         open_folder(folder, recipe, resume=resume)
     team.wait()
+    recipe = followed_recipe(folder)
     material, config, model = _prepared(recipe, folder / TRAINING, team, say)
     say(f"{type(model).__name__} with {sum(p.numel() for p in model.parameters()):,} parameters")
     workshop = Workshop(folder, recipe, material)

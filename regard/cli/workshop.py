@@ -1,6 +1,5 @@
 """What `regard train` needs of the parts above training: folders, decoding, traces, scores."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,13 @@ from regard.bundle.bundle import Bundle
 from regard.bundle.card import Card
 from regard.data.collate import pad
 from regard.decoding.greedy import greedy
-from regard.errors import FileError, InputError, RegardError
-from regard.text.files import write_whole
+from regard.errors import InputError, RegardError
 from regard.text.tokenizer import Tokenizer
 from regard.training.callbacks import Evaluation
 from regard.training.losses import mean_losses, summed_losses
 from regard.training.material import Material
 from regard.training.objective import OBJECTIVES
-from regard.training.recipe import Recipe, make_recipe
+from regard.training.recipe import Recipe
 from regard.training.score import score_texts
 from regard.training.sources import Sources
 
@@ -29,8 +27,6 @@ TRAINING = "training"
 RESULT = "result.json"
 """What a run came to: where and why it ended, its scores, time and memory."""
 _TOGETHER = 64
-_FIXED = ("task", "data", "tokenizer", "model")
-"""Tables of a recipe that a run cannot change on its way."""
 
 
 class Workshop:
@@ -185,32 +181,3 @@ def _known(tokenizer: Tokenizer, role: str) -> int:
             "special_tokens_map.json."
         )
     return found
-
-
-def open_folder(folder: Path, recipe: Recipe, *, resume: bool) -> Recipe:
-    """Begin a run in a folder, or go on with the one that is there; the recipe to follow."""
-    stored = folder / TRAINING / "recipe.json"
-    if not stored.is_file():
-        if folder.is_dir() and any(folder.iterdir()) and (folder / "config.json").is_file():
-            raise InputError(
-                f"{folder} holds a model already: give another folder with -o, or remove it."
-            )
-        write_whole(stored, recipe.model_dump_json(indent=1, exclude_unset=True))
-        return recipe
-    if not resume:
-        raise InputError(
-            f"{folder} holds a run that was begun before: go on with it by --resume, or give "
-            "another folder with -o."
-        )
-    try:
-        before = make_recipe(json.loads(stored.read_bytes()), called=str(stored))
-    except (OSError, ValueError) as error:
-        raise FileError(f"{stored} cannot be read ({error}): begin another run.") from error
-    for name in _FIXED:
-        if getattr(before, name) != getattr(recipe, name):
-            raise InputError(
-                f"the run in {folder} was begun with another [{name}] than the recipe has now: "
-                "set it back, or begin another run with -o."
-            )
-    write_whole(stored, recipe.model_dump_json(indent=1, exclude_unset=True))
-    return recipe

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -10,7 +9,13 @@ from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from regard.errors import InputError, UnknownNameError, nearest
-from regard.text.files import STANDARD_INPUT, damage_named, open_bytes, read_lines, replacing
+from regard.text.files import (
+    STANDARD_INPUT,
+    copy_unpacked,
+    damage_named,
+    read_lines,
+    replacing,
+)
 
 Format = Literal["lines", "tsv", "jsonl"]
 FORMATS = ("lines", "tsv", "jsonl")
@@ -133,13 +138,8 @@ class TextRows:
         if STANDARD_INPUT not in self.paths:
             return self
         kept = folder / "standard-input"
-        with (
-            replacing(kept) as temporary,
-            damage_named("standard input"),
-            open_bytes(STANDARD_INPUT) as given,
-            temporary.open("wb") as copy,
-        ):
-            shutil.copyfileobj(given, copy)
+        with replacing(kept) as temporary:
+            copy_unpacked(STANDARD_INPUT, temporary)
         paths = tuple(str(kept) if path == STANDARD_INPUT else path for path in self.paths)
         return replace(self, paths=paths, called=self.called or self.paths)
 

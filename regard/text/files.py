@@ -3,6 +3,7 @@
 import gzip
 import io
 import os
+import shutil
 import sys
 import tempfile
 import zlib
@@ -153,6 +154,13 @@ def read_lines(path: str | Path) -> Iterator[bytes]:
                     "is this a text file with one sentence to a line?"
                 )
             yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def copy_unpacked(path: str | Path, copy: Path) -> None:
+    """Write the unpacked bytes of a file, or of standard input for "-", to another one."""
+    called = "standard input" if str(path) == STANDARD_INPUT else path
+    with damage_named(called), open_bytes(path) as given, copy.open("wb") as stream:
+        shutil.copyfileobj(given, stream)
 
 
 @contextmanager

@@ -18,6 +18,8 @@ METRICS: dict[Task, tuple[str, ...]] = {
     "classification": ("loss", "accuracy"),
 }
 """What each task measures and can choose its best checkpoint by."""
+PARTS = ("train", "validation", "test")
+"""What data are for."""
 Share = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 Amount = Annotated[int, Field(ge=0)]
@@ -107,7 +109,7 @@ class Data(Section):
 
     def paths(self) -> list[str]:
         """Every file and folder that is named."""
-        every = [one for part in ("train", "validation", "test") for one in self.sources(part)]
+        every = [one for part in PARTS for one in self.sources(part)]
         sides = [(one.source, one.target) if isinstance(one, Files) else (one,) for one in every]
         return [path for pair in sides for path in pair]
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from regard.data.checks import Checks, read_checked
 from regard.data.dates import LOCALES, Dates
 from regard.data.rows import (
+    LABEL_TEXT,
+    SOURCE_TARGET,
     JoinedRows,
     Row,
     Rows,
@@ -19,9 +21,8 @@ from regard.data.rows import (
 )
 from regard.data.stream import RUNNING_TEXT
 from regard.errors import FileError, InputError, UnknownNameError, nearest
-from regard.training.recipe import Files, Recipe, Source
+from regard.training.recipe import PARTS, Files, Recipe, Source
 
-PARTS = ("train", "validation", "test")
 _HELD_OUT_DATES = 2000
 
 
@@ -111,13 +112,13 @@ class Sources:
             held = sum(share for share in self._shares() if share)
             return Held(self.whole(), held, 1.0) if held else self.whole()
         if not isinstance(given, float):
-            return None if given is None else self._read(given)
+            return None if given is None else self._read(part)
         first = 0.0 if part == "test" else self._shares()[0]
         return Held(self.whole(), first, first + given)
 
     def whole(self) -> Rows:
         """All rows of the training data, with those that are held out as a share."""
-        return self._read(self._data.train)
+        return self._read("train")
 
     def _shares(self) -> tuple[float, float]:
         """The shares of the training data that are held out for test and validation."""
@@ -137,11 +138,10 @@ class Sources:
         seed = PARTS.index(part)
         return Dates(_HELD_OUT_DATES, seed=seed, split="held-out", locales=locales)
 
-    def _read(self, given: Source | list[Source] | float | None) -> Rows:
-        sources = given if isinstance(given, list) else [given]
-        parts = [self._read_one(one) for one in sources if isinstance(one, str | Files)]
+    def _read(self, part: str) -> Rows:
+        parts = [self._read_one(one) for one in self._data.sources(part)]
         if not parts:
-            raise InputError("data.train names no file.")
+            raise InputError(f"data.{part} names no file.")
         return parts[0] if len(parts) == 1 else JoinedRows(tuple(parts))
 
     def _read_one(self, given: Source) -> Rows:
@@ -149,12 +149,14 @@ class Sources:
         if isinstance(given, Files):
             files = [find_data(given.source, data.root), find_data(given.target, data.root)]
             return parallel_text(*(reversed(files) if data.swap else files))
-        path = given if given == "-" else find_data(given, data.root)
-        columns = (data.columns[1], data.columns[0]) if data.swap else data.columns
+        path = find_data(given, data.root)
         if self._recipe.task == "translation":
-            return parallel_text(path, columns=columns)
+            columns, keys = data.columns, data.keys or SOURCE_TARGET
+            if data.swap:
+                columns, keys = (columns[1], columns[0]), (keys[1], keys[0])
+            return parallel_text(path, columns=columns, keys=keys)
         if self._recipe.task == "classification":
-            return labelled_text(path, columns=data.columns)
+            return labelled_text(path, columns=data.columns, keys=data.keys or LABEL_TEXT)
         return plain_text(path)
 
     def texts(self, part: str, *, fields: Sequence[int] | None = None) -> Iterator[str]:

@@ -6,8 +6,8 @@ from typer.testing import CliRunner
 from regard.cli.main import app
 
 
-def call(*given) -> Result:
-    found = CliRunner().invoke(app, [str(one) for one in given])
+def call(*given, input: bytes | None = None) -> Result:
+    found = CliRunner().invoke(app, [str(one) for one in given], input=input)
     if found.exception is not None and not isinstance(found.exception, SystemExit):
         raise found.exception
     return found

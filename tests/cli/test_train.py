@@ -110,6 +110,19 @@ def test_a_folder_with_a_run_needs_resume_and_the_same_recipe(recipe, tmp_path):
     )
 
 
+def test_standard_input_trains_the_same_model_as_a_file_and_is_not_needed_to_go_on(
+    recipe, tmp_path
+):
+    short = ("--set", "training.steps=8", "--set", "training.average=0")
+    call("train", recipe, "-o", tmp_path / "file", *short)
+    piped = ("train", recipe, "-o", tmp_path / "piped", "--set", "data.train=-")
+    call(*piped, *short, input=(tmp_path / "digits.tsv").read_bytes())
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("file", "piped"))
+    assert one == other
+    told = call(*piped, "--resume", "--set", "training.steps=12", input=b"")
+    assert "12 steps" in told.stdout
+
+
 def test_a_bundled_recipe_is_found_by_name_and_by_path_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("dates", "recipes/dates.toml"):

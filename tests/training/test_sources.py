@@ -97,6 +97,23 @@ def test_files_can_be_several_and_turned_around(tmp_path, pairs):
     assert len(turned.examples("train")) == 2
 
 
+def test_json_lines_are_read_by_the_keys_of_the_recipe_and_turned_around_too(tmp_path):
+    path, usual = tmp_path / "p.jsonl", tmp_path / "q.jsonl"
+    path.write_text('{"en": "one", "de": "eins"}\n')
+    usual.write_text('{"source": "two", "target": "zwei", "label": "n", "text": "3"}\n')
+
+    def read(path, task="translation", **data):
+        return Sources(recipe(task, train=str(path), validation=0.0, **data)).examples("train")
+
+    assert read(path, keys=["en", "de"]) == [("one", "eins")]
+    assert read(path, keys=["en", "de"], swap=True) == [("eins", "one")]
+    assert read(usual, swap=True) == [("zwei", "two")]
+    assert read(usual, "classification") == [("n", "3")]
+    assert read(path, "classification", keys=["de", "en"]) == [("eins", "one")]
+    with pytest.raises(InputError, match=r"data\.keys"):
+        recipe(train=str(path), keys=["en"])
+
+
 def test_texts_for_a_vocabulary_are_those_of_training_by_field(tmp_path):
     (tmp_path / "p.tsv").write_text("a\tb\nc\td\n")
     sources = Sources(recipe(train=str(tmp_path / "p.tsv"), validation=0.0))

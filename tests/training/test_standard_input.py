@@ -1,0 +1,90 @@
+"""Standard input in a recipe: kept once, then a file like any other."""
+
+import gzip
+import io
+import sys
+
+import pytest
+
+from regard.errors import InputError
+from regard.training.recipe import make_recipe
+from regard.training.sources import Sources
+from regard.training.standard_input import keep_standard_input, with_standard_input
+
+
+def recipe(task="translation", **data):
+    return make_recipe({"task": task, "data": data, "training": {"steps": 1}})
+
+
+@pytest.fixture
+def give(monkeypatch):
+    def given(data: bytes):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    return given
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "given", "name", "read"),
+    [
+        ("translation", {"train": "-"}, "a\tb\n", "tsv", ("a", "b")),
+        ("translation", {"train": "-", "swap": True}, "a\tb\n", "tsv", ("b", "a")),
+        (
+            *("translation", {"train": "-", "keys": ["x", "y"]}),
+            *('{"x": "a", "y": "b"}\n', "jsonl", ("a", "b")),
+        ),
+        ("translation", {"train": ["-"]}, "a\tb\n", "tsv", ("a", "b")),
+        ("translation", {"train": {"source": "-", "target": "FILE"}}, "a\n", "txt", ("a", "f")),
+        ("translation", {"train": {"source": "FILE", "target": "-"}}, "a\n", "txt", ("f", "a")),
+        ("classification", {"train": "-"}, "a\tb\n", "tsv", ("a", "b")),
+        ("masked", {"train": "-"}, "a\tb\n", "txt", ("a\tb",)),
+    ],
+)
+def test_it_is_read_again_and_again_and_only_kept_once(
+    tmp_path, give, task, data, given, name, read
+):
+    (tmp_path / "f").write_text("f\n")
+    if isinstance(data["train"], dict):
+        files = {
+            side: path.replace("FILE", str(tmp_path / "f")) for side, path in data["train"].items()
+        }
+        data = data | {"train": files}
+    asked = recipe(task, validation=0.0, **data)
+    give(gzip.compress(given.encode()))
+    keep_standard_input(asked, tmp_path / "training")
+    give(b"something else\n")
+    keep_standard_input(asked, tmp_path / "training")
+    assert (tmp_path / "training" / f"standard-input.{name}").read_text() == given
+    sources = Sources(with_standard_input(asked, tmp_path / "training"))
+    assert sources.examples("train") == sources.examples("train") == [read]
+
+
+def test_it_may_be_the_validation_data(tmp_path, give):
+    (tmp_path / "t.tsv").write_text("a\tb\n")
+    asked = recipe(train=str(tmp_path / "t.tsv"), validation="-")
+    give(b"c\td\n")
+    keep_standard_input(asked, tmp_path)
+    assert Sources(with_standard_input(asked, tmp_path)).examples("validation") == [("c", "d")]
+
+
+def test_a_recipe_that_does_not_name_it_reads_nothing_and_stays_as_it_is(tmp_path, give):
+    asked = recipe(generate="dates")
+    give(b"not to be read\n")
+    keep_standard_input(asked, tmp_path)
+    assert with_standard_input(asked, tmp_path) is asked
+    assert list(tmp_path.iterdir()) == []
+    assert sys.stdin.read() == "not to be read\n"
+
+
+def test_nothing_to_read_is_refused_and_not_kept(tmp_path, give):
+    give(b"")
+    with pytest.raises(InputError, match=r"standard input \('-'\), which is empty: pipe"):
+        keep_standard_input(recipe(train="-"), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_can_be_named_only_once():
+    with pytest.raises(InputError, match=r"standard input\) is named 2 times and can be read only"):
+        recipe(train={"source": "-", "target": "-"})
+    with pytest.raises(InputError, match="named 3 times"):
+        recipe(train=["-", "-"], test="-")
