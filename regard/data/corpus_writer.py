@@ -28,6 +28,10 @@ Progress = Callable[[int], None]
 _LABEL_TYPE = np.dtype(np.uint32)
 
 
+class NoExampleError(InputError):
+    """Rows of which not one can be learnt from."""
+
+
 class CorpusWriter:
     """Checks rows, cuts them into tokens and writes these down, a chunk at a time."""
 
@@ -82,7 +86,7 @@ class CorpusWriter:
         report = checker.report
         if report.kept == 0:
             told = " ".join(line.strip() for line in report.lines())
-            raise InputError(f"There is no example to learn from. {told}")
+            raise NoExampleError(f"There is no example to learn from. {told}")
         described = {
             "version": VERSION,
             "names": self._names,

@@ -6,9 +6,18 @@ from typing import Any
 
 from regard.data.batches import Batches
 from regard.data.images import Normalisation
+from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
 from regard.training.batch import Batch
 from regard.training.feed import Feed, one_pass
+
+
+def too_little(part: str, share: float) -> InputError:
+    """What to say where a share of the training data has nothing in it that could be told."""
+    return InputError(
+        f"data.{part} = {share:g} holds out too little of these data: give a larger share, such as "
+        "0.1, or name files."
+    )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from regard.data.image_files import in_order, read_images
 from regard.data.images import Augmentation, Images, Normalisation
 from regard.errors import InputError, MissingExtraError
 from regard.training.examples import Pictures
-from regard.training.material import Material
+from regard.training.material import Material, too_little
 from regard.training.recipe import Data, Recipe
 from regard.training.sources import find_data
 
@@ -73,6 +73,10 @@ def split_images(recipe: Recipe) -> dict[str, Images]:
             chance = draws(number, 0, np.arange(len(parts["train"])), 1)[:, 0]
             parts[part] = _some(parts["train"], chance < given)
             parts["train"] = _some(parts["train"], chance >= given)
+            if not len(parts[part]):
+                raise too_little(part, given)
+    if not len(parts["train"]):
+        raise InputError("data.validation and data.test hold out all there is.")
     return parts
 
 

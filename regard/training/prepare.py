@@ -1,19 +1,24 @@
 """From a recipe to its material: tokenizers are learnt, texts cut into tokens, images read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from regard.data.corpus import Corpus, build_corpus
+from regard.data.corpus_writer import NoExampleError, Progress
 from regard.data.language import Masking
 from regard.data.rows import Rows
 from regard.data.stream import build_stream
+from regard.errors import InputError
+from regard.text.ends import with_ends
 from regard.text.tokenizer import Tokenizer
 from regard.text.train import train_tokenizer
 from regard.training.examples import HiddenTokens, LabelledTexts, Pairs, Windows
-from regard.training.material import Material
+from regard.training.material import Material, too_little
 from regard.training.pictures import is_image_data, picture_material
 from regard.training.recipe import Recipe
 from regard.training.sources import Sources, find_data
@@ -28,6 +33,7 @@ def prepare(
     tokenizers: tuple[Tokenizer | None, Tokenizer | None] = (None, None),
     n_tokens: Callable[[int], int] = lambda side: 1,
     say: Say = lambda text: None,
+    progress: Progress | None = None,
 ) -> Material:
     """The material of a recipe; what takes time is kept in `folder` and found there again.
 
@@ -35,29 +41,70 @@ def prepare(
         tokenizers: those of a model that is trained further, for source and target.
         n_tokens: how many tokens a model makes of an image, from its side.
         say: told what was read and made.
+        progress: told how many lines were read so far; without it all is quiet meanwhile.
     """
+    if recipe.data.validation == 0 and recipe.data.generate != "dates":
+        raise too_little("validation", 0.0)
     if recipe.task == "classification" and is_image_data(recipe.data):
         return picture_material(recipe, n_tokens)
     sources = Sources(recipe)
     first, second = tokenizers
     if first is None:
-        first, second = _tokenizers(recipe, sources, folder, say)
+        first, second = _tokenizers(recipe, sources, folder, say, bars=progress is not None)
+    if recipe.task == "translation":
+        first, second = (with_ends(first), None) if second is None else (first, with_ends(second))
     cache = Path(recipe.data.cache or folder / "cache")
     if recipe.task == "language":
-        return _running_text(recipe, sources, first, cache, say)
+        return _running_text(recipe, sources, first, cache, say, progress)
     both = [first, second or first] if recipe.task == "translation" else [first]
-    corpora: dict[str, Corpus] = {}
-    for part in ("train", "validation", "test"):
-        rows = sources.rows(part)
-        if rows is not None:
-            classes = corpora["train"].classes if corpora else None
-            corpora[part] = build_corpus(
-                rows, both, cache=cache, checks=sources.checks, classes=classes
-            )
-            for line in corpora[part].report.lines():
-                say(f"{part}: {line.strip()}")
+    corpora = _corpora(recipe, sources, both, cache, say, progress)
     makers = {part: _maker(recipe, corpus, both) for part, corpus in corpora.items()}
     return Material(makers, first, second, classes=corpora["train"].classes)
+
+
+def _corpora(
+    recipe: Recipe,
+    sources: Sources,
+    tokenizers: list[Tokenizer],
+    cache: Path,
+    say: Say,
+    progress: Progress | None,
+) -> dict[str, Corpus]:
+    """The tokenised texts of every part that there is."""
+    corpora: dict[str, Corpus] = {}
+    for part in ("train", "validation", "test"):
+        rows = sources.rows(part) if _is_there(recipe, part) else None
+        if rows is not None:
+            classes = corpora["train"].classes if corpora else None
+            with _emptiness_told(recipe, part):
+                corpora[part] = build_corpus(
+                    rows,
+                    tokenizers,
+                    cache=cache,
+                    checks=sources.checks,
+                    classes=classes,
+                    progress=progress,
+                )
+            for line in corpora[part].report.lines():
+                say(f"{part}: {line.strip()}")
+    return corpora
+
+
+def _is_there(recipe: Recipe, part: str) -> bool:
+    """Whether the recipe has such a part; a share of 0 is none."""
+    return recipe.data.generate == "dates" or getattr(recipe.data, part) not in (None, 0.0)
+
+
+@contextmanager
+def _emptiness_told(recipe: Recipe, part: str) -> Iterator[None]:
+    """Say which part it is that has no example in it."""
+    try:
+        yield
+    except NoExampleError as error:
+        given = getattr(recipe.data, part)
+        if isinstance(given, float):
+            raise too_little(part, given) from error
+        raise InputError(f"data.{part}: {error}") from error
 
 
 def _maker(recipe: Recipe, corpus: Corpus, tokenizers: list[Tokenizer]) -> Any:
@@ -71,7 +118,7 @@ def _maker(recipe: Recipe, corpus: Corpus, tokenizers: list[Tokenizer]) -> Any:
 
 
 def _tokenizers(
-    recipe: Recipe, sources: Sources, folder: Path, say: Say
+    recipe: Recipe, sources: Sources, folder: Path, say: Say, *, bars: bool
 ) -> tuple[Tokenizer, Tokenizer | None]:
     """The tokenizers that the recipe names, or those learnt from its text, kept in the folder."""
     settings = recipe.tokenizer
@@ -94,6 +141,7 @@ def _tokenizers(
                 normalisation=None if settings.normalisation == "none" else settings.normalisation,
                 lowercase=settings.lowercase,
                 min_frequency=settings.min_frequency,
+                progress=bars,
             )
             learnt.save(folder / name)
             say(f"learnt a vocabulary of {len(learnt):,} entries ({settings.kind})")
@@ -102,32 +150,53 @@ def _tokenizers(
 
 
 def _running_text(
-    recipe: Recipe, sources: Sources, tokenizer: Tokenizer, cache: Path, say: Say
+    recipe: Recipe,
+    sources: Sources,
+    tokenizer: Tokenizer,
+    cache: Path,
+    say: Say,
+    progress: Progress | None,
 ) -> Material:
     """Windows of running text; shares that are held out are taken from its end."""
     data = recipe.data
 
     def ids_of(rows: Rows) -> np.ndarray:
-        stream = build_stream(rows, tokenizer, cache=cache, checks=sources.checks)
+        checks = sources.checks
+        stream = build_stream(rows, tokenizer, cache=cache, checks=checks, progress=progress)
         for line in stream.report.lines():
             say(line.strip())
         return stream.ids
 
     left, streams = ids_of(sources.whole()), {}
     total = len(left)
-    for part in ("test", "validation"):
+    for part in filter(partial(_is_there, recipe), ("test", "validation")):
         given = getattr(data, part)
         if isinstance(given, float):
             cut = len(left) - round(given * total)
             left, streams[part] = left[:cut], left[cut:]
-        elif given is not None:
+        else:
             rows = sources.rows(part)
             assert rows is not None
             streams[part] = ids_of(rows)
     streams["train"] = left
+    for part, ids in streams.items():
+        _check_told(recipe, part, len(ids))
     makers = {
         part: Windows(ids, length=data.window, seed=recipe.training.seed, shift=part == "train")
         for part, ids in streams.items()
     }
     say(f"{len(left):,} tokens to learn from")
     return Material(makers, tokenizer)
+
+
+def _check_told(recipe: Recipe, part: str, n_tokens: int) -> None:
+    """Refuse running text that has no token to be told from one before it."""
+    if n_tokens >= 2:
+        return
+    given = getattr(recipe.data, part)
+    if isinstance(given, float):
+        raise too_little(part, given)
+    raise InputError(
+        f"data.{part} has {n_tokens} tokens, and 2 or more are needed to tell one from another: "
+        "give more text, or hold out less."
+    )

@@ -6,6 +6,7 @@ from PIL import Image
 
 from regard.errors import InputError
 from regard.training.pictures import split_images
+from regard.training.prepare import prepare
 from regard.training.recipe import make_recipe
 
 
@@ -80,6 +81,17 @@ def test_shares_that_are_held_out_are_apart_and_nothing_is_lost(recipe):
     assert set(parts) == {"train", "validation", "test"}
     assert sum(len(part.labels) for part in parts.values()) == 60
     assert all(len(part.labels) for part in parts.values())
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_a_share_that_comes_to_no_picture_is_refused(recipe, part):
+    with pytest.raises(InputError, match=rf"data\.{part} = 0\.0001 holds out too little of these"):
+        split_images(recipe(**{part: 0.0001}))
+
+
+def test_pictures_need_some_to_be_validated_with(recipe, tmp_path):
+    with pytest.raises(InputError, match=r"data\.validation = 0 holds out too little"):
+        prepare(recipe(validation=0), tmp_path / "run")
 
 
 def test_the_recipe_names_the_classes_that_a_file_only_numbers(recipe):

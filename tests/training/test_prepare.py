@@ -1,0 +1,84 @@
+"""From a recipe to its material: parts that are empty are refused, targets begin and end."""
+
+import json
+
+import pytest
+
+from regard.errors import InputError
+from regard.training.prepare import prepare
+from regard.training.recipe import make_recipe
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A function that prepares a recipe for some lines: made(task, lines, **data)."""
+
+    def make(task, lines, *, progress=None, tokenizer=None, **data):
+        path = tmp_path / ("lines.txt" if task == "language" else "lines.tsv")
+        path.write_text("".join(line + "\n" for line in lines))
+        recipe = make_recipe(
+            {
+                "task": task,
+                "data": {"train": str(path), **data},
+                "tokenizer": tokenizer or {"kind": "characters"},
+                "training": {"steps": 1},
+            }
+        )
+        return prepare(recipe, tmp_path / "run", progress=progress)
+
+    return make
+
+
+PAIRS = [f"{n}\t{n + 1}" for n in range(10, 50)]
+LINES = {
+    "translation": PAIRS,
+    "classification": [f"{n % 2}\t{n}" for n in range(10, 50)],
+    "language": PAIRS,
+}
+TASKS = pytest.mark.parametrize("task", LINES)
+
+
+@TASKS
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_a_share_that_comes_to_nothing_is_refused_by_name(made, task, part):
+    given = {"validation": 0.3} | {part: 1e-6}
+    with pytest.raises(InputError, match=rf"data\.{part} = 1e-06 holds out too little of these"):
+        made(task, LINES[task], **given)
+
+
+@TASKS
+def test_nothing_to_validate_with_is_refused_and_nothing_to_test_with_is_none(made, task):
+    with pytest.raises(InputError, match=r"data\.validation = 0 holds out too little"):
+        made(task, LINES[task], validation=0)
+    assert set(made(task, LINES[task], validation=0.3, test=0.0).parts) == {"train", "validation"}
+
+
+def test_a_file_without_examples_is_named_by_its_part(made, tmp_path):
+    (tmp_path / "empty.tsv").write_text("")
+    with pytest.raises(InputError, match=r"^data\.validation: There is no example .* 0 lines read"):
+        made("translation", PAIRS, validation=str(tmp_path / "empty.tsv"))
+    (tmp_path / "short.txt").write_text("\n")  # one token: nothing comes before it
+    with pytest.raises(InputError, match=r"data\.validation has 1 tokens, and 2 or more"):
+        made("language", PAIRS, validation=str(tmp_path / "short.txt"))
+
+
+@pytest.mark.parametrize("task", ["translation", "language"])
+def test_lines_are_counted_while_they_are_read(made, task):
+    told = []
+    made(task, PAIRS, validation=0.5, progress=told.append)
+    assert told
+    if task == "language":
+        assert told == [40]
+    else:
+        assert sum(told) == 40  # those of training and those of validation
+
+
+def test_targets_begin_and_end_whatever_a_tokenizer_from_outside_adds(made, tmp_path):
+    tokens = ["<pad>", "<s>", "</s>", "Ġ", *map(str, range(10))]
+    (tmp_path / "vocab.json").write_text(json.dumps({one: id for id, one in enumerate(tokens)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    given = {"load": str(tmp_path / "vocab.json")}
+    material = made("translation", ["1 2\t2 1"] * 9 + PAIRS, validation=0.3, tokenizer=given)
+    batch = material.parts["train"]([0], 0)
+    assert batch.target_ids.tolist() == [[1, 6, 3, 5, 2]]
+    assert material.tokenizer.encode("3") == [1, 7, 2]
