@@ -126,7 +126,7 @@ def _prepared(
     made = make(say) if team.leads else None
     team.wait()
     material = made or make(say)
-    config = complete_config(fields, recipe, material)
+    config = complete_config(fields, recipe, material, base=base.config if base else None)
     model = build_seeded(config, recipe.training.seed)
     if base is not None:
         fresh = take_over(model, base.model.state_dict())

@@ -47,16 +47,30 @@ def given_fields(
     return fields
 
 
-def complete_config(fields: Mapping[str, Any], recipe: Recipe, material: Material) -> ModelConfig:
-    """The configuration with vocabulary, classes and image size as the data have them."""
+def complete_config(
+    fields: Mapping[str, Any],
+    recipe: Recipe,
+    material: Material,
+    *,
+    base: ModelConfig | None = None,
+) -> ModelConfig:
+    """The configuration with vocabulary, classes and image size as the data have them.
+
+    Args:
+        base: that of a model that is trained further. Its embedding may have more rows than its
+            tokenizer has tokens, and keeps them.
+    """
     known = config_class(fields["family"]).__dataclass_fields__
     found: dict[str, Any] = {}
     if material.tokenizer is not None:
         target = material.target_tokenizer or material.tokenizer
-        found = {"n_vocab": len(target), "pad_id": target.pad_id or 0}
+        rows = getattr(base, "n_vocab", None) or 0
+        found = {"n_vocab": max(len(target), rows), "pad_id": target.pad_id or 0}
         if material.target_tokenizer is not None:
-            found["n_source_vocab"] = len(material.tokenizer)
-            found["tie"] = "target" if fields.get("tie", "all") == "all" else fields["tie"]
+            rows = getattr(base, "n_source_vocab", None) or rows
+            found["n_source_vocab"] = max(len(material.tokenizer), rows)
+            if base is None and fields.get("tie", "all") == "all":
+                found["tie"] = "target"
     if recipe.task == "classification":
         found |= {"n_classes": len(material.classes or ()), "fill_head": False}
     if material.image_shape is not None:
@@ -67,8 +81,9 @@ def complete_config(fields: Mapping[str, Any], recipe: Recipe, material: Materia
 
 def image_tokens(fields: Mapping[str, Any], side: int) -> int:
     """How many tokens a vision model makes of an image with this side."""
-    given = {k: v for k, v in fields.items() if k not in ("family", "image_size")}
-    return len(patch_grid(VisionConfig(image_size=side, **given)))
+    config = config_from_dict({**fields, "family": "vision", "image_size": side})
+    assert isinstance(config, VisionConfig)
+    return len(patch_grid(config))
 
 
 def build_seeded(config: ModelConfig, seed: int) -> nn.Module:
