@@ -63,8 +63,9 @@ def find_recipe(path: Path) -> Path:
     if path.is_file():
         return path
     bundled = {file.stem: file for file in sorted(RECIPES.glob("*.toml"))}
-    if path.stem in bundled:
-        return bundled[path.stem]
+    for stem, file in bundled.items():
+        if path in (Path(stem), Path(file.name), Path("recipes") / file.name):
+            return file
     raise FileError(
         f"there is no recipe {path}, neither as a file nor among the bundled ones; "
         f"{nearest(path.stem, bundled)}."

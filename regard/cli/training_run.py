@@ -33,7 +33,7 @@ from regard.training.construct import (
 from regard.training.distributed import Team
 from regard.training.estimate import Estimate, estimate, spoken_size, spoken_time
 from regard.training.loop import Outcome
-from regard.training.machine import keep_freed_memory, peak_memory, product_peak, set_threads
+from regard.training.machine import keep_freed_memory, peak_memory, set_threads, team_peak
 from regard.training.material import Material
 from regard.training.metrics import Everybody, MetricsFile, TensorBoard, read_metrics
 from regard.training.pictures import is_image_data
@@ -66,7 +66,7 @@ def run(recipe: Recipe, folder: Path, team: Team, *, resume: bool, as_json: bool
     trainer = make_trainer(recipe, material, learner, folder=checkpoints, callbacks=callbacks)
     predicted = estimate(learner, trainer.feed)
     say(f"expected: {predicted}")
-    machine = Machine(product_peak(team.device), predicted.flops)
+    machine = Machine(team_peak(team), predicted.flops)
     steps = trainer.checkpoints.steps()
     with ExitStack() as stack:
         if team.leads:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import torch
 
+from regard.training.distributed import Team
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
@@ -28,9 +30,23 @@ def keep_freed_memory() -> bool:
 def set_threads(wanted: int = 0) -> int:
     """Use this many threads, or an even share of the cores for each process of this machine."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    count = wanted or max(1, len(os.sched_getaffinity(0)) // local)
+    count = wanted or max(1, _cores() // local)
     torch.set_num_threads(count)
     return count
+
+
+def _cores() -> int:
+    """How many cores this process may use; all there are where nobody can say, as on macOS."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def team_peak(team: Team) -> float:
+    """What the best rates of all processes come to, who multiply at the same time."""
+    team.wait()
+    (peak,) = team.total(product_peak(team.device))
+    return peak
 
 
 def product_peak(

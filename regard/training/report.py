@@ -19,7 +19,7 @@ class Machine:
     """What the share of the machine's peak is told from."""
 
     peak: float = 0.0
-    """Floating-point operations a second of a large matrix product."""
+    """Floating-point operations a second of a large matrix product, of all processes together."""
     flops: float = 0.0
     """Operations for one target."""
 

@@ -125,11 +125,14 @@ def test_standard_input_trains_the_same_model_as_a_file_and_is_not_needed_to_go_
 
 def test_a_bundled_recipe_is_found_by_name_and_by_path_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("dates", "recipes/dates.toml"):
+    for name in ("dates", "dates.toml", "recipes/dates.toml", "./recipes/dates.toml"):
         with pytest.raises(InputError, match=r"dates\.toml: there is no key 'training\.stpes'"):
             call("train", name, "--set", "training.stpes=1")
     with pytest.raises(FileError, match=r"no recipe nodates\.toml, .*the nearest"):
         call("train", "nodates.toml")
+    for name in ("my/dates.toml", "my/recipes/dates.toml", "dates.json", "dates.v2.toml"):
+        with pytest.raises(FileError, match=rf"no recipe {name}, .*the nearest"):
+            call("train", name)
 
 
 def test_killed_at_any_moment_a_run_goes_on_to_the_same_model_bit_by_bit(recipe, tmp_path):

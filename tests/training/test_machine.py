@@ -9,7 +9,14 @@ import pytest
 import torch
 
 from regard.training import machine
-from regard.training.machine import keep_freed_memory, peak_memory, product_peak, set_threads
+from regard.training.distributed import Team
+from regard.training.machine import (
+    keep_freed_memory,
+    peak_memory,
+    product_peak,
+    set_threads,
+    team_peak,
+)
 
 CPU = torch.device("cpu")
 MEGABYTE = 2**20
@@ -31,6 +38,22 @@ def test_threads_are_those_wanted_or_an_even_share_of_the_cores(monkeypatch):
     assert set_threads() == 2
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "100")
     assert set_threads() == 1
+
+
+@pytest.mark.parametrize(("there", "threads"), [(6, 6), (None, 1)])
+def test_all_cores_are_counted_where_nobody_says_which_are_ours(monkeypatch, there, threads):
+    monkeypatch.delattr(machine.os, "sched_getaffinity")  # as on macOS
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: there)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    assert set_threads() == threads
+
+
+def test_the_peak_of_a_team_is_the_sum_over_its_processes():
+    class WithAFastOne(Team):
+        def total(self, *numbers):
+            return [number + 1e18 for number in numbers]
+
+    assert 1e18 < team_peak(WithAFastOne()) < 2e18
 
 
 def test_the_peak_is_operations_over_the_shortest_time():
