@@ -55,6 +55,8 @@ class State:
     """Validations since one was better than all before."""
     average_loss: float | None = None
     """The smoothed loss, by which an explosion is noticed."""
+    sound: int | None = None
+    """The last step whose weights are known to be good, because a loss of theirs was."""
     scaler: Mapping[str, Any] = field(default_factory=dict)
     """The scale of gradients in fp16."""
     regular: bool = True
@@ -125,6 +127,12 @@ class Checkpoints:
         for step in self.steps():
             if step not in needed:
                 _remove(self.path(step))
+
+    def remove_after(self, step: int) -> None:
+        """Take away the checkpoints of later steps."""
+        for one in self.steps():
+            if one > step:
+                _remove(self.path(one))
 
     def _is_regular(self, step: int) -> bool:
         return self.load_state(step).regular

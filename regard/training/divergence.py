@@ -1,6 +1,6 @@
 """When training goes wrong: noticing it, and naming the inner value where it began."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -27,11 +27,15 @@ class LossWatch:
     def __init__(self, average: float | None = None) -> None:
         self.average = average
 
-    def exploded(self, loss: float) -> bool:
-        """Whether this loss is far above those before it; if it is not, it is remembered."""
+    def explodes(self, loss: float) -> bool:
+        """Whether this loss is no number or far above those before it."""
         if not isfinite(loss):
             return True
-        if self.average is not None and loss > _FACTOR * self.average + _ALLOWANCE:
+        return self.average is not None and loss > _FACTOR * self.average + _ALLOWANCE
+
+    def exploded(self, loss: float) -> bool:
+        """The same of a step's loss, which is remembered if it has not."""
+        if self.explodes(loss):
             return True
         before = loss if self.average is None else self.average
         self.average = _MEMORY * before + (1 - _MEMORY) * loss
@@ -46,6 +50,12 @@ class Extremes:
     def __init__(self) -> None:
         self.first: str | None = None
         self.largest, self.size = "", 0.0
+
+    def sentence(self) -> str:
+        """What was found."""
+        if self.first is not None:
+            return f"{self.first} is the first inner value that is not finite"
+        return f"the largest inner value is {self.largest}, up to {self.size:,.0f}"
 
     def wants(self, path: str) -> bool:
         del path
@@ -64,7 +74,7 @@ class Extremes:
         return value
 
 
-def find_extremes(learner: Learner, parts: Sequence[Batch], *, step: int) -> Extremes:
+def find_extremes(learner: Learner, parts: Iterable[Batch], *, step: int) -> Extremes:
     """What the batches of a step make of the model, computed once more with the same dropout."""
     extremes = Extremes()
     with torch.no_grad():
@@ -78,15 +88,21 @@ def find_extremes(learner: Learner, parts: Sequence[Batch], *, step: int) -> Ext
 def explain(learner: Learner, parts: Sequence[Batch], learnt: Learnt, *, step: int) -> str:
     """One sentence on where it began."""
     extremes = find_extremes(learner, parts, step=step)
-    if extremes.first is not None:
-        return f"{extremes.first} is the first inner value that is not finite"
     gradient = bad_gradient(learner.module)
-    if not learnt.finite and gradient is not None:
+    if extremes.first is None and not learnt.finite and gradient is not None:
         return (
-            f"all inner values are finite, but the gradient of {gradient} is not; the largest "
-            f"inner value is {extremes.largest}, up to {extremes.size:,.0f}"
+            f"all inner values are finite, but the gradient of {gradient} is not; "
+            f"{extremes.sentence()}"
         )
-    return f"the largest inner value is {extremes.largest}, up to {extremes.size:,.0f}"
+    return extremes.sentence()
+
+
+def bad_weight(weights: Mapping[str, Tensor]) -> str | None:
+    """The first of these weights that is not finite."""
+    for name, value in weights.items():
+        if not bool(torch.isfinite(value).all()):
+            return name
+    return None
 
 
 def bad_gradient(module: nn.Module) -> str | None:

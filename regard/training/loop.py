@@ -1,11 +1,12 @@
 """The training loop: learn, validate, save, until it is time to stop."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from math import inf, isfinite, isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from safetensors import SafetensorError
@@ -17,19 +18,26 @@ from regard.training.callbacks import Callbacks, Evaluation, Moment
 from regard.training.checkpoint import (
     Checkpoints,
     State,
+    Tensors,
     gather,
     gathered,
     put_weights,
     restore,
 )
-from regard.training.divergence import DivergenceError, LossWatch, explain
+from regard.training.divergence import (
+    DivergenceError,
+    LossWatch,
+    bad_weight,
+    explain,
+    find_extremes,
+)
 from regard.training.feed import Feed
 from regard.training.limits import Limits, Place
 from regard.training.losses import mean_losses, summed_losses
 from regard.training.recipe import Training
 from regard.training.schedule import Schedule
 from regard.training.signals import Request, stop_requests
-from regard.training.step import Learner, Learnt
+from regard.training.step import Learner
 
 LOWER_IS_BETTER = ("loss",)
 _ENDING = 2.0
@@ -74,6 +82,7 @@ class Trainer:
         self.average = MovingAverage(self.model, settings.ema) if settings.ema else None
         self.every = settings.validate_every or feed.steps_per_epoch
         self._watch = LossWatch()
+        self._sound = 0
         self._began = time.monotonic()
         self._reserve = 0.0
 
@@ -141,6 +150,7 @@ class Trainer:
         self.feed.resume(dict(self.state.data))
         self.learner.scaler.load_state_dict(dict(self.state.scaler))
         self._watch = LossWatch(self.state.average_loss)
+        self._sound = self.state.step if self.state.sound is None else self.state.sound
         self._began = time.monotonic() - self.state.seconds
         self.callbacks.reporter.note(f"going on from step {self.state.step:,}")
 
@@ -150,8 +160,12 @@ class Trainer:
         parts = self.feed.take(rank=self.team.rank, ranks=self.team.ranks)
         lr = self.schedule.at(step, self.limits.progress(self.place, reserve=self._reserve))
         learnt = self.learner.learn(parts, step=step, lr=lr)
-        if self.learner.failed(learnt) or self._watch.exploded(learnt.loss):
-            self._diverged(parts, learnt, step)
+        exploded = self._watch.exploded(learnt.loss)
+        if not exploded:
+            self._sound = max(self._sound, step - 1)  # whose weights this loss is of
+        if exploded or self.learner.failed(learnt):
+            where = explain(self.learner, parts, learnt, step=step)
+            self._diverged(f"the loss became {learnt.loss:.4g} at step {step:,}: {where}")
         if self.average is not None:
             self.average.follow(step)
         n_targets = self.state.n_targets + learnt.n_targets
@@ -169,8 +183,9 @@ class Trainer:
         begin = self._clock()
         with self.average.in_place() if self.average else nullcontext():
             evaluation, score = self._evaluate()
+            self._check_validation(evaluation.numbers["loss"])
             before = self.state.best_score
-            better = before is None or score > before
+            better = not isnan(score) and (before is None or score > before)
             best = better or score == before  # of equals the later one, which has learnt longer
             with self._whole_model() as model:
                 if model is not None:
@@ -183,10 +198,21 @@ class Trainer:
         self._reserve = _ENDING * (self._clock() - begin)
         self.callbacks.reporter.validated(self.state.step, evaluation, best=best)
 
+    def _check_validation(self, loss: float) -> None:
+        """Stop where the validation loss is not finite; a good one speaks for the weights."""
+        step = self.state.step
+        if not isfinite(loss):
+            where = find_extremes(self.learner, self.validation(), step=step).sentence()
+            self._diverged(f"the validation loss became {loss:.4g} after step {step:,}: {where}")
+        if self.average is None and not self._watch.explodes(loss):
+            self._sound = step
+
     def _evaluate(self) -> tuple[Evaluation, float]:
         """What the model is worth, and its score, in which more is better."""
         numbers = self._losses()
         evaluation, score = Evaluation(numbers), 0.0
+        if not isfinite(numbers["loss"]):
+            return evaluation, -inf
         with self._whole_model() as model:
             if model is not None:
                 found = self.callbacks.evaluate(model)
@@ -233,16 +259,27 @@ class Trainer:
         """Write a checkpoint."""
         optimiser, leads = self.learner.optimiser, self.team.leads
         tensors = gather(self.model, optimiser, self._averages(), keep=leads)
+        self._check_weights(tensors)
         self.state = replace(
             self.state,
             data=self.feed.state(),
             scaler=self.learner.scaler.state_dict(),
             average_loss=self._watch.average,
+            sound=self._sound,
             regular=regular,
         )
         if leads:
             self.checkpoints.save(self.state, tensors)
         self.team.wait()
+
+    def _check_weights(self, tensors: Tensors) -> None:
+        """Stop before weights are saved that are not finite."""
+        learnt = {name: tensors.weights.get(name) for name, _ in self.model.named_parameters()}
+        bad = bad_weight({name: one for name, one in learnt.items() if one is not None})
+        (wrecked,) = self.team.total(float(bad is not None))
+        if wrecked:
+            step = self.state.step
+            self._diverged(f"the update of step {step:,} has left {bad} with weights not finite")
 
     def _finish(self, why: str) -> Outcome:
         """Average or choose weights, then evaluate and save the model that is left."""
@@ -259,7 +296,7 @@ class Trainer:
 
     def _choose_weights(self) -> Evaluation:
         """Give the model the mean of the last weights, or the best of all if those are better."""
-        best = [self.state.best_step]
+        best = [self.state.step if self.state.best_score is None else self.state.best_step]
         averaged = self.settings.average and self.checkpoints.last_regular(self.settings.average)
         for steps in (averaged or best, best):
             weights = [self.checkpoints.load_weights(step) for step in steps]
@@ -289,10 +326,17 @@ class Trainer:
         )
         return Outcome("stopped", self.place, signal=request.signal)
 
-    def _diverged(self, parts: Sequence[Batch], learnt: Learnt, step: int) -> None:
+    def _diverged(self, what: str) -> NoReturn:
+        """Stop, and leave no checkpoint after the last one that is known to be good."""
+        good = [step for step in self.checkpoints.steps() if step <= self._sound]
+        if not good:
+            raise DivergenceError(
+                f"{what}. No checkpoint is known to be good: begin again, with a lower training.lr "
+                "or a higher training.warmup."
+            )
+        if self.team.leads:
+            self.checkpoints.remove_after(good[-1])
         raise DivergenceError(
-            f"the loss became {learnt.loss:.4g} at step {step:,}: "
-            f"{explain(self.learner, parts, learnt, step=step)}. The checkpoint of step "
-            f"{self.checkpoints.steps()[-1]:,} is good: lower training.lr or raise "
+            f"{what}. The checkpoint of step {good[-1]:,} is good: lower training.lr or raise "
             "training.warmup, and go on from it with --resume."
         )

@@ -215,6 +215,52 @@ def test_a_loss_that_is_no_number_stops_with_the_tap_where_it_began(make):
     assert again.checkpoints.steps()[-1] == 4
 
 
+def test_a_checkpoint_that_the_last_update_has_wrecked_is_not_called_good(make):
+    # Adam moves every weight by lr: those saved after step 1 are finite, and good for nothing
+    trainer = make(lr=1e30, warmup=1, schedule="constant", save_every=1, validate_every=100)
+    with pytest.raises(NotFiniteError, match=r"at step 2.*The checkpoint of step 0 is good"):
+        trainer.run()
+    assert trainer.checkpoints.steps() == [0]
+    again = make(save_every=1, validate_every=100)
+    assert again.run().why == "steps"
+
+
+def test_a_wrecked_checkpoint_is_still_known_after_a_stop(make):
+    options = {"lr": 1e30, "warmup": 1, "schedule": "constant", "validate_every": 100}
+    callbacks = Callbacks(lambda model, numbers: None, reporter=StopsAt(1, signal.SIGTERM))
+    assert make(**options, callbacks=callbacks).run().place.step == 1
+    with pytest.raises(NotFiniteError, match=r"at step 2.*The checkpoint of step 0 is good"):
+        make(**options).run()
+
+
+def test_weights_that_are_not_finite_are_never_saved(make):
+    trainer = make(lr=1e39, warmup=1, schedule="constant", save_every=1, validate_every=100)
+    with pytest.raises(NotFiniteError, match=r"the update of step 1 has left .* with weights not"):
+        trainer.run()
+    assert trainer.checkpoints.steps() == [0]
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.5])
+def test_a_validation_loss_that_is_no_number_stops_before_anything_is_saved(make, ema):
+    trainer = make(lr=1e30, warmup=1, schedule="constant", validate_every=1, ema=ema)
+    with pytest.raises(
+        NotFiniteError, match=r"validation loss became \S+ after step 1: \S+ is the"
+    ):
+        trainer.run()
+    assert trainer.saved == []
+    assert trainer.checkpoints.steps() == [0]
+
+
+def test_a_score_that_is_no_number_is_never_the_best(make):
+    trainer = make(**scored([float("nan"), 3.0, 2.0, 3.0]))
+    trainer.run()
+    assert (trainer.state.best_step, trainer.state.best_score) == (8, 3.0)
+    never = make(**scored([float("nan")] * 4), folder="never")
+    assert never.run().why == "steps"
+    assert never.state.best_score is None
+    assert same(weights_of(never), never.checkpoints.load_weights(12))
+
+
 def test_an_exploding_loss_stops_too(make):
     trainer = make(lr=30.0, warmup=1, schedule="constant", clip=0.0, steps=200)
     with pytest.raises(NotFiniteError, match=r"the loss became .*the largest inner value is "):
