@@ -167,15 +167,15 @@ class Checker:
 
     def refuse(self, problem: str, example: Example, *, late: bool = False) -> bool:
         """Note the problem; whether the example has to go because of it."""
-        return self._note(problem, example, example.texts, late=late)
+        return self._note(problem, (example.file, example.line), example.texts, late=late)
 
     def _note(
-        self, problem: str, at: Row | Example, texts: Iterable[object], *, late: bool = False
+        self, problem: str, place: tuple[str, int], texts: Iterable[object], *, late: bool = False
     ) -> bool:
         found = self.report.problems.setdefault(problem, Found())
         found.count += 1
         if len(found.places) < EXAMPLES:
-            found.places.append((at.file, at.line))
+            found.places.append(place)
         policy = self._checks.policy(problem)
         changed = policy == "keep" and problem in ("encoding", "mark", "unequal")
         found.dropped += policy == "drop"
@@ -184,46 +184,57 @@ class Checker:
             self.report.kept -= 1
         if self._ledger and (changed or policy == "drop"):
             action = "changed" if changed else "dropped"
-            self._ledger.write(at.file, at.line, action, problem, texts)
+            self._ledger.write(*place, action, problem, texts)
         return policy != "keep"
 
     def _checked(self, row: Row) -> Example | None:
         if row.fault:
-            self._note("malformed", row, [row.fault, *row.fields])
+            self._note("malformed", (row.file, row.line), [row.fault, *row.fields])
             return None
-        if None in row.fields and self._note("unequal", row, row.fields):
-            return None
+        if None in row.fields:
+            alone = next(side for side, field in enumerate(row.fields) if field is not None)
+            if self._note("unequal", _place(row, alone), row.fields):
+                return None
         texts = self._texts(row)
         if texts is None:
             return None
-        example = Example(row.file, row.line, texts)
-        for problem in self._problems(texts):
-            if self.refuse(problem, example):
+        for problem, side in self._problems(texts):
+            if self._note(problem, _place(row, side), texts):
                 return None
-        return example
+        return Example(row.file, row.line, texts)
 
     def _texts(self, row: Row) -> tuple[str, ...] | None:
         present = [one or b"" for one in row.fields]
         try:
             texts = tuple(one.decode() for one in present)
-        except UnicodeDecodeError:
-            if self._note("encoding", row, row.fields):
+        except UnicodeDecodeError as error:
+            broken = present.index(error.object)
+            if self._note("encoding", _place(row, broken), row.fields):
                 return None
             texts = tuple(one.decode(errors="replace") for one in present)
-        if row.line == 1 and any(text.startswith("\ufeff") for text in texts):
-            self._note("mark", row, texts)
+        marked = [text.startswith("\ufeff") for text in texts] if row.line == 1 else []
+        if any(marked):
+            self._note("mark", _place(row, marked.index(True)), texts)
             texts = tuple(text.removeprefix("\ufeff") for text in texts)
         return texts
 
-    def _problems(self, texts: tuple[str, ...]) -> Iterator[str]:
-        if not all(text and not text.isspace() for text in texts):
-            yield "empty"
+    def _problems(self, texts: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+        """What is wrong, and with which side."""
+        blank = [not text or text.isspace() for text in texts]
+        if any(blank):
+            yield "empty", blank.index(True)
         sizes = [len(text) for text in texts]
-        if max(sizes) > self._checks.max_characters:
-            yield "long"
-        comparable = self._names == SOURCE_TARGET and max(sizes) > _TOO_SHORT_TO_COMPARE
-        if comparable and max(sizes) > self._checks.max_ratio * min(sizes):
-            yield "ratio"
+        longest = sizes.index(max(sizes))
+        if sizes[longest] > self._checks.max_characters:
+            yield "long", longest
+        comparable = self._names == SOURCE_TARGET and sizes[longest] > _TOO_SHORT_TO_COMPARE
+        if comparable and sizes[longest] > self._checks.max_ratio * min(sizes):
+            yield "ratio", longest
+
+
+def _place(row: Row, side: int) -> tuple[str, int]:
+    """Where a field stands."""
+    return row.file_of(side), row.line
 
 
 def read_checked(rows: Rows, checks: Checks, *, ledger: Ledger | None = None) -> Iterator[Example]:

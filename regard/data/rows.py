@@ -34,6 +34,12 @@ class Row:
     """The bytes of each field; None where a file has ended before the others."""
     fault: str | None = None
     """Why the line cannot be read as a row."""
+    files: tuple[str, ...] = ()
+    """The file of each field, where they have files of their own."""
+
+    def file_of(self, side: int) -> str:
+        """The file in which a field stands."""
+        return self.files[side] if self.files else self.file
 
 
 @runtime_checkable
@@ -102,9 +108,9 @@ class TextRows:
         return ["standard input" if name == STANDARD_INPUT else name for name in shown]
 
     def _line_rows(self) -> Iterator[Row]:
-        file = self._names_of_files()[0]
+        files = tuple(self._names_of_files())
         for line, fields in enumerate(zip_longest(*map(read_lines, self.paths)), 1):
-            yield Row(file, line, fields)
+            yield Row(files[0], line, fields, files=files)
 
     def _tsv_rows(self) -> Iterator[Row]:
         (file,) = self._names_of_files()

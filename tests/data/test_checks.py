@@ -54,6 +54,40 @@ def test_invalid_utf8_stops_is_dropped_or_replaced(write):
     assert checker.report.problems["encoding"].changed == 1
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "problem", "side"),
+    [
+        (b"b\xffad", b"gut", "encoding", "en"),
+        (b"good", b"schl\xffecht", "encoding", "de"),
+        (b"", b"gut", "empty", "en"),
+        (b"good", b" ", "empty", "de"),
+        (b"x" * 30, b"x" * 31, "long", "de"),
+        (b"x" * 31, b"x" * 30, "long", "en"),
+        (b"x" * 40, b"x", "ratio", "en"),
+        (b"x", b"x" * 40, "ratio", "de"),
+    ],
+)
+def test_a_fault_is_blamed_on_the_file_of_its_side(write, source, target, problem, side):
+    rows = two_files(write, b"one\n" + source + b"\n", b"eins\n" + target + b"\n")
+    limit = 30 if problem == "long" else 50
+    _, checker = checked(rows, Checks(max_characters=limit, **{problem: "stop"}))
+    ((file, line),) = checker.report.problems[problem].places
+    assert (file.rpartition(".")[2], line) == (side, 2)
+    with pytest.raises(InputError, match=rf"a\.{side} line 2\)"):
+        checker.finish()
+
+
+def test_a_line_too_many_and_a_mark_are_blamed_on_the_file_that_has_them(write):
+    rows = two_files(write, "1\n", "\ufeffeins\nzwei\n")
+    _, checker = checked(rows)
+    ((file, line),) = checker.report.problems["unequal"].places
+    assert file.endswith("a.de")
+    assert line == 2
+    ((file, line),) = checker.report.problems["mark"].places
+    assert file.endswith("a.de")
+    assert line == 1
+
+
 def test_a_file_in_another_encoding_is_found_on_its_first_line(write):
     rows = two_files(write, "one\ntwo\n".encode("utf-16"), "eins\nzwei\n".encode("utf-16"))
     with pytest.raises(InputError, match="not valid UTF-8"):
