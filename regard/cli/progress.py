@@ -49,6 +49,19 @@ class Progress:
             sys.stderr.flush()
 
 
+class LinesRead:
+    """How many lines were read so far, on standard error; what is said next takes its place."""
+
+    def __init__(self) -> None:
+        self._shown = time.monotonic()
+
+    def __call__(self, lines: int) -> None:
+        if time.monotonic() - self._shown > 0.2:
+            self._shown = time.monotonic()
+            sys.stderr.write(f"\r{lines:,} lines read\x1b[K\r")
+            sys.stderr.flush()
+
+
 def duration(seconds: float) -> str:
     """3.2 s, 1:05 or 2:07:09."""
     if seconds < 60:

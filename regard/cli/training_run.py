@@ -13,6 +13,7 @@ import typer
 from torch import nn
 
 from regard.bundle.bundle import Bundle
+from regard.cli.progress import LinesRead
 from regard.cli.run_folder import followed_recipe, open_folder
 from regard.cli.train_curves import CURVES, METRICS
 from regard.cli.train_samples import drawn_samples, plain_samples, with_alignment
@@ -121,6 +122,7 @@ def _prepared(
             tokenizers=own,
             n_tokens=lambda side: image_tokens(fields, side),
             say=say,
+            progress=LinesRead() if team.leads and sys.stderr.isatty() else None,
         )
 
     made = make(say) if team.leads else None

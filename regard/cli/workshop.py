@@ -89,7 +89,9 @@ class Workshop:
                 {"source": source, "written": text, "reference": reference}
                 for (source, reference), text in zip(pairs, written, strict=True)
             ]
-            return Evaluation(score_texts(written, references), samples[: settings.samples])
+            # samples alone are too few to be worth a score
+            numbers = {} if settings.metric == "loss" else score_texts(written, references)
+            return Evaluation(numbers, samples[: settings.samples])
         if self.recipe.task == "language" and settings.samples:
             return Evaluation(samples=[{"written": self._go_on(model)}])
         return Evaluation()

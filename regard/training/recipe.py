@@ -193,7 +193,7 @@ class Evaluate(Section):
     """How good it is."""
 
     metric: Literal["loss", "bleu", "chrf", "exact", "accuracy"] = "loss"
-    """What the best checkpoint is chosen by."""
+    """What the best checkpoint is chosen by; with "loss", texts are decoded only to be shown."""
     sentences: Amount = 200
     """How many validation examples are decoded; 0 for all."""
     samples: Amount = 3

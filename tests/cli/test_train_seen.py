@@ -1,12 +1,15 @@
 """What one sees of a run: samples with their alignment, curves, TensorBoard, bar and lines."""
 
+import io
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from regard.bundle.bundle import Bundle
+from regard.cli.progress import LinesRead
 from regard.cli.train_samples import drawn_samples, plain_samples, with_alignment
 from regard.errors import FileError, InputError, MissingExtraError
 from regard.trace.run import trace_bundle
@@ -40,6 +43,26 @@ def test_a_run_in_a_pipe_says_samples_and_their_alignment_in_plain_lines(trained
     assert lines[first + 5].startswith("    source:")  # only the first sample is aligned
     assert "\x1b" not in told.stderr
     assert f"its curves in {folder}/training/curves.svg" in told.stdout
+
+
+def test_three_samples_are_no_score(trained):
+    folder, told = trained
+    lines = (folder / "training/metrics.jsonl").read_text().splitlines()
+    numbers = [one["validation"] for one in map(json.loads, lines) if "validation" in one]
+    assert all(set(one) == {"loss", "perplexity"} for one in numbers)
+    assert "bleu" not in told.stderr + told.stdout + Bundle.load(folder).card.score
+
+
+def test_a_terminal_shows_how_many_lines_were_read_and_a_pipe_does_not(trained, monkeypatch):
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    count = LinesRead()
+    count(10)  # too soon after the beginning to be worth a word
+    assert shown.getvalue() == ""
+    time.sleep(0.25)
+    count(4_096)
+    assert shown.getvalue() == "\r4,096 lines read\x1b[K\r"
+    assert "\r" not in trained[1].stderr
 
 
 def test_alignments_are_kept_with_the_metrics(trained):
