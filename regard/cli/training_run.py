@@ -14,7 +14,7 @@ from torch import nn
 
 from regard.bundle.bundle import Bundle
 from regard.cli.progress import LinesRead
-from regard.cli.run_folder import followed_recipe, open_folder
+from regard.cli.run_folder import CHECKPOINTS, followed_recipe, open_folder
 from regard.cli.train_curves import CURVES, METRICS
 from regard.cli.train_samples import drawn_samples, plain_samples, with_alignment
 from regard.cli.workshop import RESULT, TRAINING, Workshop
@@ -55,7 +55,7 @@ def run(recipe: Recipe, folder: Path, team: Team, *, resume: bool, as_json: bool
     keep_freed_memory()
     set_threads(recipe.training.threads)
     if team.leads:
-        open_folder(folder, recipe, resume=resume)
+        open_folder(folder, recipe, resume=resume, say=say)
     team.wait()
     recipe = followed_recipe(folder)
     material, config, model = _prepared(recipe, folder / TRAINING, team, say)
@@ -63,7 +63,7 @@ def run(recipe: Recipe, folder: Path, team: Team, *, resume: bool, as_json: bool
     workshop = Workshop(folder, recipe, material)
     learner = make_learner(recipe, model, team)
     callbacks = _callbacks(workshop, lambda: build_seeded(config, recipe.training.seed))
-    checkpoints = folder / TRAINING / "checkpoints"
+    checkpoints = folder / TRAINING / CHECKPOINTS
     trainer = make_trainer(recipe, material, learner, folder=checkpoints, callbacks=callbacks)
     predicted = estimate(learner, trainer.feed)
     say(f"expected: {predicted}")

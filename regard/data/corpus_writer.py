@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.checks import Checker, Checks, Example, in_chunks
+from regard.data.checks import Checker, Checks, Example, Report, in_chunks
 from regard.data.ledger import ledger_at
 from regard.data.ragged import RaggedWriter, paths_of, smallest_type
 from regard.data.rows import Rows
@@ -30,6 +30,12 @@ _LABEL_TYPE = np.dtype(np.uint32)
 
 class NoExampleError(InputError):
     """Rows of which not one can be learnt from."""
+
+
+def reading_told(report: Report, ledger: Path) -> list[str]:
+    """The report of a reading for people, with the place of the ledger if anything is in it."""
+    noted = any(found.dropped or found.changed for found in report.problems.values())
+    return report.lines() + [f"  Each line that was dropped or changed: {ledger}"] * noted
 
 
 class CorpusWriter:

@@ -46,6 +46,8 @@ class State:
     data: Mapping[str, int] = field(default_factory=dict)
     """The place in the data, from `Feed.state`."""
     seed: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What cannot change on the way, from `fixed_settings`."""
     seconds: float = 0.0
     """How long it has trained, over all its parts."""
     n_targets: int = 0
@@ -210,8 +212,8 @@ def restore(
 ) -> None:
     """Put back what `gather` gave, into a model that may be shared out otherwise now."""
     put_weights(tensors.weights, model)
-    for name, value in average.items():
-        value.copy_(like(tensors.average[name], value))
+    for name, value in average.items():  # an average that was not kept before begins here
+        value.copy_(like(tensors.average.get(name, tensors.weights[name]), value))
     parameters = dict(model.named_parameters())
     for key, value in tensors.optimiser.items():
         what, _, name = key.partition("/")

@@ -5,12 +5,17 @@ So the learning of one process and that of several differ in nothing but the ord
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
+from zlib import crc32
 
 import numpy as np
 
 from regard.data.batches import Batches, shared_out
+from regard.errors import InputError
 from regard.training.batch import Batch
+
+_CHUNK = 2**16
 
 
 @runtime_checkable
@@ -50,11 +55,29 @@ class Feed:
         return self.numbers.epoch + min(1.0, self.numbers.position / self._n_batches)
 
     def state(self) -> dict[str, int]:
-        """Where this is, for `resume`; the same for every process and any number of them."""
-        return self.numbers.state()
+        """Where this is in which data, for `resume`; the same for any number of processes."""
+        return self.numbers.state() | self._data
+
+    @cached_property
+    def _data(self) -> dict[str, int]:
+        """How many examples there are, and a checksum of their lengths, which decide on batches."""
+        checksum, count = 0, len(self.make.lengths[0])
+        for side in self.make.lengths:
+            for first in range(0, count, _CHUNK):
+                checksum = crc32(
+                    np.asarray(side[first : first + _CHUNK], "<i8").tobytes(), checksum
+                )
+        return {"examples": count, "lengths": checksum}
 
     def resume(self, state: dict[str, int]) -> None:
-        """Go on where another, of the same data and seed, has been."""
+        """Go on where another, of the same data and seed, has been; other data are refused."""
+        count, before = self._data["examples"], state.get("examples")
+        if any(state.get(name, value) != value for name, value in self._data.items()):
+            others = " of other lengths" if count == before else ""
+            raise InputError(
+                f"the run was begun with {before:,} training examples and now there are "
+                f"{count:,}{others}: bring the data back as they were, or begin another run."
+            )
         self.numbers.resume(state)
         self._left = None
 

@@ -35,6 +35,7 @@ from regard.training.feed import Feed
 from regard.training.limits import Limits, Place
 from regard.training.losses import mean_losses, summed_losses
 from regard.training.recipe import Training
+from regard.training.resume import check_settings, fixed_settings
 from regard.training.schedule import Schedule
 from regard.training.signals import Request, stop_requests
 from regard.training.step import Learner
@@ -78,7 +79,7 @@ class Trainer:
         self.team, self.model = learner.team, learner.objective.model
         self.limits = Limits(settings.steps, settings.epochs, settings.minutes)
         self.checkpoints = Checkpoints(folder, keep=max(settings.keep, settings.average))
-        self.state = State(seed=settings.seed)
+        self.state = State(seed=settings.seed, settings=fixed_settings(settings))
         self.average = MovingAverage(self.model, settings.ema) if settings.ema else None
         self.every = settings.validate_every or feed.steps_per_epoch
         self._watch = LossWatch()
@@ -141,11 +142,8 @@ class Trainer:
             self._save(regular=False)
             return
         self.state, tensors = self.checkpoints.load(steps[-1])
-        if self.state.seed != self.settings.seed:
-            raise InputError(
-                f"the run was begun with training.seed = {self.state.seed} and cannot go on with "
-                f"{self.settings.seed}: set it back, or begin another run."
-            )
+        check_settings({"seed": self.state.seed, **self.state.settings}, self.settings)
+        self.state = replace(self.state, settings=fixed_settings(self.settings))
         restore(tensors, self.model, self.learner.optimiser, self._averages())
         self.feed.resume(dict(self.state.data))
         self.learner.scaler.load_state_dict(dict(self.state.scaler))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from regard.data.corpus import Corpus, build_corpus
-from regard.data.corpus_writer import NoExampleError, Progress
+from regard.data.corpus_writer import NoExampleError, Progress, reading_told
 from regard.data.language import Masking
 from regard.data.rows import Rows
 from regard.data.stream import build_stream
@@ -85,7 +85,7 @@ def _corpora(
                     classes=classes,
                     progress=progress,
                 )
-            for line in corpora[part].report.lines():
+            for line in reading_told(corpora[part].report, corpora[part].ledger):
                 say(f"{part}: {line.strip()}")
     return corpora
 
@@ -163,7 +163,7 @@ def _running_text(
     def ids_of(rows: Rows) -> np.ndarray:
         checks = sources.checks
         stream = build_stream(rows, tokenizer, cache=cache, checks=checks, progress=progress)
-        for line in stream.report.lines():
+        for line in reading_told(stream.report, stream.ledger):
             say(line.strip())
         return stream.ids
 

@@ -274,6 +274,44 @@ def test_a_metric_that_nobody_measures_and_another_seed_are_refused(make):
         make(seed=3).run()
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"optimiser": "muon"}, r'training\.optimiser = "adam" and cannot go on with "muon"'),
+        ({"precision": "fp16"}, r'training\.precision = "float32" and cannot go on with "fp16"'),
+        ({"batch_tokens": 300}, r"training\.batch_tokens = 200 and cannot go on with 300"),
+    ],
+)
+def test_a_run_cannot_go_on_with_what_makes_its_checkpoint_mean_something_else(
+    make, change, sentence
+):
+    make(steps=1).run()
+    with pytest.raises(InputError, match=sentence):
+        make(steps=2, **change).run()
+
+
+def test_a_moving_average_that_is_turned_on_later_begins_at_the_weights_of_then(make):
+    make(steps=4).run()
+    again = make(steps=4, ema=0.9)
+    again.run()
+    saved = again.checkpoints.load_weights(4)
+    assert all(torch.equal(value, saved[name]) for name, value in again.average.weights.items())
+    longer = make(steps=8, ema=0.9)
+    assert longer.run().place.step == 8
+    assert longer.checkpoints.load(8)[1].average
+
+
+def test_a_run_does_not_go_on_with_other_data(make, data_file):
+    make(steps=2).run()
+    text = data_file.read_text()
+    count = make(steps=2).feed.state()["examples"]
+    data_file.write_text(text.replace("8", "8 8"))
+    with pytest.raises(InputError, match=rf"begun with {count} training examples and now there"):
+        make(steps=4).run()
+    data_file.write_text(text)
+    assert make(steps=4).run().place.step == 4
+
+
 def test_a_damaged_checkpoint_says_so(make):
     trainer = make()
     trainer.run()

@@ -1,6 +1,7 @@
 """From a recipe to its material: parts that are empty are refused, targets begin and end."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -82,3 +83,23 @@ def test_targets_begin_and_end_whatever_a_tokenizer_from_outside_adds(made, tmp_
     batch = material.parts["train"]([0], 0)
     assert batch.target_ids.tolist() == [[1, 6, 3, 5, 2]]
     assert material.tokenizer.encode("3") == [1, 7, 2]
+
+
+@pytest.mark.parametrize("task", ["translation", "language"])
+def test_where_dropped_lines_are_listed_is_said_if_there_are_any(tmp_path, task):
+    path, said = tmp_path / "lines.tsv", []
+    path.write_bytes("".join(line + "\n" for line in PAIRS).encode() + b"\xff\ta\n")
+    data = {"train": str(path), "validation": 0.3, "checks": {"encoding": "drop"}}
+    recipe = make_recipe(
+        {
+            "task": task,
+            "data": data,
+            "tokenizer": {"kind": "characters"},
+            "training": {"steps": 1},
+        }
+    )
+    prepare(recipe, tmp_path / "run", say=said.append)
+    (told,) = [line for line in said if "dropped or changed: " in line]
+    ledger = Path(told.partition("changed: ")[2])
+    assert ledger.parent.parent == tmp_path / "run" / "cache"
+    assert ledger.read_text().splitlines()[1].split("\t")[2:4] == ["dropped", "encoding"]

@@ -1,0 +1,57 @@
+"""The folder of a run: what may change when it goes on, and what is said of it."""
+
+import pytest
+
+from regard.cli.run_folder import followed_recipe, open_folder
+from regard.errors import InputError
+from regard.training.recipe import make_recipe
+
+
+def recipe(**training):
+    data = {"generate": "dates", "count": 10}
+    return make_recipe({"task": "translation", "data": data, "training": {"steps": 9} | training})
+
+
+def begin(folder, **training):
+    """Open a folder; what was said."""
+    said = []
+    open_folder(folder, recipe(**training), resume=True, say=said.append)
+    return said
+
+
+def test_what_is_other_than_before_is_said_and_followed(tmp_path):
+    assert begin(tmp_path, lr=0.1, betas=[0.5, 0.9]) == []
+    assert begin(tmp_path, lr=0.2, ema=0.5, betas=[0.5, 0.9]) == [
+        "training.lr is 0.2 now and was 0.1",
+        "training.ema is 0.5 now and was 0.0",
+    ]
+    assert followed_recipe(tmp_path) == recipe(lr=0.2, ema=0.5, betas=[0.5, 0.9])
+
+
+def test_a_limit_of_time_holds_until_another_one_is_given(tmp_path):
+    begin(tmp_path, minutes=30)
+    (said,) = begin(tmp_path)
+    assert "still ends after 30 minutes of training" in said
+    assert followed_recipe(tmp_path).training.minutes == 30
+    (said,) = begin(tmp_path)  # and again: it was kept
+    assert "still ends after 30 minutes" in said
+    assert begin(tmp_path, minutes=40) == ["training.minutes is 40.0 now and was 30.0"]
+    assert followed_recipe(tmp_path).training.minutes == 40
+
+
+def test_what_cannot_change_is_refused_once_there_is_a_checkpoint_and_changes_nothing(tmp_path):
+    begin(tmp_path, batch_tokens=10)
+    assert begin(tmp_path, batch_tokens=20) == ["training.batch_tokens is 20 now and was 10"]
+    (tmp_path / "training" / "checkpoints" / "step-00000001").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"batch_tokens = 20 and cannot go on with 40: set it ba"):
+        begin(tmp_path, batch_tokens=40)
+    assert followed_recipe(tmp_path).training.batch_tokens == 20
+
+
+def test_a_folder_with_a_run_or_a_model_is_not_begun_anew(tmp_path):
+    begin(tmp_path / "run")
+    with pytest.raises(InputError, match="was begun before: go on with it by --resume"):
+        open_folder(tmp_path / "run", recipe(), resume=False, say=print)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="holds a model already"):
+        open_folder(tmp_path, recipe(), resume=True, say=print)
