@@ -29,7 +29,8 @@ class Model:
     def __init__(self, bundle: Bundle, folder: Path | None = None) -> None:
         self.bundle = bundle
         self.folder = folder
-        self._translators: dict[tuple[str, bool], LineTranslator] = {}
+        self._translators: dict[tuple[Any, ...], LineTranslator] = {}
+        self._loaded = self._state()
 
     @property
     def model(self) -> Any:
@@ -115,17 +116,28 @@ class Model:
         self.bundle.save(folder, dtype=dtype)
 
     def _translator(self, engine: str, int8: bool, only_torch: str) -> LineTranslator:
-        """The engine asked for, opened once; a model without a folder has only PyTorch's."""
+        """The engine asked for, opened once; a model without a folder has only PyTorch's.
+
+        So has one whose weights are no longer those of its folder.
+        """
+        state = self._state()
         if self.folder is not None:
             described = read_description(self.folder)
+            if state != self._loaded:
+                only_torch = only_torch or "weights that were changed after loading"
             engine = choose_engine(described, engine, int8=int8, only_torch=only_torch)
-        chosen = engine, int8
+        chosen = engine, int8, state if int8 else None
         if chosen not in self._translators:
             if self.folder is None or engine == "torch":
                 self._translators[chosen] = self._plain_translator(int8=int8)
             else:
                 self._translators[chosen] = open_translator(self.folder, engine=engine, int8=int8)
         return self._translators[chosen]
+
+    def _state(self) -> tuple[tuple[int, int], ...]:
+        """What changes when somebody writes into the weights, or puts others in their place."""
+        counted = (0 if one.is_inference() else one._version for one in self.model.parameters())
+        return tuple(zip((one.data_ptr() for one in self.model.parameters()), counted, strict=True))
 
     def _plain_translator(self, *, int8: bool) -> LineTranslator:
         tokenizer, target = self.tokenizer, self.target_tokenizer

@@ -5,7 +5,7 @@ import torch
 
 import regard
 from regard.bundle import zoo
-from regard.errors import UnknownNameError
+from regard.errors import InputError, UnknownNameError
 
 
 def test_a_folder_becomes_a_model_that_traces_and_is_saved_again(make_bundle, tmp_path):
@@ -42,3 +42,17 @@ def test_edits_reach_the_model(make_bundle, tmp_path):
     assert not torch.equal(plain.value("output.logits"), hot.value("output.logits"))
     weights = hot["decoder.layers.0.self"].weights()
     assert set(weights.unique().tolist()) == {0.0, 1.0}
+
+
+def test_weights_that_were_changed_are_those_that_translate(make_bundle, tmp_path):
+    make_bundle("transformer").save(tmp_path / "model")
+    model = regard.load(tmp_path / "model")
+    (before,) = model.translate(["A dog runs."], beam=1)
+    with torch.no_grad():
+        for parameter in model.model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.manual_seed(3)))
+    (after,) = model.translate(["A dog runs."], beam=1)
+    assert after.tokens == model.translate(["A dog runs."], beam=1, engine="torch")[0].tokens
+    assert after.score != before.score
+    with pytest.raises(InputError, match="changed after loading: use the engine torch"):
+        model.translate(["A dog runs."], engine="ctranslate2")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.lines import lines_of
+from regard.cli.lines import answer_each
 
 
 def classify_command(
@@ -27,7 +27,8 @@ def classify_command(
 
     classifier = load(model)
     what = "a text" if classifier.bundle.tokenizer else "the name of an image file"
-    for image in lines_of(images or [], what=what):
+
+    def answer(image: str) -> None:
         (candidates,) = classifier.classify([image], count=count)
         if as_json:
             plain = {"input": image, "classes": [asdict(candidate) for candidate in candidates]}
@@ -35,3 +36,5 @@ def classify_command(
         else:
             named = ", ".join(f"{one.text} {one.probability:.4f}" for one in candidates)
             typer.echo(f"{image}\t{named}")
+
+    answer_each(images or [], answer, what=what, as_json=as_json)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.lines import lines_of
+from regard.cli.lines import answer_each
 
 if TYPE_CHECKING:
     from regard.engine.answers import Candidate
@@ -36,10 +36,11 @@ def fill_command(
     mask = tokenizer.token_of(tokenizer.mask_id) if tokenizer and tokenizer.mask_id else ""
     piped = text is None and not sys.stdin.isatty()
     given = [] if text is None else [text]
-    for line in lines_of(given, what=f"a text with {mask or 'a gap'}"):
+
+    def answer(line: str) -> None:
         if piped and mask and mask not in line:  # nothing is missing
             typer.echo("[]" if as_json else line)
-            continue
+            return
         gaps = filler.fill(line, count=count)
         if as_json:
             plain = [[asdict(candidate) for candidate in gap] for gap in gaps]
@@ -48,6 +49,8 @@ def fill_command(
             typer.echo(_filled(line, mask, [gap[0].text for gap in gaps]))
         else:
             _list(gaps)
+
+    answer_each(given, answer, what=f"a text with {mask or 'a gap'}", as_json=as_json)
 
 
 def _filled(line: str, mask: str, words: Sequence[str]) -> str:

@@ -2,13 +2,15 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
 from regard.cli.grouped import grouped
-from regard.cli.lines import lines_of
+from regard.cli.lines import answer_each
 from regard.errors import InputError
 
 
@@ -55,26 +57,22 @@ def generate_command(
     if as_json and engine == "ctranslate2":
         raise InputError("--json tells the model's own log-probability, which only torch knows.")
     folder, options = find_model(model), vars(drawing)
-    prompts = lines_of(_prompts(prompt), what="the beginning of a text")
+    prompts, what = _prompts(prompt), "the beginning of a text"
     fast = writes_fast(read_description(folder))
     if engine == "ctranslate2" and not fast:
         raise InputError("CTranslate2 cannot run this model: use the engine torch.")
     if fast and engine != "torch" and not as_json:
-        for given in prompts:
-            _tell(given)
-            write_fast(folder, given, on_text=_tell, **options)
-            _tell("\n")
+        write = partial(write_fast, folder, **options)
+        answer_each(prompts, partial(_tell_all, write), what=what)
         return
     from regard.model import load
 
     writer = load(folder)
-    for given in prompts:
-        if as_json:
-            typer.echo(json.dumps(asdict(writer.generate(given, **options)), ensure_ascii=False))
-        else:
-            _tell(given)
-            writer.generate(given, on_text=_tell, **options)
-            _tell("\n")
+    write = partial(writer.generate, **options)
+    if as_json:
+        answer_each(prompts, lambda given: _tell_json(write(given)), what=what, as_json=True)
+    else:
+        answer_each(prompts, partial(_tell_all, write), what=what)
 
 
 def _prompts(prompt: str | None) -> list[str]:
@@ -82,6 +80,23 @@ def _prompts(prompt: str | None) -> list[str]:
     if prompt == "-":
         return [sys.stdin.read().rstrip("\n")]
     return [] if prompt is None else [prompt]
+
+
+def _tell_all(write: Callable[..., Any], given: str) -> None:
+    """The prompt and what follows it, as it is written."""
+    before = given
+
+    def tell(text: str) -> None:
+        nonlocal before
+        _tell(before + text)  # only now is it sure that something follows
+        before = ""
+
+    write(given, on_text=tell)
+    _tell(before + "\n")
+
+
+def _tell_json(written: Any) -> None:
+    typer.echo(json.dumps(asdict(written), ensure_ascii=False))
 
 
 def _tell(text: str) -> None:

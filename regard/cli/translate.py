@@ -1,19 +1,19 @@
 """`regard translate`: line in, line out; from a file, a pipe or a person."""
 
 import hashlib
-import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.grouped import grouped
-from regard.cli.lines import typed
+from regard.cli.lines import speak_utf8, typed
 from regard.cli.progress import Progress
 from regard.cli.records import Records
 from regard.errors import InputError
@@ -33,6 +33,13 @@ class Search:
         int | None, typer.Option(help="Sequences kept at every token; 1 is greedy.  [default: 4]")
     ] = None
     n_best: Annotated[int, typer.Option(help="Translations for each line.")] = 1
+    alpha: Annotated[float, typer.Option(help="Scores are divided by length^alpha.")] = 1.0
+    penalty: Annotated[
+        str, typer.Option(help="average, gnmt (((5 + length) / 6)^alpha) or none.")
+    ] = "average"
+    stop: Annotated[
+        str, typer.Option(help="When a line is done: beam, bound or first; see docs/decoding.md.")
+    ] = "beam"
     prefix: Annotated[str, typer.Option(help="What every translation begins with.")] = ""
     must: Annotated[
         list[str] | None, typer.Option(help="A word that must appear; may be given several times.")
@@ -48,6 +55,9 @@ class Search:
         return SearchOptions(
             beam=max(4, self.n_best) if self.beam is None else self.beam,
             n_best=self.n_best,
+            alpha=self.alpha,
+            penalty=self.penalty,
+            stop=self.stop,
             prefix=self.prefix,
             must=tuple(self.must or ()),
             beam_tree=self.beam_tree,
@@ -141,7 +151,7 @@ def translate_command(
     records = Records(as_json=target.as_json, n_best=search.n_best, folder=aligning)
     opening = place.opening(options.only_torch)
     work = _Work(folder, _maker(folder, opening, place), options, records)
-    _speak_utf8()
+    speak_utf8()
     if file is None and sys.stdin.isatty() and not place.elsewhere:
         work.converse(model)
     elif target.output is None:
@@ -231,17 +241,25 @@ class _Work:
         self.records.remember(output.noted() if resume else {})
         translator, reading = self.make(), Reading(source)
         left = Remaining(begun.records, reading)
+        # Input that cannot be read is found out before the output is touched.
+        came = _begun(left.windows(translator.window))
         with output.written_from(begun):
             try:
-                self._go_on(translator, left, output)
+                self._go_on(translator, came, left, output)
             except KeyboardInterrupt:
                 typer.echo(f"\n{path} is unfinished: --resume goes on with it.", err=True)
                 raise
         left.check(path)
 
-    def _go_on(self, translator: "LineTranslator", left: "Remaining", output: "Output") -> None:
+    def _go_on(
+        self,
+        translator: "LineTranslator",
+        windows: Iterable[Sequence[str]],
+        left: "Remaining",
+        output: "Output",
+    ) -> None:
         progress: Progress | None = None
-        for lines, done in _together(translator, left.windows(translator.window), self.options):
+        for lines, done in _together(translator, windows, self.options):
             progress = progress or Progress(_size(left.reading.path), first=left.skipped_bytes)
             text = self.records.write(lines, done, left.number, skip=left.skip)
             output.note(**self.records.notes())
@@ -249,6 +267,12 @@ class _Work:
             left.advance(len(lines))
             _advance(progress, done, left.reading)
         _end(progress, left.reading)
+
+
+def _begun(windows: Iterator[Sequence[str]]) -> Iterator[Sequence[str]]:
+    """The same windows, the first of which is read now."""
+    first = list(islice(windows, 1))
+    return chain(first, windows)
 
 
 def _together(
@@ -325,10 +349,3 @@ def _head(source: str) -> str:
         return ""
     with Path(source).open("rb") as stream:
         return hashlib.sha256(stream.read(4096)).hexdigest()[:12]
-
-
-def _speak_utf8() -> None:
-    """Files and pipes of text are UTF-8, whatever the machine's language is."""
-    for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="replace")

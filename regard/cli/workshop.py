@@ -1,6 +1,7 @@
 """What `regard train` needs of the parts above training: folders, decoding, traces, scores."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from regard.bundle.bundle import Bundle
 from regard.bundle.card import Card
 from regard.data.collate import pad
 from regard.decoding.greedy import greedy
+from regard.engine.segment import sentences
 from regard.errors import InputError, RegardError
 from regard.text.tokenizer import Tokenizer
 from regard.training.callbacks import Evaluation
@@ -27,6 +29,8 @@ TRAINING = "training"
 RESULT = "result.json"
 """What a run came to: where and why it ended, its scores, time and memory."""
 _TOGETHER = 64
+_LOOKED_AT = 1000
+"""Lines whose sentences are counted."""
 
 
 class Workshop:
@@ -48,11 +52,7 @@ class Workshop:
         )
         extras: dict[str, Any] = {"recipe": self.recipe.model_dump(mode="json")}
         if self.recipe.task == "translation":
-            sources, targets = material.parts["train"].lengths[:2]
-            extras["longest_source"] = int(np.max(sources))
-            # but for one in a thousand, which may be a slip of whoever collected them
-            ratios = np.quantile(targets / np.maximum(sources, 1), (0.001, 0.999))
-            extras["target_ratios"] = ratios.round(3).tolist()
+            extras |= self._lengths
         return Bundle(
             model=model,
             task=self.recipe.task,
@@ -63,6 +63,20 @@ class Workshop:
             card=card,
             extras=extras,
         )
+
+    @cached_property
+    def _lengths(self) -> dict[str, Any]:
+        """What translators know of their training data; see `regard.engine.opening.lengths_of`."""
+        sources, targets = self.material.parts["train"].lengths[:2]
+        ratios = targets / np.maximum(sources, 1)
+        lines = Sources(self.recipe).examples("validation", _LOOKED_AT)
+        counts = [len(sentences(line[0])) for line in lines] or [1]
+        # One in a thousand may be a slip of whoever collected them.
+        return {
+            "longest_source": int(min(np.max(sources), 2 * np.quantile(sources, 0.999))),
+            "target_ratios": np.quantile(ratios, (0.001, 0.999)).round(3).tolist(),
+            "sentences": int(np.quantile(counts, 0.95)),
+        }
 
     def save_model(self, model: nn.Module, numbers: Mapping[str, float]) -> None:
         """Write the model's files into the folder, beside its training; each appears whole.

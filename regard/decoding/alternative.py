@@ -33,13 +33,14 @@ def alternatives(
         make: gives a fresh stepper with this many equal rows for the sentence.
         prefix: the tokens before the position, without the start token.
     """
-    read = torch.tensor([[options.start_id, *prefix]])
-    line = without(make(1).step(read), options.never)[0]
+    stepper = make(1)
+    read = torch.tensor([[options.start_id, *prefix]], device=stepper.device)
+    line = without(stepper.step(read), options.never)[0]
     log_probs, tokens = line.topk(min(count, len(line)))
     going_on = [token for token in tokens.tolist() if token != options.end_id]
     texts: dict[int, Hypothesis] = {}
     if going_on:
-        begun = torch.tensor([[*prefix, token] for token in going_on])
+        begun = torch.tensor([[*prefix, token] for token in going_on], device=stepper.device)
         limits = [limit] * len(going_on)
         found = beam_search(make(len(going_on)), limits, options, prefix=begun)
         texts = {token: best[0] for token, best in zip(going_on, found, strict=True)}

@@ -13,11 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.decoding.hypothesis import Hypothesis, LengthPenalty
+from regard.decoding.hypothesis import STOPS, Hypothesis, LengthPenalty
 from regard.decoding.stepper import Stepper, without
 from regard.errors import InputError
 
-STOPS = ("beam", "bound", "first")
 _BLOCK = 64
 """Numbers whose maximum stands for them when the largest are looked for."""
 

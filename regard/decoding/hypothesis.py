@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from regard.errors import InputError, UnknownNameError, nearest
 
 PENALTIES = ("gnmt", "average", "none")
+STOPS = ("beam", "bound", "first")
+"""When a sentence is done; see `regard.decoding.beam.BeamOptions`."""
 
 
 @dataclass(frozen=True)

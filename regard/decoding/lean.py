@@ -79,7 +79,8 @@ class Layer:
         inner = layer.feed_forward.inner
         self.norm = Norm(layer.feed_forward.norm)
         self.bend = torch.relu_ if inner.bend is F.relu else inner.bend  # nobody else has them
-        self.hidden, self.last = _product(inner.to_hidden, kind), _product(inner.to_output, kind)
+        self.hidden = _product(inner.to_hidden, kind)
+        self.last = _product(inner.to_output, kind, positive=inner.bend is F.relu)
         self.gate = None if inner.to_gate is None else _product(inner.to_gate, kind)
 
     def feed_forward(self, x: Tensor) -> Tensor:
@@ -94,8 +95,8 @@ def _attention(part: Any, kind: str, *, join: bool = False) -> Attention:
     return Attention(Norm(part.norm), **products, joined=_joined(inner, kind) if join else None)
 
 
-def _product(module: Any, kind: str) -> Product:
-    return make_product(module.weight, module.bias, kind)
+def _product(module: Any, kind: str, *, positive: bool = False) -> Product:
+    return make_product(module.weight, module.bias, kind, positive=positive)
 
 
 def _joined(attention: Any, kind: str) -> Product:
@@ -128,7 +129,6 @@ class LeanTransformer:
         self.bias = bias.detach().clone()
         self.bias[list(never)] = -inf
         self.matrix = matrix
-        # fbgemm keeps biases as they are, so -inf stays what it is in int8, too.
         self.project = make_product(matrix, self.bias, kind)
 
     def narrow(self, candidates: Tensor) -> Product:

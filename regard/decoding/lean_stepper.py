@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.decoding.lean import Attention, LeanTransformer
-from regard.decoding.stepper import Stepper
+from regard.decoding.stepper import Stepper, log_softmax
 
 _ROOM = 32
 """Positions that the store holds at first; it doubles when full."""
@@ -58,7 +58,7 @@ class LeanStepper(Stepper):
             logits = wide.index_copy_(1, self.candidates, logits)
         if self.length - 1 < self.shortest:  # without the start token
             logits[:, self.end_id] = -inf
-        return torch.log_softmax(logits, dim=-1)
+        return log_softmax(logits)
 
     def keep(self, rows: Int[Tensor, "kept"]) -> None:
         self.store.keep(rows, self.length)

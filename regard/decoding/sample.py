@@ -37,9 +37,15 @@ def sample(
         probable = without(stepper.step(ids), options.never)
         written = [[*begun[row], *texts[row]] for row in open_rows]
         shaped = shape(probable, written, options)
-        tokens = [draw(line, draws[row]) for line, row in zip(shaped, open_rows, strict=True)]
+        possible = shaped.isfinite().any(dim=-1).tolist()
+        tokens = [
+            draw(line, draws[row]) if can else -1
+            for line, row, can in zip(shaped, open_rows, possible, strict=True)
+        ]
         going_on = []
         for place, (row, token) in enumerate(zip(open_rows, tokens, strict=True)):
+            if token < 0:  # whatever could come next is barred: the text ends here
+                continue
             log_probs[row].append(float(probable[place, token]))
             if token == options.end_id:
                 continue
@@ -71,8 +77,9 @@ def shape(
         for token in _would_repeat(before, options.no_repeat):
             shaped[row, token] = -inf
     if options.temperature == 0:
-        best = shaped.argmax(dim=-1, keepdim=True)
-        return torch.full_like(shaped, -inf).scatter(-1, best, 0.0)
+        chance, best = shaped.max(dim=-1, keepdim=True)
+        certain = torch.where(chance.isneginf(), chance, 0.0)  # unless everything is barred
+        return torch.full_like(shaped, -inf).scatter(-1, best, certain)
     shaped = torch.log_softmax(shaped / options.temperature, dim=-1)
     if options.top_k is not None and options.top_k < shaped.size(-1):
         least = shaped.topk(options.top_k, dim=-1).values[:, -1:]

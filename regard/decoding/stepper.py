@@ -71,7 +71,7 @@ class TranslationStepper(Stepper):
         states = self.model.decode(ids, self.memory, self.lengths, cache=self.cache)
         self._first += ids.size(1)
         logits = self.model.project(states[:, -1:], first=self._first - 1)
-        return _log_softmax(logits[:, 0])
+        return log_softmax(logits[:, 0])
 
     def keep(self, rows: Int[Tensor, "kept"]) -> None:
         self.memory, self.lengths = self.memory[rows], self.lengths[rows]
@@ -100,7 +100,7 @@ class NarrowStepper(TranslationStepper):
 
     def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
         states = self.model.decode(ids, self.memory, self.lengths, cache=self.cache)
-        known = _log_softmax(functional.linear(states[:, -1], self._matrix, self._bias))
+        known = log_softmax(functional.linear(states[:, -1], self._matrix, self._bias))
         everything = known.new_full((len(ids), self.n_vocab), -inf)
         return everything.index_copy_(1, self.candidates, known)
 
@@ -123,7 +123,7 @@ class WritingStepper(Stepper):
         states = self.model.states(ids, lengths, cache=self.cache, side="left")
         self._read += ids.size(1)
         logits = self.model.project(states[:, -1:], first=self._read - 1)
-        return _log_softmax(logits[:, 0])
+        return log_softmax(logits[:, 0])
 
     def keep(self, rows: Int[Tensor, "kept"]) -> None:
         self.lengths = self.lengths[rows]
@@ -149,7 +149,8 @@ class Ensemble(Stepper):
         self.n_rows = len(rows)
 
 
-def _log_softmax(logits: Tensor) -> Tensor:
+def log_softmax(logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+    """Log-probabilities, in float32 where logits are in half precision."""
     half = logits.dtype in (torch.float16, torch.bfloat16)
     return torch.log_softmax(logits.float() if half else logits, dim=-1)
 

@@ -41,9 +41,10 @@ def generate(
     ids = begun(tokenizer, prompt)
     chosen = checked(tokenizer, ids, room_of(bundle.config.to_dict()), **options)
     told = Telling(tokenizer, ids, on_text)
-    stepper = WritingStepper(bundle.model, torch.tensor([len(ids)]))
+    read = torch.tensor([ids], device=_device(bundle))
+    stepper = WritingStepper(bundle.model, torch.tensor([len(ids)], device=read.device))
     on_token = told.token if on_text is not None else None
-    (found,) = sample(stepper, torch.tensor([ids]), chosen, seen=[ids], on_token=on_token)
+    (found,) = sample(stepper, read, chosen, seen=[ids], on_token=on_token)
     text, before = tokenizer.decode([*ids, *found.ids]), tokenizer.decode(ids)
     return Generation(text, text[len(before) :], found.log_prob, found.finished)
 
@@ -59,7 +60,8 @@ def fill(bundle: Bundle, text: str, *, count: int = 5) -> list[list[Candidate]]:
     if not gaps:
         name = None if tokenizer.mask_id is None else tokenizer.token_of(tokenizer.mask_id)
         raise InputError(f"the text has no gap: write {name} where a word is missing.")
-    logits = bundle.model.fill_logits(bundle.model(torch.tensor([ids])))[0, gaps]
+    read = torch.tensor([ids], device=_device(bundle))
+    logits = bundle.model.fill_logits(bundle.model(read))[0, gaps]
     return [_most_probable(line, count, lambda id: tokenizer.decode([id])) for line in logits]
 
 
@@ -85,10 +87,15 @@ def _class_logits(bundle: Bundle, image: Picture) -> Tensor:
             n_channels=config.n_channels,
             size=config.image_size,
         )
-        return bundle.model(pixels)[0]
+        return bundle.model(pixels.to(_device(bundle)))[0]
     tokenizer = _tokenizer_of(bundle, "encoder", "names classes")
     ids = tokenizer.encode(str(image), literal=True)
-    return bundle.model.classify(bundle.model(torch.tensor([ids])))[0]
+    read = torch.tensor([ids], device=_device(bundle))
+    return bundle.model.classify(bundle.model(read))[0]
+
+
+def _device(bundle: Bundle) -> torch.device:
+    return next(bundle.model.parameters()).device
 
 
 def _most_probable(logits: Tensor, count: int, name: Callable[[int], str]) -> list[Candidate]:

@@ -43,7 +43,9 @@ class ClusterTranslator:
     ) -> None:
         if address:
             _show_token()
-        self.ray, self.folder, self.opening = _ray(), folder.resolve(), dict(opening)
+        others = [Path(other).resolve() for other in opening.get("others", ())]
+        self.ray, self.folder = _ray(), folder.resolve()
+        self.opening = {**opening, "others": others} if others else dict(opening)
         chosen = {name: value for name, value in opening.items() if name in _CHOOSING}
         engine = choose_engine(read_description(folder), **chosen)
         slow = engine == "torch" or opening.get("others")

@@ -105,7 +105,7 @@ class FastEngine:
             target_prefix=[begun] * len(batch) if begun else None,
             beam_size=options.beam,
             num_hypotheses=options.n_best,
-            length_penalty=options.alpha,
+            length_penalty=options.alpha if options.penalty == "average" else 0.0,
             max_decoding_length=options.limit(len(sources[batch[0]])),
             min_decoding_length=options.shortest(len(sources[batch[0]])),
             max_input_length=0,

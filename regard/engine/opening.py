@@ -84,14 +84,16 @@ def check_engine(engine: str) -> None:
 
 
 def lengths_of(extras: Mapping[str, Any]) -> dict[str, Any]:
-    """What a folder knows of the sentences that its model was trained on.
+    """What a folder knows of the lines that its model was trained on.
 
-    How many tokens the longest had, and how much shorter and longer translations were.
+    How many tokens long ones had, how much shorter and longer translations were, and how many
+    sentences there were in a line.
     """
     ratios = extras.get("target_ratios")
     return {
         "longest": int(extras.get("longest_source", _LONGEST)),
         "ratios": None if ratios is None else (float(ratios[0]), float(ratios[1])),
+        "sentences": max(int(extras.get("sentences", 1)), 1),
     }
 
 

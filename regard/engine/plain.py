@@ -107,13 +107,13 @@ class PlainEngine:
         lean: Sequence[LeanTransformer | None],
         options: SearchOptions,
     ) -> list[list[Found]]:
-        lengths = torch.tensor([len(source) for source in sources])
-        ids = torch.zeros(len(sources), int(lengths.max()), dtype=torch.long)
-        for row, source in enumerate(sources):
-            ids[row, : len(source)] = torch.tensor(source)
-        shortest = options.shortest(len(sources[0]))
+        wanted = phrases(self.tokenizer, options) if options.must else []
+        known = None
+        if self.shortlist is not None:
+            found = {*self.shortlist.candidates(sources), *(id for ids in wanted for id in ids)}
+            known = torch.tensor(sorted(found))
         steppers = [
-            self._stepper(model, one, ids, lengths, shortest)
+            self._stepper(model, one, sources, known, options)
             for model, one in zip(self.models, lean, strict=True)
         ]
         beam = BeamOptions(
@@ -121,18 +121,18 @@ class PlainEngine:
             end_id=_known(self.end_id),
             beam=options.beam,
             n_best=options.n_best,
-            penalty=LengthPenalty("average", options.alpha),
+            penalty=LengthPenalty(options.penalty, options.alpha),
+            stop=options.stop,
         )
-        limits = [options.limit(length) for length in lengths.tolist()]
+        limits = [options.limit(len(source)) for source in sources]
         if options.must:
-            wanted = phrases(self.tokenizer, options)
             found = constrained_search(_joined(steppers), limits[0], beam, wanted)
             if not found:
                 raise InputError(f"a translation has no room for {', '.join(options.must)}.")
             return [[Found(one.ids, one.score) for one in found]]
         record: list[list[Event]] | None = [] if options.beam_tree else None
         begun = begun_with(self.tokenizer, options)
-        prefix = torch.tensor([begun] * len(sources)) if begun else None
+        prefix = torch.tensor([begun] * len(sources), device=steppers[0].device) if begun else None
         found = beam_search(_joined(steppers), limits, beam, prefix=prefix, record=record)
         trees = record or [()] * len(found)
         return [
@@ -144,12 +144,18 @@ class PlainEngine:
         self,
         model: Any,
         lean: LeanTransformer | None,
-        ids: Tensor,
-        lengths: Tensor,
-        shortest: int,
+        sources: Sequence[list[int]],
+        candidates: Tensor | None,
+        options: SearchOptions,
     ) -> Stepper:
-        few, end_id = self.shortlist, _known(self.end_id)
-        candidates = None if few is None else torch.tensor(few.candidates(ids.tolist()))
+        device = next(model.parameters()).device
+        lengths = torch.tensor([len(source) for source in sources])
+        ids = torch.zeros(len(sources), int(lengths.max()), dtype=torch.long)
+        for row, source in enumerate(sources):
+            ids[row, : len(source)] = torch.tensor(source)
+        ids, lengths = ids.to(device), lengths.to(device)
+        candidates = None if candidates is None else candidates.to(device)
+        shortest, end_id = options.shortest(len(sources[0])), _known(self.end_id)
         if lean is not None and not listening():  # those who listen hear the model itself
             ends = {"end_id": end_id, "shortest": shortest}
             return LeanStepper(lean, ids, lengths, **ends, candidates=candidates)
@@ -207,9 +213,7 @@ class _Barred(Stepper):
     def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
         self._written += ids.size(1)
         barred = self._and_end if self._written < self.shortest else self._never
-        log_probs = self.inner.step(ids)
-        lost = log_probs[:, barred].exp().sum(dim=1, keepdim=True)
-        return (log_probs - torch.log1p(-lost)).index_fill_(1, barred, -inf)
+        return torch.log_softmax(self.inner.step(ids).index_fill(1, barred, -inf), dim=-1)
 
     def keep(self, rows: Int[Tensor, "kept"]) -> None:
         self.inner.keep(rows)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
+from regard.decoding.hypothesis import STOPS, LengthPenalty
 from regard.engine.tree import Event
 from regard.errors import InputError
 
@@ -19,6 +20,10 @@ class SearchOptions:
         beam: sequences kept at every token; 1 is greedy search.
         n_best: translations for each sentence.
         alpha: scores are log-probabilities divided by length^alpha.
+        penalty: "gnmt" divides by ((5 + length) / 6)^alpha instead, as the Transformer's paper
+            (with alpha 0.6), and "none" by nothing; only the engine torch has "gnmt".
+        stop: a sentence is done when `beam` translations of it are ("beam"), when `n_best` are
+            ("first"), or when nothing better can come ("bound"); other than "beam" only by torch.
         least: the fewest tokens written for each token of the source (counted by sixteens);
         factor: the most; where they are None, what the model's training data had (or 0 and 2).
         extra: so many more than `factor` says may be written.
@@ -32,6 +37,8 @@ class SearchOptions:
     beam: int = 4
     n_best: int = 1
     alpha: float = 1.0
+    penalty: str = "average"
+    stop: str = "beam"
     least: float | None = None
     factor: float | None = None
     extra: int = 20
@@ -49,8 +56,9 @@ class SearchOptions:
                 f"{self.n_best} best translations were asked for with a beam of {self.beam}; ask "
                 "for at least 1 and at most as many as the beam is wide."
             )
-        if not self.alpha >= 0:
-            raise InputError(f"alpha is {self.alpha}; it must be 0 or more.")
+        LengthPenalty(self.penalty, self.alpha)  # says what is wrong with them
+        if self.stop not in STOPS:
+            raise InputError(f"stop is {self.stop!r}; it can be {' or '.join(STOPS)}.")
         if isinstance(self.must, str):
             raise InputError("must is a list of words or phrases: put the one into [ ].")
         if self.must and (self.prefix or self.beam_tree):
@@ -62,7 +70,15 @@ class SearchOptions:
     @property
     def only_torch(self) -> str:
         """What of this only the engine torch can do; nothing if empty."""
-        return "beam tree" if self.beam_tree else "words that must appear" if self.must else ""
+        for asked, name in (
+            (self.beam_tree, "beam tree"),
+            (self.must, "words that must appear"),
+            (self.penalty == "gnmt", "length penalty gnmt"),
+            (self.stop != "beam", f"stopping rule {self.stop}"),
+        ):
+            if asked:
+                return name
+        return ""
 
     def group(self, n_source: int) -> int:
         """Which sources have the same limit; only they may be searched in one batch.

@@ -1,4 +1,4 @@
-"""Lines made fit for a model: too long ones are split at sentences, and rejoined afterwards."""
+"""Lines made fit for a model: split at sentences or where too long, and rejoined afterwards."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -15,6 +15,15 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
 
 # Scripts that put no space between words: Thai to Burmese, Khmer, Kana, Han.
 _WITHOUT_SPACES = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+
+# What a full stop stands behind without ending a sentence: titles, and these before a number.
+_TITLES = re.compile(
+    "(mr|mrs|ms|mx|dr|prof|st|rev|gen|sen|gov|capt|lt|col|sgt|hr|fr|frl|mme)", re.IGNORECASE
+)
+_BEFORE_NUMBERS = re.compile(
+    "([0-9]+|no|nr|fig|p|pp|vol|jan|feb|mar|apr|aug|sept?|oct|nov|dec)", re.IGNORECASE
+)
+_CLOSING, _OPENING = "\"'”’»)]", "\"'„“‚‘«(["
 
 _LONGEST_WORD = 1000
 """Characters; addresses of pages can have that many."""
@@ -35,11 +44,51 @@ def clean(line: str) -> str:
     return _CONTROL.sub(" ", line).strip()
 
 
-def segments(line: str, fits: Callable[[str], bool]) -> list[Segment]:
-    """The line in as few parts as fit, in order; together with their seams they are the line."""
-    if fits(line):
+def sentences(line: str) -> list[Segment]:
+    """The line's sentences, as far as marks and capitals tell, with what stands between them."""
+    found: list[Segment] = []
+    for part in _at_seams(line, _SEAMS[0]):
+        if found and not _ends(found[-1].text, part.text):
+            before = found.pop()
+            part = Segment(before.text + before.seam + part.text, part.seam)
+        found.append(part)
+    return found or [Segment(line, "")]
+
+
+def _ends(before: str, after: str) -> bool:
+    """Whether a sentence ends here: not behind "Dr." or "J.", nor before a small letter."""
+    said, first = before.rstrip(_CLOSING), after.lstrip(_OPENING)[:1]
+    if first.islower():
+        return False
+    if not said.endswith("."):
+        return True
+    word = said.split()[-1][:-1].lstrip(_OPENING)
+    initial = len(word) == 1 and word.isascii() and word.isupper() and word != "I"
+    ordinal = word.isdigit() and len(word) < 3
+    numbered = first.isdigit() and _BEFORE_NUMBERS.fullmatch(word)
+    shortened = _TITLES.fullmatch(word) or "." in word.strip(".")
+    return not (initial or ordinal or numbered or shortened)
+
+
+def segments(line: str, fits: Callable[[str], bool], *, most: int | None = None) -> list[Segment]:
+    """The line in as few parts as fit, in order; together with their seams they are the line.
+
+    Args:
+        most: how many sentences a part may have; any number unless given.
+    """
+    whole = sentences(line) if most is not None else []
+    if fits(line) and (most is None or len(whole) <= most):
         return [Segment(line, "")]
-    return list(_packed(_pieces(line, fits, 0), fits))
+    if most is None:
+        return list(_packed(_pieces(line, fits, 0), fits))
+    parts: list[Segment] = []
+    for first in range(0, len(whole), most):
+        several = whole[first : first + most]
+        text = "".join(one.text + one.seam for one in several)
+        text = text.removesuffix(several[-1].seam)
+        finer = segments(text, fits)
+        parts += [*finer[:-1], replace(finer[-1], seam=several[-1].seam)]
+    return parts
 
 
 def _pieces(text: str, fits: Callable[[str], bool], level: int) -> list[Segment]:

@@ -40,12 +40,14 @@ class Reading:
             yield from self.windows(size)
             return
         gathered: list[str] = []
+        room = _ROOM
         with damage_named("standard input"):
             for lines in lines_as_they_come(sys.stdin.fileno()):
                 gathered += map(self._text, lines)
-                if not lines or len(gathered) >= size:
+                room -= sum(map(len, lines))
+                if not lines or len(gathered) >= size or room <= 0:
                     yield from windows_of_text(gathered, size)
-                    gathered = []
+                    gathered, room = [], _ROOM
                 if not lines:
                     yield []
             yield from windows_of_text(gathered, size)

@@ -51,9 +51,9 @@ class Translation:
     tokens: list[str]
     source_tokens: list[str]
     alternatives: list["Translation"] = field(default_factory=list)
-    """The next best ones, where several were asked for and the line is one part."""
+    """The next best ones, where several were asked for; of a line in parts, of each part."""
     parts: tuple[Part, ...] = field(default=(), repr=False)
-    """What was translated at a time: the whole line, unless it is very long."""
+    """What was translated at a time: the whole line, unless it is long or has many sentences."""
     traces: tuple["Trace", ...] = field(default=(), repr=False, compare=False)
     """Of each part that was not copied, where traces were asked for."""
 
@@ -92,6 +92,10 @@ class _Line:
     """Whether there is nothing to translate in a part."""
     first: int
 
+    def asked(self) -> list[list[int]]:
+        """The tokens of the parts that an engine translates."""
+        return [ids for ids, silent in zip(self.ids, self.silent, strict=True) if not silent]
+
 
 class LineTranslator:
     """A tokenizer in front of an engine and one behind it.
@@ -100,6 +104,8 @@ class LineTranslator:
         longest: the most tokens a part of a line may have; longer lines are translated in parts.
         room: how many positions the model has, where they are counted.
         ratios: how much shorter and longer than sources translations are, where that is known.
+        sentences: how many of them the model may get at once. One that was trained on single
+            sentences leaves out much of a paragraph.
         window: how many lines are translated together.
     """
 
@@ -112,9 +118,11 @@ class LineTranslator:
         longest: int = 256,
         room: int | None = None,
         ratios: tuple[float, float] | None = None,
+        sentences: int = 1,
         window: int = WINDOW,
     ) -> None:
         self.engine, self.room, self.ratios, self.window = engine, room, ratios, window
+        self.sentences = sentences
         self.longest = longest if room is None else min(longest, room)
         self.tokenizer, self.target = tokenizer, target_tokenizer or tokenizer
         self._empty = tokenizer.special_ids | {tokenizer.unknown_id}
@@ -147,20 +155,33 @@ class LineTranslator:
             yield self._finish(*before)
 
     def _begin(self, window: Sequence[str], options: SearchOptions) -> tuple[list[_Line], Pending]:
-        ready = self._prepare([clean(line) for line in window])
-        pairs = ((ids, silent) for x in ready for ids, silent in zip(x.ids, x.silent, strict=True))
-        return ready, self.engine.submit([ids for ids, silent in pairs if not silent], options)
+        ready = self._prepare([clean(line) for line in window], options)
+        if not (options.prefix or options.must):
+            asked = [ids for line in ready for ids in line.asked()]
+            return ready, self.engine.submit(asked, options)
+        # What a line begins with, or must hold, is asked of its first part alone.
+        first = [ids for line in ready for ids in line.asked()[:1]]
+        later = [ids for line in ready for ids in line.asked()[1:]]
+        plain = replace(options, prefix="", must=())
+        both = self.engine.submit(first, options), self.engine.submit(later, plain)
+        return ready, _InTurn(*both, [len(line.asked()) for line in ready])
 
-    def _prepare(self, lines: list[str]) -> list[_Line]:
+    def _prepare(self, lines: list[str], options: SearchOptions) -> list[_Line]:
         ready, first = [], 0
+        most = None if options.must else self.sentences  # which sentence shall hold them?
         for line, ids in zip(lines, self.tokenizer.encode_batch(lines, literal=True), strict=True):
-            parts = [Segment(line, "")] if len(ids) <= self.longest else segments(line, self._fits)
+            parts = self._parts(line, len(ids), most)
             tokens = [ids] if len(parts) == 1 else [self._encode(p.text) for p in parts]
             pairs = zip(parts, tokens, strict=True)
             silent = [part.strange or self._is_silent(ids) for part, ids in pairs]
             ready.append(_Line(parts, tokens, silent, first))
             first += len(silent) - sum(silent)
         return ready
+
+    def _parts(self, line: str, n_tokens: int, most: int | None) -> list[Segment]:
+        if n_tokens > self.longest:
+            return segments(line, self._fits, most=most)
+        return segments(line, lambda text: True, most=most)  # its parts are shorter still
 
     def _fits(self, text: str) -> bool:
         # A token covers at least a quarter of a character (a byte), so long texts need no look.
@@ -195,13 +216,13 @@ class LineTranslator:
                 place += 1
         if len(ready) == 1:
             return ready[0]
-        return Translation(
-            "".join(one.text + part.seam for one, part in zip(ready, line.parts, strict=True)),
-            sum(one.score for one in ready) / len(ready),
-            [token for one in ready for token in one.tokens],
-            [token for one in ready for token in one.source_tokens],
-            parts=tuple(part for one in ready for part in one.parts),
+        several = [[one, *one.alternatives] for one in ready]
+        # The second best of a line has the second best of each part, and so on.
+        ranks = range(max(map(len, several)))
+        first, *others = (
+            _joined([one[min(rank, len(one) - 1)] for one in several]) for rank in ranks
         )
+        return replace(first, alternatives=others)
 
     def _translated(
         self, part: Segment, ids: list[int], found: list[tuple[Found, str]]
@@ -217,3 +238,28 @@ class LineTranslator:
             return several[0]
         first = several[0]
         return Translation(first.text, first.score, first.tokens, source, several[1:], first.parts)
+
+
+def _joined(parts: Sequence[Translation]) -> Translation:
+    """A line of several parts as one translation."""
+    return Translation(
+        "".join(one.text + one.parts[0].seam for one in parts),
+        sum(one.score for one in parts) / len(parts),
+        [token for one in parts for token in one.tokens],
+        [token for one in parts for token in one.source_tokens],
+        parts=tuple(part for one in parts for part in one.parts),
+    )
+
+
+@dataclass(frozen=True)
+class _InTurn:
+    """Translations of lines' first parts and of their later ones, as one list."""
+
+    first: Pending
+    later: Pending
+    counts: Sequence[int]
+    """How many parts of each line are translated."""
+
+    def wait(self) -> list[list[Found]]:
+        first, later = iter(self.first.wait()), iter(self.later.wait())
+        return [next(later if part else first) for n in self.counts for part in range(n)]

@@ -57,3 +57,19 @@ def test_each_line_is_gone_on_with():
 
 def test_nothing_in_is_nothing_out(filler):
     assert piped("", "fill", filler) == []
+
+
+def test_a_line_that_cannot_be_answered_costs_no_other(filler):
+    gone = "/nowhere/at/all.png"
+    good = str(min((bundled()["digits"] / "examples").glob("*.png")))
+    for words, lines in (((), [good, "", good]), (("--json",), [good, "error", good])):
+        given = ["classify", "digits", *words]
+        found = CliRunner().invoke(app, given, input=f"{good}\n{gone}\n{good}\n")
+        told = found.stdout.splitlines()
+        assert len(told) == 3
+        assert all(mark in line for mark, line in zip(lines, told, strict=True))
+        assert gone in found.stderr
+        assert "1 of the lines could not be answered" in str(found.exception)
+    damaged = CliRunner().invoke(app, ["fill", filler], input=b"a \xff\nthe [MASK]\n")
+    assert damaged.exit_code == 0
+    assert damaged.stdout.splitlines()[0] == "a \ufffd"

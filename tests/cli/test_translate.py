@@ -303,6 +303,31 @@ def test_a_missing_file_or_model_is_named(folder, tmp_path):
         run("nobody", "-", input="x")
 
 
+def test_input_that_cannot_be_read_leaves_the_output_as_it_was(folder, tmp_path):
+    kept, damaged = tmp_path / "kept.txt", tmp_path / "in.gz"
+    kept.write_text("hours of work\n")
+    damaged.write_bytes(b"no gzip at all")
+    for absent in (tmp_path / "absent.txt", damaged):
+        with pytest.raises(FileError):
+            run(folder, absent, "-o", kept)
+        assert kept.read_text() == "hours of work\n"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["in.gz", "kept.txt"]
+
+
+def test_penalties_and_stopping_rules_can_be_asked_for(folder):
+    by_hand = run(folder, "-", "--penalty", "gnmt", "--alpha", "0.6", "--json", input="one two\n")
+    plain = run(folder, "-", "--penalty", "none", "--json", input="one two\n")
+    first, second = json.loads(by_hand), json.loads(plain)
+    assert first["translation"] == second["translation"] == "zwei eins"
+    length = len(second["tokens"]) + 1
+    assert first["score"] == pytest.approx(second["score"] / ((5 + length) / 6) ** 0.6, abs=1e-4)
+    assert run(folder, "-", "--stop", "bound", input="one two\n") == "zwei eins\n"
+    with pytest.raises(InputError, match="stop is 'late'; it can be beam or bound or first"):
+        run(folder, "-", "--stop", "late", input="x\n")
+    with pytest.raises(UnknownNameError, match="no length penalty 'gnmd'; the nearest is gnmt"):
+        run(folder, "-", "--penalty", "gnmd", input="x\n")
+
+
 def test_progress_tells_lines_pace_share_and_time_left(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     now = [0.0]

@@ -137,6 +137,34 @@ def test_products_in_eight_bits_are_close_where_they_are_made_and_exact_elsewher
     assert Int8(matrix, torch.full((300,), -inf))(x).isneginf().all()
 
 
+@pytest.mark.parametrize("positive", [False, True])
+def test_no_row_in_eight_bits_depends_on_those_beside_it(positive):
+    torch.manual_seed(0)
+    x, matrix = torch.randn(4, 64), torch.randn(300, 64)
+    x = x.relu() if positive else x
+    x[1] *= 30
+    x[2] = 0
+    product = Int8(matrix, None, positive=positive)
+    together, exact = product(x), x @ matrix.T
+    assert_close(together, torch.cat([product(row[None]) for row in x]), rtol=0, atol=0)
+    assert torch.equal(together[2], torch.zeros(300))
+    for row in (0, 1, 3):
+        worst = (together[row] - exact[row]).abs().max() / exact[row].abs().max()
+        assert float(worst) < 0.03
+
+
+@torch.no_grad()
+def test_half_precision_is_widened_as_in_the_definition():
+    model = lively().bfloat16()
+    lean = LeanStepper(LeanTransformer(model), SOURCES, LENGTHS, end_id=END)
+    plain = TranslationStepper(model, SOURCES, LENGTHS)
+    for one in (lean, plain):
+        one.step(torch.full((4, 1), START))
+    found, expected = lean.step(torch.full((4, 1), 5)), plain.step(torch.full((4, 1), 5))
+    assert found.dtype == expected.dtype == torch.float32
+    assert_close(found, expected, atol=0.1, rtol=0.1)
+
+
 def test_the_largest_numbers_are_those_that_sorting_finds():
     numbers = torch.randn(6, 2500, generator=torch.Generator().manual_seed(3))
     numbers[0, -3:] = 9.0 + torch.arange(3)  # behind the last whole block

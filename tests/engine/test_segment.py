@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.engine.segment import Segment, clean, segments
+from regard.engine.segment import Segment, clean, segments, sentences
 
 
 def short(limit):
@@ -49,10 +49,45 @@ def test_a_word_longer_than_any_there_is_stays_whole_and_others_are_cut():
     assert [p.text for p in segments("abcdefgh", short(2))] == ["ab", "cd", "ef", "gh"]
 
 
-@given(st.text(alphabet="ab .,!?가漢。\"'", min_size=1, max_size=200), st.integers(1, 30))
-def test_nothing_is_lost_and_every_part_fits(line, limit):
+@pytest.mark.parametrize(
+    "line",
+    [
+        "I like tea.|I hate coffee!|Really? |“Yes.”|He left.",
+        "Dr. Smith and J. R. Miller met at 5 p.m. on the 3. Oktober.|They spoke.",
+        "See fig. 3 and no. 712.|No.|I was there in 1990.|So was I.|You, too.",
+        '"Stop!" he said.|Nobody stopped …|2019. 3. 1.',
+        "안녕하세요.|네.|만나서 반갑습니다.",
+        "一二。|三四！|五。",
+        "no mark at all",
+    ],
+)
+def test_sentences_end_where_a_reader_ends_them(line):
+    parts = [part.strip() for part in line.split("|")]
+    glue = "" if "。" in line else " "
+    assert [one.text for one in sentences(glue.join(parts))] == parts
+
+
+def test_a_part_has_no_more_sentences_than_it_may():
+    line = "One. Two. Three.  Four. Five."
+    for most, expected in (
+        (1, ["One.", "Two.", "Three.", "Four.", "Five."]),
+        (2, ["One. Two.", "Three.  Four.", "Five."]),
+        (5, [line]),
+    ):
+        parts = segments(line, short(100), most=most)
+        assert [part.text for part in parts] == expected
+        assert rejoined(parts) == line
+    assert [p.text for p in segments(line, short(6), most=2)] == line.split()
+
+
+@given(
+    st.text(alphabet="aB .,!?가漢。\"'", min_size=1, max_size=200),
+    st.integers(1, 30),
+    st.one_of(st.none(), st.integers(1, 3)),
+)
+def test_nothing_is_lost_and_every_part_fits(line, limit, most):
     line = line.strip() or "a"
-    parts = segments(line, short(limit))
+    parts = segments(line, short(limit), most=most)
     assert rejoined(parts) == line
     assert all(len(part.text) <= limit and part.text for part in parts)
 

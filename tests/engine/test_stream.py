@@ -49,6 +49,13 @@ def pipe(monkeypatch):
     stream.close()
 
 
+def test_long_lines_are_handed_over_before_there_are_many(pipe, monkeypatch):
+    monkeypatch.setattr("regard.engine.stream._ROOM", 10)
+    windows = Reading("-").windows_as_they_come(100)
+    pipe.write(b"a" * 9 + b"\n" + b"b" * 9 + b"\n" + b"c\n")
+    assert [next(windows) for _ in range(3)] == [["a" * 9], ["b" * 9, "c"], []]
+
+
 def test_lines_come_as_soon_as_they_are_whole(pipe):
     windows = Reading("-").windows_as_they_come(100)
     pipe.write(b"first\nsec")

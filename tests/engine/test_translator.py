@@ -1,8 +1,10 @@
+from math import inf, log
+
 import pytest
 import torch
 
-from regard.decoding.stepper import TranslationStepper
-from regard.engine.plain import PlainEngine
+from regard.decoding.stepper import Stepper, TranslationStepper
+from regard.engine.plain import PlainEngine, _Barred
 from regard.engine.search import Found, SearchOptions
 from regard.engine.translator import WINDOW, LineTranslator, Translation
 from regard.engine.vocabulary import never_written
@@ -54,6 +56,36 @@ def test_long_lines_are_split_and_rejoined_and_never_cut(tokenizer):
     (done,) = LineTranslator(engine, tokenizer, longest=20).translate([line], SearchOptions())
     assert done.text == line
     assert engine.asked[0] > 5
+
+
+def test_a_paragraph_is_translated_by_sentences_and_keeps_all_of_them(tokenizer):
+    line = "A dog. A cat ? The dog is sleeping ."
+    for sentences, asked in ((1, 3), (2, 2), (3, 1)):
+        engine = Upper()
+        translator = LineTranslator(engine, tokenizer, sentences=sentences)
+        (done,) = translator.translate([line], SearchOptions())
+        assert engine.asked == [asked]
+        assert "".join(part.source + part.seam for part in done.parts) == line
+
+
+def test_the_second_best_of_a_line_has_the_second_best_of_each_part(model, tokenizer):
+    translator = LineTranslator(PlainEngine([model], tokenizer), tokenizer)
+    options = SearchOptions(beam=3, n_best=2)
+    lines = ["a dog !", "A cat .", "a dog ! A cat ."]
+    first, second, both = translator.translate(lines, options)
+    assert both.text == f"{first.text} {second.text}"
+    (other,) = both.alternatives
+    assert other.text == f"{first.alternatives[0].text} {second.alternatives[0].text}"
+    scores = first.alternatives[0].score, second.alternatives[0].score
+    assert other.score == pytest.approx(sum(scores) / 2)
+
+
+def test_a_forced_beginning_is_that_of_the_line_and_not_of_its_parts(model, tokenizer):
+    translator = LineTranslator(PlainEngine([model], tokenizer), tokenizer)
+    (done,) = translator.translate(["a dog ! A cat ."], SearchOptions(prefix="the dog"))
+    plain = next(translator.translate(["A cat ."], SearchOptions()))
+    assert done.text.startswith("the dog")
+    assert done.parts[1].text == plain.text
 
 
 def test_a_word_of_a_hundred_kilobytes_comes_through(tokenizer):
@@ -155,6 +187,25 @@ def test_two_equal_models_vote_like_one(model, tokenizer):
         for count in (1, 2)
     )
     assert one[0][0].ids == two[0][0].ids
+
+
+class Certain(Stepper):
+    """Says with certainty that the text ends."""
+
+    n_rows = 1
+
+    def step(self, ids):
+        logits = torch.zeros(1, 6)
+        logits[0, 2] = 60.0
+        return logits.log_softmax(dim=1)
+
+    def keep(self, rows):
+        del rows
+
+
+def test_what_is_left_when_a_certain_token_is_barred_has_probabilities():
+    found = _Barred(Certain(), [0], 2, 1).step(torch.tensor([[1]]))
+    assert found[0].tolist() == pytest.approx([-inf, -log(4), -inf, *[-log(4)] * 3], abs=1e-5)
 
 
 def test_threads_are_given_back(model, tokenizer):
