@@ -22,6 +22,7 @@ from regard.training.material import Material, too_little
 from regard.training.pictures import is_image_data, picture_material
 from regard.training.recipe import Recipe
 from regard.training.sources import Sources, find_data
+from regard.training.standard_input import keep_standard_input, with_standard_input
 
 Say = Callable[[str], None]
 
@@ -45,6 +46,8 @@ def prepare(
     """
     if recipe.data.validation == 0 and recipe.data.generate != "dates":
         raise too_little("validation", 0.0)
+    keep_standard_input(recipe, folder)
+    recipe = with_standard_input(recipe, folder)
     if recipe.task == "classification" and is_image_data(recipe.data):
         return picture_material(recipe, n_tokens)
     sources = Sources(recipe)

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from regard.errors import InputError
+from regard.training.prepare import prepare
 from regard.training.recipe import make_recipe
 from regard.training.sources import Sources
 from regard.training.standard_input import keep_standard_input, with_standard_input
@@ -57,6 +58,16 @@ def test_it_is_read_again_and_again_and_only_kept_once(
     assert (tmp_path / "training" / f"standard-input.{name}").read_text() == given
     sources = Sources(with_standard_input(asked, tmp_path / "training"))
     assert sources.examples("train") == sources.examples("train") == [read]
+
+
+def test_material_is_made_of_it_and_made_again_without_it(tmp_path, give):
+    asked = recipe(train="-", validation=0.3)
+    give(b"".join(b"%d\t%d\n" % (n, n + 1) for n in range(10, 50)))
+    first = prepare(asked, tmp_path)
+    give(b"")
+    again = prepare(asked, tmp_path)
+    counts = [len(made.parts["train"].lengths[0]) for made in (first, again)]
+    assert counts[0] == counts[1] > 20
 
 
 def test_it_may_be_the_validation_data(tmp_path, give):
