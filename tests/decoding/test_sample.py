@@ -83,6 +83,14 @@ def test_the_end_token_ends_a_text_and_is_not_part_of_it():
         assert text.finished == (len(text.ids) < 6)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_text_ends_when_nothing_is_left_that_may_be_written(temperature):
+    options = SampleOptions(None, max_tokens=9, no_repeat=1, temperature=temperature)
+    found = sample(Always(), torch.tensor([[0]]), options, seen=[[]])
+    assert sorted(found[0].ids) == [0, 1, 2, 3]
+    assert not found[0].finished
+
+
 def test_tokens_are_told_as_they_are_written():
     told = []
     (text,) = sample(

@@ -92,6 +92,17 @@ def test_only_what_is_on_the_list_is_written(folder, tmp_path, engine):
     assert found[1].text == "zwei eins"
 
 
+def test_words_that_must_appear_need_not_be_on_the_list(folder, tmp_path):
+    copied = tmp_path / "few"
+    shutil.copytree(folder, copied)
+    words, _ = read_tokenizers(copied, read_description(copied))
+    allowed = sorted({words.end_id, *words.encode("eins zwei", specials=False)})
+    Shortlist(tuple(allowed), {}).save(copied, words, words)
+    translator = open_translator(copied, engine="torch", shortlist=True)
+    (found,) = translator.translate(["one two"], SearchOptions(beam=4, must=("drei",)))
+    assert "drei" in found.text
+
+
 @torch.no_grad()
 def test_a_narrow_stepper_is_the_wide_one_among_its_candidates(folder):
     model = load(folder).model
