@@ -318,7 +318,7 @@ def test_penalties_and_stopping_rules_can_be_asked_for(folder):
     by_hand = run(folder, "-", "--penalty", "gnmt", "--alpha", "0.6", "--json", input="one two\n")
     plain = run(folder, "-", "--penalty", "none", "--json", input="one two\n")
     first, second = json.loads(by_hand), json.loads(plain)
-    assert first["translation"] == second["translation"] == "zwei eins"
+    assert first["text"] == second["text"] == "zwei eins"
     length = len(second["tokens"]) + 1
     assert first["score"] == pytest.approx(second["score"] / ((5 + length) / 6) ** 0.6, abs=1e-4)
     assert run(folder, "-", "--stop", "bound", input="one two\n") == "zwei eins\n"
