@@ -117,7 +117,9 @@ def test_standard_input_trains_the_same_model_as_a_file_and_is_not_needed_to_go_
     call("train", recipe, "-o", tmp_path / "file", *short)
     piped = ("train", recipe, "-o", tmp_path / "piped", "--set", "data.train=-")
     call(*piped, *short, input=(tmp_path / "digits.tsv").read_bytes())
-    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("file", "piped"))
+    one, other = (
+        (tmp_path / name / "model.safetensors").read_bytes() for name in ("file", "piped")
+    )
     assert one == other
     told = call(*piped, "--resume", "--set", "training.steps=12", input=b"")
     assert "12 steps" in told.stdout
