@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-_PAYS = 2**16
+_PAYS = 2**17
 """Numbers of a matrix from which on int8 is faster: below, preparing the rows takes longer."""
 _multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
 _STEPS = 127
