@@ -1,6 +1,6 @@
 """What a translator writes under edits, by the same beam search that translates without them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import exp
 from typing import Any
 
@@ -135,6 +135,10 @@ class Rereading:
     def project(self, states: Tensor, *, first: int = 0) -> Tensor:
         """Logits of the next token."""
         return self.model.project(states, first=first)
+
+    def parameters(self) -> Iterator[Tensor]:
+        """The weights, which know on which device the model is."""
+        return self.model.parameters()
 
     def new_cache(self) -> dict[str, _Read]:
         """Room for what is read."""
