@@ -240,6 +240,16 @@ def test_queries_of_any_size_give_averages_of_the_values(size):
     assert_close(found, torch.ones_like(value))
 
 
+@pytest.mark.parametrize("mask", [None, regard.causal()], ids=["none", "causal"])
+def test_a_text_shorter_than_a_chunk_is_not_filled_up_to_it(mask, largest):
+    inputs, rotations = drawn(2, 10, 4), directions(3, 4, 2)
+    exact = reformer_attention(*inputs, rotations=rotations, chunk=10, allowed=mask)
+    with largest:
+        found = reformer_attention(*inputs, rotations=rotations, chunk=64, allowed=mask)
+    assert_close(found, exact, rtol=0, atol=0)
+    assert largest.numbers <= 2 * 3 * 10 * 20
+
+
 def test_a_zero_vector_is_no_harm():
     query, _, value = drawn(2, 20, 4)
     query[:, 3:6] = 0.0
