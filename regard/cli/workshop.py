@@ -14,8 +14,8 @@ from regard.bundle.card import Card
 from regard.data.collate import pad
 from regard.decoding.greedy import greedy
 from regard.engine.segment import sentences
-from regard.errors import InputError, RegardError
-from regard.text.tokenizer import Tokenizer
+from regard.errors import RegardError
+from regard.text.ends import end_of
 from regard.training.callbacks import Evaluation
 from regard.training.losses import mean_losses, summed_losses
 from regard.training.material import Material
@@ -135,8 +135,8 @@ class Workshop:
                 model,
                 torch.from_numpy(ids).to(device),
                 torch.from_numpy(lengths).to(device),
-                start_id=_known(target, "start"),
-                end_id=_known(target, "end"),
+                start_id=end_of(target, "start"),
+                end_id=end_of(target, "end"),
                 max_length=2 * ids.shape[1] + 10,
             )
             for number, one in zip(numbers, found, strict=True):
@@ -187,13 +187,3 @@ class Workshop:
         batches = self.material.once("test", batch_tokens=tokens, rank=0, ranks=1)
         objective = OBJECTIVES[self.recipe.task](Bundle.load(self.folder).model)
         return mean_losses(objective, *summed_losses(objective, batches))
-
-
-def _known(tokenizer: Tokenizer, role: str) -> int:
-    found = tokenizer.start_id if role == "start" else tokenizer.end_id
-    if found is None:
-        raise InputError(
-            f"the target's tokenizer has no {role} token, which translation needs: name one in its "
-            "special_tokens_map.json."
-        )
-    return found

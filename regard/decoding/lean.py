@@ -91,7 +91,8 @@ class Layer:
 
 def _attention(part: Any, kind: str, *, join: bool = False) -> Attention:
     inner, names = part.inner, ("query", "key", "value", "output")
-    products = {name: _product(getattr(inner, f"to_{name}"), kind) for name in names}
+    kinds = dict.fromkeys(names, kind) | (dict.fromkeys(names[:3], "own") if join else {})
+    products = {name: _product(getattr(inner, f"to_{name}"), kinds[name]) for name in names}
     return Attention(Norm(part.norm), **products, joined=_joined(inner, kind) if join else None)
 
 

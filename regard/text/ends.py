@@ -13,7 +13,7 @@ def with_ends(tokenizer: Tokenizer) -> Tokenizer:
     Byte-level BPE as GPT-2 has it adds neither token and Llama's only the first: whoever learnt to
     write from such texts would never learn to end them.
     """
-    start_id, end_id = (_known(tokenizer, role) for role in ("start", "end"))
+    start_id, end_id = (end_of(tokenizer, role) for role in ("start", "end"))
     front, back = _added(tokenizer)
     if front[:1] == [start_id] and back[-1:] == [end_id]:
         return tokenizer
@@ -31,7 +31,8 @@ def with_ends(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer(backend, roles=tokenizer.roles)
 
 
-def _known(tokenizer: Tokenizer, role: str) -> int:
+def end_of(tokenizer: Tokenizer, role: str) -> int:
+    """The id of the start or the end token; refused where a tokenizer has none."""
     found = tokenizer.start_id if role == "start" else tokenizer.end_id
     if found is None:
         raise InputError(
