@@ -20,7 +20,9 @@ def make_learner(recipe: Recipe, model: Any, team: Team) -> Learner:
     settings = recipe.training
     freeze(model, settings.freeze)
     kind = OBJECTIVES[recipe.task]
-    objective = kind(model, label_smoothing=settings.label_smoothing).train()
+    objective = kind(
+        model, label_smoothing=settings.label_smoothing, agreement=settings.agreement
+    ).train()
     if not settings.shard:  # a model that outgrows a device is moved there part by part
         objective.to(team.device)
     if settings.compile:

@@ -20,6 +20,11 @@ class Batch:
         parts = {one.name: getattr(self, one.name) for one in fields(self)}
         return replace(self, **{name: part.to(device) for name, part in parts.items()})
 
+    def twice(self) -> Any:
+        """Every example, and then every example again."""
+        parts = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(self, **{name: torch.cat([part, part]) for name, part in parts.items()})
+
     def n_targets(self) -> int:
         """How many predictions the loss is summed over."""
         raise NotImplementedError

@@ -37,14 +37,24 @@ class Sums(NamedTuple):
 class Objective(nn.Module):
     """A model and what it shall learn."""
 
-    def __init__(self, model: Any, *, label_smoothing: float = 0.0) -> None:
+    def __init__(
+        self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0
+    ) -> None:
         super().__init__()
         if not 0 <= label_smoothing < 1:
             raise InputError(
                 f"label_smoothing is {label_smoothing}; it is a share from 0 up to, not with, 1."
             )
+        if not agreement >= 0:
+            raise InputError(f"agreement is {agreement}; it is a weight of 0 or more.")
         self.model = model
         self.label_smoothing = label_smoothing
+        self._agreement = agreement
+
+    @property
+    def agreement(self) -> float:
+        """How much two passes of one batch shall agree; without dropout there is but one pass."""
+        return self._agreement if self.training else 0.0
 
     def over_vocabulary(
         self,
@@ -56,7 +66,12 @@ class Objective(nn.Module):
     ) -> Sums:
         """The loss of tokens that are to be told from these states."""
         loss, surprise = cross_entropy_sum(
-            states, weight, targets, bias=bias, label_smoothing=self.label_smoothing
+            states,
+            weight,
+            targets[: len(targets) // 2] if self.agreement else targets,
+            bias=bias,
+            label_smoothing=self.label_smoothing,
+            agreement=self.agreement,
         )
         return Sums(loss, surprise, torch.zeros_like(surprise))
 
@@ -75,13 +90,24 @@ class Objective(nn.Module):
         with torch.no_grad():
             surprise = F.cross_entropy(logits, labels, ignore_index=NO_LABEL, reduction="sum")
             right = (logits.argmax(dim=-1) == labels).sum().to(loss.dtype)
-        return Sums(loss, surprise, right)
+        if not self.agreement:
+            return Sums(loss, surprise, right)
+        apart = _apart(logits[labels != NO_LABEL])
+        return Sums((loss + self.agreement * apart) / 2, surprise / 2, right / 2)
+
+    def forward(self, batch: Any) -> Sums:
+        """The losses of a batch, seen twice where two passes shall agree."""
+        return self.losses(batch.twice() if self.agreement else batch)
+
+    def losses(self, batch: Any) -> Sums:
+        """The losses of what is seen."""
+        raise NotImplementedError
 
 
 class Translation(Objective):
     """Every token of the target is told from the source and from the tokens before it."""
 
-    def forward(self, batch: PairBatch) -> Sums:
+    def losses(self, batch: PairBatch) -> Sums:
         # Padding on the right of a target lies in every real token's future: no mask is needed.
         states = self.model.states(batch.source_ids, batch.target_ids, batch.source_lengths)
         told = before(states, batch.target_lengths - 1)
@@ -95,7 +121,7 @@ class Translation(Objective):
 class Language(Objective):
     """Every token is told from the tokens before it."""
 
-    def forward(self, batch: TextBatch) -> Sums:
+    def losses(self, batch: TextBatch) -> Sums:
         states = self.model.states(batch.ids[:, :-1])
         told = before(states, batch.lengths - 1)
         return self.over_vocabulary(
@@ -106,15 +132,17 @@ class Language(Objective):
 class Masked(Objective):
     """Hidden tokens are told from all others (Devlin et al. 2019)."""
 
-    def __init__(self, model: Any, *, label_smoothing: float = 0.0) -> None:
-        super().__init__(model, label_smoothing=label_smoothing)
+    def __init__(
+        self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0
+    ) -> None:
+        super().__init__(model, label_smoothing=label_smoothing, agreement=agreement)
         if model.fill is None:
             raise InputError(
                 "a model without a fill head cannot learn to fill in: set model.fill_head = true."
             )
         _rest(model.pooler, model.classifier)
 
-    def forward(self, batch: MaskedBatch) -> Sums:
+    def losses(self, batch: MaskedBatch) -> Sums:
         fill = self.model.fill
         states = self.model(batch.ids, batch.lengths)
         states, targets = picked(batch.told, states, batch.targets)
@@ -127,13 +155,15 @@ class Masked(Objective):
 class Classification(Objective):
     """The class of a text or an image is told."""
 
-    def __init__(self, model: Any, *, label_smoothing: float = 0.0) -> None:
-        super().__init__(model, label_smoothing=label_smoothing)
+    def __init__(
+        self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0
+    ) -> None:
+        super().__init__(model, label_smoothing=label_smoothing, agreement=agreement)
         if model.classifier is None:
             raise InputError("a model without a classifier cannot learn classes: give n_classes.")
         _rest(getattr(model, "fill", None))
 
-    def forward(self, batch: LabelledTextBatch | ImageBatch) -> Sums:
+    def losses(self, batch: LabelledTextBatch | ImageBatch) -> Sums:
         if isinstance(batch, ImageBatch):
             logits = self.model.classify(self.model.states(batch.images))
         else:
@@ -172,6 +202,12 @@ def picked(
         states.flatten(0, 1).index_select(0, places),
         targets.flatten().index_select(0, places),
     )
+
+
+def _apart(logits: Float[Tensor, "both class"]) -> Float[Tensor, ""]:
+    """Σ ½ (KL(p‖q) + KL(q‖p)) = Σ ½ (p - q) (log p - log q) between the two halves of the rows."""
+    p, q = logits.log_softmax(dim=1).chunk(2)
+    return ((p.exp() - q.exp()) * (p - q)).sum() / 2
 
 
 def _rest(*parts: nn.Module | None) -> None:

@@ -121,3 +121,58 @@ def test_states_in_half_precision_stand_beside_weights_in_float32():
     assert full.grad.dtype == torch.float32
     assert_close(loss.double(), whole, rtol=2e-2, atol=0)
     assert_close(full.grad.double(), weight.grad, rtol=5e-2, atol=5e-2)
+
+
+def test_agreement_by_hand():
+    # p = 1/4, 3/4 in one pass and 1/2, 1/2 in the other; ½ (KL + KL) = ½ Σ (p - q) log p/q
+    states, weight = torch.tensor([[1.0], [0.0]]), torch.tensor([[0.0], [log(3)]])
+    loss, surprise = cross_entropy_sum(states, weight, torch.tensor([1]), agreement=5.0)
+    told = (log(4 / 3) + log(2)) / 2
+    apart = (-0.25 * log(0.5) + 0.25 * log(1.5)) / 2
+    assert_close(surprise, torch.tensor(told))
+    assert_close(loss, torch.tensor(told + 2.5 * apart))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 100])
+def test_agreement_is_half_of_what_r_drop_minimises_with_the_same_gradients(smoothing, rows):
+    states, weight, bias, _ = example(14, 11)
+    targets = example(7, 11, seed=1)[-1]
+    loss, surprise = cross_entropy_sum(
+        states,
+        weight,
+        targets,
+        bias=bias,
+        label_smoothing=smoothing,
+        agreement=3.0,
+        chunk=11 * rows,
+    )
+    logits = F.linear(states, weight, bias)
+    lost = F.cross_entropy(logits, targets.repeat(2), label_smoothing=smoothing, reduction="sum")
+    p, q = logits.log_softmax(dim=1).chunk(2)
+    apart = F.kl_div(q, p, log_target=True, reduction="sum")
+    apart = (apart + F.kl_div(p, q, log_target=True, reduction="sum")) / 2
+    whole = (lost + 3 * apart) / 2
+    assert_close(loss, whole)
+    assert_close(surprise, F.cross_entropy(logits, targets.repeat(2), reduction="sum") / 2)
+    ours = torch.autograd.grad(loss, [states, weight, bias])
+    theirs = torch.autograd.grad(whole, [states, weight, bias])
+    for mine, other in zip(ours, theirs, strict=True):
+        assert_close(mine, other)
+
+
+def test_two_passes_that_are_the_same_lose_what_one_does():
+    states, weight, _, targets = example(5, 7)
+    twice = cross_entropy_sum(states.repeat(2, 1), weight, targets, agreement=5.0)
+    for one, other in zip(twice, cross_entropy_sum(states, weight, targets), strict=True):
+        assert_close(one, other)
+
+
+def test_agreement_of_no_tokens_is_nothing():
+    weight = torch.ones(3, 2, requires_grad=True)
+    loss, _ = cross_entropy_sum(
+        torch.zeros(0, 2), weight, torch.zeros(0, dtype=torch.long), agreement=5.0
+    )
+    loss.backward()
+    assert loss == 0
+    assert_close(weight.grad, torch.zeros(3, 2))
