@@ -37,9 +37,7 @@ class Sums(NamedTuple):
 class Objective(nn.Module):
     """A model and what it shall learn."""
 
-    def __init__(
-        self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0
-    ) -> None:
+    def __init__(self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0) -> None:
         super().__init__()
         if not 0 <= label_smoothing < 1:
             raise InputError(
@@ -132,9 +130,7 @@ class Language(Objective):
 class Masked(Objective):
     """Hidden tokens are told from all others (Devlin et al. 2019)."""
 
-    def __init__(
-        self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0
-    ) -> None:
+    def __init__(self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0) -> None:
         super().__init__(model, label_smoothing=label_smoothing, agreement=agreement)
         if model.fill is None:
             raise InputError(
@@ -155,9 +151,7 @@ class Masked(Objective):
 class Classification(Objective):
     """The class of a text or an image is told."""
 
-    def __init__(
-        self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0
-    ) -> None:
+    def __init__(self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0) -> None:
         super().__init__(model, label_smoothing=label_smoothing, agreement=agreement)
         if model.classifier is None:
             raise InputError("a model without a classifier cannot learn classes: give n_classes.")

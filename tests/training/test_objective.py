@@ -11,7 +11,14 @@ from regard.models.encoder import Encoder, EncoderConfig
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.models.vision import Vision, VisionConfig
-from regard.training.batch import ImageBatch, LabelledTextBatch, MaskedBatch, PairBatch, TextBatch
+from regard.training.batch import (
+    NO_LABEL,
+    ImageBatch,
+    LabelledTextBatch,
+    MaskedBatch,
+    PairBatch,
+    TextBatch,
+)
 from regard.training.objective import Classification, Language, Masked, Translation
 
 SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 16, "dropout": 0.0}
@@ -159,3 +166,47 @@ def test_models_that_lack_the_head_for_a_task_are_refused():
         Classification(headless)
     with pytest.raises(InputError, match="label_smoothing is 1"):
         Translation(transformer(), label_smoothing=1.0)
+    with pytest.raises(InputError, match="agreement is -1.0"):
+        Translation(transformer(), agreement=-1.0)
+
+
+@pytest.mark.parametrize(("objective", "batch"), BLANKS)
+def test_passes_without_dropout_agree_and_lose_what_one_pass_does(objective, batch):
+    module, examples = objective(), batch()
+    once = module(examples)
+    twice = type(module)(module.model, agreement=5.0)(examples)
+    for one, other in zip(twice, once, strict=True):
+        assert_close(one, other)
+
+
+@pytest.mark.parametrize(("objective", "batch"), BLANKS)
+def test_a_blank_batch_has_nothing_to_agree_about(objective, batch):
+    module = objective()
+    sums = type(module)(module.model, agreement=5.0)(batch().blank())
+    sums.loss.backward()
+    assert sums.loss == 0
+    assert all(
+        one.grad is not None and not one.grad.any()
+        for one in module.parameters()
+        if one.requires_grad
+    )
+
+
+def test_passes_with_dropout_pay_for_their_disagreement_only_while_they_learn():
+    torch.manual_seed(0)
+    options = {**SMALL, "dropout": 0.5}
+    model = Vision(VisionConfig(n_classes=3, image_size=8, patch_size=4, n_layers=1, **options))
+    batch = ImageBatch(torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 2, NO_LABEL]))
+    torch.manual_seed(1)
+    loss = Classification(model, agreement=5.0)(batch).loss
+    torch.manual_seed(1)
+    logits = model(batch.twice().images)
+    labels = batch.labels.repeat(2)
+    lost = F.cross_entropy(logits, labels, ignore_index=NO_LABEL, reduction="sum") / 2
+    p, q = logits.log_softmax(dim=1).chunk(2)
+    apart = F.kl_div(q[:3], p[:3], log_target=True, reduction="sum")
+    apart = (apart + F.kl_div(p[:3], q[:3], log_target=True, reduction="sum")) / 2
+    assert apart > 0.001
+    assert_close(loss, lost + 2.5 * apart)
+    resting = Classification(model, agreement=5.0).eval()(batch).loss
+    assert_close(resting, Classification(model).eval()(batch).loss)
