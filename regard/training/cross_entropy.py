@@ -39,23 +39,6 @@ def cross_entropy_sum(
     return _Chunked.apply(states, weight, bias, targets, label_smoothing, agreement, rows)  # type: ignore[return-value]
 
 
-def disagreement(
-    probabilities: Float[Tensor, "both vocab"],
-    logits: Float[Tensor, "both vocab"],
-    logs_of_sums: Float[Tensor, " both"],
-) -> tuple[Float[Tensor, ""], Float[Tensor, "both vocab"]]:
-    """Σ ½ (KL(p‖q) + KL(q‖p)), p in the first half of the rows, and the gradient of all logits."""
-    (p, q), (a, b), (of_a, of_b) = (one.chunk(2) for one in (probabilities, logits, logs_of_sums))
-    ratios = (a - b).sub_((of_a - of_b)[:, None])  # log p/q
-    difference = p - q
-    gradient = torch.cat([p * ratios, q * ratios.neg_()])
-    divergences = gradient.sum(dim=1)  # KL(p‖q) of every token, then KL(q‖p)
-    gradient.addcmul_(probabilities, divergences[:, None], value=-1)
-    gradient[: len(p)] += difference
-    gradient[len(p) :] -= difference
-    return divergences.sum() / 2, gradient.div_(2)
-
-
 class _Chunked(torch.autograd.Function):
     """Loss and gradients together, so that each chunk's logits are computed once."""
 
@@ -120,7 +103,7 @@ def _of_chunk(
     # log Σ exp by the most likely entry, whose probability is never near 0: no second exponential
     logs_of_sums = logits.amax(dim=1) - probabilities.amax(dim=1).log()
     surprise = (logs_of_sums - logits.gather(1, at)[:, 0]).sum()
-    apart = disagreement(probabilities, logits, logs_of_sums) if agreement else None
+    apart = _disagreement(probabilities, logits, logs_of_sums) if agreement else None
     loss, gradient = surprise, probabilities
     if smoothing:
         logs = logits.sum() - n_vocab * logs_of_sums.sum()
@@ -134,6 +117,23 @@ def _of_chunk(
         surprise / 2,
         gradient.add_(apart[1], alpha=agreement).div_(2),
     )
+
+
+def _disagreement(
+    probabilities: Float[Tensor, "both vocab"],
+    logits: Float[Tensor, "both vocab"],
+    logs_of_sums: Float[Tensor, " both"],
+) -> tuple[Float[Tensor, ""], Float[Tensor, "both vocab"]]:
+    """Σ ½ (KL(p‖q) + KL(q‖p)), p in the first half of the rows, and the gradient of all logits."""
+    (p, q), (a, b), (of_a, of_b) = (one.chunk(2) for one in (probabilities, logits, logs_of_sums))
+    ratios = (a - b).sub_((of_a - of_b)[:, None])  # log p/q
+    difference = p - q
+    gradient = torch.cat([p * ratios, q * ratios.neg_()])
+    divergences = gradient.sum(dim=1)  # KL(p‖q) of every token, then KL(q‖p)
+    gradient.addcmul_(probabilities, divergences[:, None], value=-1)
+    gradient[: len(p)] += difference
+    gradient[len(p) :] -= difference
+    return divergences.sum() / 2, gradient.div_(2)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

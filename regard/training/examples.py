@@ -11,23 +11,49 @@ from regard.data.collate import collate, pad
 from regard.data.corpus import Corpus
 from regard.data.images import Augmentation, Images, Normalisation, centred
 from regard.data.language import Masking
+from regard.data.split import Splitting
 from regard.training.batch import ImageBatch, LabelledTextBatch, MaskedBatch, PairBatch, TextBatch
 
 Examples = Sequence[int]
+_SIDE = 2**32
+"""Between the seeds of the sides of a pair, so that they do not get the same random numbers."""
 
 
 class Pairs:
-    """Sources and their targets."""
+    """Sources and their targets, in other pieces in every epoch if they are split by chance."""
 
-    def __init__(self, corpus: Corpus, *, source_pad: int, target_pad: int) -> None:
+    def __init__(
+        self,
+        corpus: Corpus,
+        *,
+        source_pad: int,
+        target_pad: int,
+        splittings: Sequence[Splitting] = (),
+        seed: int = 0,
+    ) -> None:
         self._corpus, self._pads = corpus, (source_pad, target_pad)
+        self._splittings, self._seed = splittings, seed
         self.lengths: Sequence[np.ndarray] = corpus.lengths
 
     def __call__(self, examples: Examples, epoch: int) -> PairBatch:
-        del epoch
         fields = collate(self._corpus, examples, pad_ids=self._pads)
+        for side, splitting in enumerate(self._splittings):
+            fields[side] = self._split(side, splitting, examples, epoch)
         (source, source_lengths), (target, target_lengths) = fields
         return PairBatch(*map(_tensor, (source, target, source_lengths, target_lengths)))
+
+    def _split(
+        self, side: int, splitting: Splitting, examples: Examples, epoch: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        field = self._corpus.fields[side]
+        pieces = splitting.apply(
+            [field[number] for number in examples],
+            seed=_SIDE * side + self._seed,
+            epoch=epoch,
+            examples=examples,
+            longest=int(self.lengths[side].max()),
+        )
+        return pad(pieces, self._pads[side])
 
 
 class Windows:

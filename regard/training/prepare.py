@@ -12,6 +12,7 @@ from regard.data.corpus import Corpus, build_corpus
 from regard.data.corpus_writer import NoExampleError, Progress, reading_told
 from regard.data.language import Masking
 from regard.data.rows import Rows
+from regard.data.split import Splitting
 from regard.data.stream import build_stream
 from regard.errors import InputError
 from regard.text.ends import with_ends
@@ -61,7 +62,7 @@ def prepare(
         return _running_text(recipe, sources, first, cache, say, progress)
     both = [first, second or first] if recipe.task == "translation" else [first]
     corpora = _corpora(recipe, sources, both, cache, say, progress)
-    makers = {part: _maker(recipe, corpus, both) for part, corpus in corpora.items()}
+    makers = {part: _maker(recipe, part, corpus, both) for part, corpus in corpora.items()}
     return Material(makers, first, second, classes=corpora["train"].classes)
 
 
@@ -110,10 +111,17 @@ def _emptiness_told(recipe: Recipe, part: str) -> Iterator[None]:
         raise InputError(f"data.{part}: {error}") from error
 
 
-def _maker(recipe: Recipe, corpus: Corpus, tokenizers: list[Tokenizer]) -> Any:
+def _maker(recipe: Recipe, part: str, corpus: Corpus, tokenizers: list[Tokenizer]) -> Any:
     pads = [one.pad_id or 0 for one in tokenizers]
     if recipe.task == "translation":
-        return Pairs(corpus, source_pad=pads[0], target_pad=pads[1])
+        split = recipe.tokenizer.split if part == "train" else 0.0
+        return Pairs(
+            corpus,
+            source_pad=pads[0],
+            target_pad=pads[1],
+            splittings=[Splitting.of(one, share=split) for one in tokenizers] if split else [],
+            seed=recipe.training.seed,
+        )
     if recipe.task == "classification":
         return LabelledTexts(corpus, pad_id=pads[0])
     masking = Masking.of(tokenizers[0], share=recipe.data.hidden)

@@ -124,6 +124,9 @@ class TokenizerSettings(Section):
     lowercase: bool = False
     normalisation: Literal["nfc", "nfkc", "none"] = "nfc"
     min_frequency: Count = 2
+    split: Share = 0.0
+    """The probability with which a token of a training pair is cut into the two that it was merged
+    from, and these again, anew in every epoch."""
     load: str | None = None
     """A tokenizer.json, vocab.txt or folder to take instead."""
     load_target: str | None = None
@@ -222,6 +225,15 @@ class Recipe(Section):
     """A preset's name and fields of the family's configuration; `start_from` names a model."""
     training: Training
     evaluate: Evaluate = Evaluate()
+
+    @model_validator(mode="after")
+    def _pairs_to_split(self) -> "Recipe":
+        if self.tokenizer.split and self.task != "translation":
+            raise ValueError(
+                f"tokenizer.split is {self.tokenizer.split:g}, but only pairs of the task "
+                f"translation are split, and the task is {self.task}: leave it out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _a_metric_that_is_measured(self) -> "Recipe":

@@ -8,6 +8,7 @@ from regard.data.corpus import build_corpus
 from regard.data.images import Images, Normalisation
 from regard.data.language import Masking
 from regard.data.rows import labelled_text, parallel_text, plain_text
+from regard.data.split import Splitting
 from regard.text.train import train_tokenizer
 from regard.training.examples import HiddenTokens, LabelledTexts, Pairs, Pictures, Windows
 
@@ -21,6 +22,23 @@ def tokenizer():
 
 def ids(batch, lengths):
     return [row[:length].tolist() for row, length in zip(batch, lengths, strict=True)]
+
+
+def test_pairs_are_split_anew_in_every_epoch_and_each_side_by_itself(tmp_path):
+    tokenizer = train_tokenizer(TEXTS * 3, vocab_size=60)
+    path = tmp_path / "pairs.tsv"
+    texts = [*TEXTS, " ".join(TEXTS)]
+    path.write_text("".join(f"{text}\t{text}\n" for text in texts))
+    corpus = build_corpus(parallel_text(path), [tokenizer] * 2, cache=tmp_path / "cache")
+    splittings = [Splitting.of(tokenizer, share=0.5)] * 2
+    pairs = Pairs(corpus, source_pad=0, target_pad=0, splittings=splittings, seed=1)
+    batch, again, later = pairs([1, 0], 5), pairs([1, 0], 5), pairs([1, 0], 6)
+    seen = ids(batch.source_ids, batch.source_lengths)
+    assert seen == ids(again.source_ids, again.source_lengths)
+    assert seen != ids(later.source_ids, later.source_lengths)
+    assert seen != ids(batch.target_ids, batch.target_lengths)
+    assert [tokenizer.decode(one) for one in seen] == [TEXTS[1], TEXTS[0]]
+    assert pairs([4], 5).source_ids.tolist() == [tokenizer.encode(texts[4])]  # the longest stays
 
 
 def test_pairs_come_padded_and_in_the_order_that_was_asked_for(tokenizer, tmp_path):

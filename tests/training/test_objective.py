@@ -166,7 +166,7 @@ def test_models_that_lack_the_head_for_a_task_are_refused():
         Classification(headless)
     with pytest.raises(InputError, match="label_smoothing is 1"):
         Translation(transformer(), label_smoothing=1.0)
-    with pytest.raises(InputError, match="agreement is -1.0"):
+    with pytest.raises(InputError, match=r"agreement is -1\.0"):
         Translation(transformer(), agreement=-1.0)
 
 

@@ -113,6 +113,12 @@ def test_a_metric_that_the_task_does_not_measure_is_refused(task, metric):
         make_recipe({**given, "evaluate": {"metric": metric}})
 
 
+def test_only_pairs_are_split():
+    given = {"task": "masked", "data": {"train": "x"}, "training": {"steps": 1}}
+    with pytest.raises(InputError, match=r"tokenizer\.split is 0\.1, but only pairs .* is masked"):
+        make_recipe({**given, "tokenizer": {"split": 0.1}})
+
+
 def test_muon_cannot_be_shared_out(recipe):
     changes = ["training.optimiser=muon", "training.shard=true"]
     with pytest.raises(InputError, match="muon needs whole matrices"):
