@@ -63,6 +63,16 @@ def test_a_file_without_examples_is_named_by_its_part(made, tmp_path):
         made("language", PAIRS, validation=str(tmp_path / "short.txt"))
 
 
+def test_only_training_pairs_are_split(made):
+    lines = [f"under {'over ' * number}\tout" for number in range(1, 30)]
+    cuts = {"kind": "bpe", "size": 60, "split": 0.5}
+    parts = made("translation", lines, tokenizer=cuts, validation=0.5)
+    for name, changes in {"train": True, "validation": False}.items():
+        make, every = parts.parts[name], range(len(parts.parts[name].lengths[0]))
+        seen = [make(every, epoch).source_lengths.tolist() for epoch in (0, 1)]
+        assert (seen[0] != seen[1]) == changes
+
+
 @pytest.mark.parametrize("task", ["translation", "language"])
 def test_lines_are_counted_while_they_are_read(made, task):
     told = []
