@@ -1,0 +1,70 @@
+"""docs/recipes.md lists every key of a recipe with what it is unless given."""
+
+import re
+import tomllib
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.data.checks import PROBLEMS, Checks
+from regard.models.config import FAMILIES
+from regard.training.recipe import Data, Evaluate, Recipe, TokenizerSettings, Training, make_recipe
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "recipes.md").read_text("utf-8")
+PARTS = dict(zip(*[iter(re.split(r"^## (.*)$", PAGE, flags=re.MULTILINE)[1:])] * 2, strict=True))
+
+
+def rows(part: str) -> dict[str, str]:
+    """The keys of a table, and what they are unless given."""
+    found = re.findall(r"^\| `(\w+)` \| (.*?) \|", PARTS[part], re.MULTILINE)
+    assert len(found) == len(dict(found))
+    return dict(found)
+
+
+def written(value: Any) -> str:
+    """A value as the page writes it."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return str(list(value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+@pytest.mark.parametrize(
+    ("part", "section"),
+    [
+        ("[data]", Data),
+        ("[tokenizer]", TokenizerSettings),
+        ("[training]", Training),
+        ("[evaluate]", Evaluate),
+    ],
+)
+def test_every_key_is_there_with_its_default(part, section):
+    defaults = {name: written(field.default) for name, field in section.model_fields.items()}
+    assert rows(part) == defaults
+
+
+def test_every_check_is_there_with_what_is_done():
+    defaults = {field.name: field.default for field in fields(Checks)}
+    assert rows("data.checks") == {
+        name: written(value) for name, value in defaults.items() if name in PROBLEMS
+    }
+    for name in defaults.keys() - PROBLEMS.keys():
+        assert f"`{name}` ({written(defaults[name])})" in PARTS["data.checks"]
+
+
+def test_every_field_of_a_model_is_there_and_no_other():
+    named = set()
+    for line in re.findall(r"^\| (`.*?) \|", PARTS["[model]"], re.MULTILINE):
+        named |= set(re.findall(r"`(\w+)`", line))
+    configs = [getattr(import_module(one.module), one.config) for one in FAMILIES.values()]
+    assert named == {field.name for config in configs for field in fields(config)}
+
+
+def test_what_stands_at_the_top_is_named_and_the_shortest_recipe_is_one():
+    for name in Recipe.model_fields:
+        assert f"`{name}`" in PAGE or f"## [{name}]" in PAGE
+    make_recipe(tomllib.loads(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0]))
