@@ -42,7 +42,8 @@ def given_fields(
         )
     if family not in fitting:
         raise InputError(
-            f"a {family} model cannot learn the task {recipe.task}; {' or '.join(fitting)} can."
+            f"a model of the family {family} cannot learn the task {recipe.task}; "
+            f"{' or '.join(fitting)} can."
         )
     return fields
 

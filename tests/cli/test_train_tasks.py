@@ -140,5 +140,7 @@ def test_a_model_can_be_trained_further_with_frozen_parts(train, text, tmp_path)
 
 def test_families_that_do_not_fit_the_task_are_refused(train, text):
     recipe = f'task = "language"\n[data]\ntrain = "{text}"\n[model]\nfamily = "vision"\n{TRAINING}'
-    with pytest.raises(InputError, match="a vision model cannot learn the task language; decoder"):
+    with pytest.raises(
+        InputError, match="the family vision cannot learn the task language; decoder"
+    ):
         train(recipe)
