@@ -64,9 +64,8 @@ def reformer_attention(
     check_inputs(query, key, value, as_similarity("scaled_dot"))
     check_dropout(dropout)
     _check_settings(rotations, chunk, query, key)
-    chunk = min(
-        chunk, max(query.size(-2), 1)
-    )  # a short text is one chunk, and need not be filled up
+    # a short text is one chunk, and need not be filled up
+    chunk = min(chunk, max(query.size(-2), 1))
     query = tap(f"{site}.query", query, "query d_k")
     key = tap(f"{site}.key", F.normalize(query, dim=-1), "key d_k")
     value = tap(f"{site}.value", value, "key d_v")

@@ -148,7 +148,7 @@ class Training(Section):
     """The share of lr at which cosine and linear schedules end."""
     label_smoothing: Share = 0.1
     agreement: Annotated[float, Field(ge=0)] = 0.0
-    """How much two passes of every batch with different dropout shall agree (R-Drop's α, there 5);
+    """How much two passes of every batch with different dropout shall agree (R-Drop's α);
     0 for one pass. A step takes twice as long."""
     batch_tokens: Count = 4096
     """How many tokens a batch holds, on its longer side and with padding."""
