@@ -13,7 +13,7 @@ from timing import about, alternate, table
 from torch import Tensor, nn
 
 import regard
-from regard.attention.multihead import MultiHeadAttention
+from regard.attention.multi_head import MultiHeadAttention
 from regard.tap import tap
 
 

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from regard.bench.complexity import measure, report
+from regard.bench.attention_kernels import measure, report
 from regard.bench.timing import about
 
 

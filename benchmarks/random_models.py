@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from regard.bundle.bundle import Bundle
-from regard.models.build import build
-from regard.models.config import config_from_dict
+from regard.model import Model
+from regard.models.config import build, config_from_dict
 from regard.text.tokenizer import Tokenizer
-from regard.text.train import train_tokenizer
+from regard.text.tokenizer_training import train_tokenizer
 
 WORDS = ["the", "dog", "is", "sleeping", "in", "a", "garden", "while", "two", "children", "play"]
 """Each is one token."""
@@ -22,7 +21,7 @@ def save_model(folder: Path, task: str, texts: Sequence[str], config: dict[str, 
     tokenizer: Tokenizer = train_tokenizer(list(texts) * 2, vocab_size=200, min_frequency=1)
     torch.manual_seed(0)
     model = build(config_from_dict({"n_vocab": len(tokenizer), **config})).eval()
-    Bundle(model=model, task=task, tokenizer=tokenizer).save(folder)
+    Model(module=model, task=task, tokenizer=tokenizer).save(folder)
 
 
 def save_encoder(folder: Path, *, width: int, n_layers: int, n_heads: int = 12) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from timing import table
 
-from regard.models.build import build, outline
-from regard.models.config import ModelConfig
+from regard.models.config import ModelConfig, build, outline
 from regard.models.decoder import llama_config
 from regard.models.presets import get_preset
 from regard.training.batch import PairBatch, TextBatch

@@ -21,10 +21,9 @@ import uvicorn
 from random_models import save_encoder, save_model, text_of
 from timing import about
 
-from regard.serve.address import address_of, bind
-from regard.serve.app import make_app
-from regard.serve.catalogue import Catalogue
-from regard.serve.service import Service
+from regard.server.app import address_of, bind, make_app
+from regard.server.catalog import Catalog
+from regard.server.service import Service
 
 SENTENCES = [
     "The dog is sleeping in the garden.",
@@ -214,14 +213,14 @@ def main() -> None:
         save_encoder(folder / "wide", width=768, n_layers=12, n_heads=12)
         save_encoder(folder / "long", width=64, n_layers=2, n_heads=2)
         translator = options.model or str(folder / "translator")
-        service = Service(Catalogue([translator, folder / "wide", folder / "long"]))
+        service = Service(Catalog([translator, folder / "wide", folder / "long"]))
         bound = bind("127.0.0.1", 0)
         server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
         try:
             with httpx.Client(base_url=address_of(bound, "127.0.0.1"), timeout=600) as client:
-                first = next(iter(service.catalogue.entries))
+                first = next(iter(service.catalog.entries))
                 text = measure_edits(client, first, write=options.model is not None)
                 text += "" if options.edits_only else measure(client)
         finally:

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from timing import about
 from torch import nn
 
-from regard.training.sources import find_data
+from regard.training.data_sources import find_data
 
 WINDOW, WINDOWS, STEPS, WARMUP = 64, 12, 2000, 100
 
@@ -103,21 +103,21 @@ def train_reference(seconds: float | None) -> tuple[float, float, int]:
     decayed = [one for one in model.parameters() if one.dim() > 1]
     others = [one for one in model.parameters() if one.dim() <= 1]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
-    optimiser = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99))
+    optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99))
     begin, step = time.perf_counter(), 0
     while step < STEPS:
         elapsed = time.perf_counter() - begin
         progress = max(step / STEPS, elapsed / seconds if seconds else 0.0)
         if progress >= 1:
             break
-        for group in optimiser.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = rate(step, progress)
         starts = torch.randint(len(train) - WINDOW, (WINDOWS,))
         rows = torch.stack([train[first : first + WINDOW + 1] for first in starts])
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         model(rows[:, :-1], rows[:, 1:]).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         step += 1
     taken = time.perf_counter() - begin
     return judged(model.eval(), held), taken, step

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from regard.bench.timing import about, load
-from regard.bench.train import PEERS, Plan, installed, measure, report
+from regard.bench.training_speed import PEERS, Plan, installed, measure, report
 
 
 def main() -> None:

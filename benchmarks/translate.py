@@ -9,13 +9,12 @@ import json
 from itertools import islice
 from pathlib import Path
 
-from regard.bench.agreement import agreement
-from regard.bench.sentences import sentences
-from regard.engine.opening import open_translator
-from regard.engine.search import SearchOptions
-from regard.engine.shortlist import SHORTLIST
-from regard.interop.named import find_model
-from regard.text.files import read_lines
+from regard.bench.translation import agreement, sentences
+from regard.files import read_lines
+from regard.generation.search import SearchOptions
+from regard.generation.translator import open_translator
+from regard.generation.vocabulary_shortlist import SHORTLIST
+from regard.interop.model_names import find_model
 
 
 def bleu(texts: list[str], references: list[str]) -> float:

@@ -10,14 +10,12 @@ from typing import Any as _Any
 if _TYPE_CHECKING:
     from regard.attention.attend import attend
     from regard.attention.efficient import efficient_attention
-    from regard.attention.mask import Mask
-    from regard.attention.masks import causal, edges, padding, window
-    from regard.attention.multihead import MultiHeadAttention
+    from regard.attention.mask import Mask, causal, edges, padding, window
+    from regard.attention.multi_head import MultiHeadAttention
     from regard.attention.similarity import Additive, Alibi, General, Similarity
-    from regard.bundle.bundle import Bundle
     from regard.errors import RegardError
     from regard.model import Model, load
-    from regard.trace.edit import (
+    from regard.trace.edits import (
         Edit,
         ablate,
         allow,
@@ -36,7 +34,6 @@ __version__ = "0.1.0"
 __all__ = [
     "Additive",
     "Alibi",
-    "Bundle",
     "Edit",
     "General",
     "Mask",
@@ -67,14 +64,12 @@ __all__ = [
 _HOMES = {
     "attention.attend": ("attend",),
     "attention.efficient": ("efficient_attention",),
-    "attention.mask": ("Mask",),
-    "attention.masks": ("causal", "edges", "padding", "window"),
-    "attention.multihead": ("MultiHeadAttention",),
+    "attention.mask": ("Mask", "causal", "edges", "padding", "window"),
+    "attention.multi_head": ("MultiHeadAttention",),
     "attention.similarity": ("Additive", "Alibi", "General", "Similarity"),
-    "bundle.bundle": ("Bundle",),
     "errors": ("RegardError",),
     "model": ("Model", "load"),
-    "trace.edit": (
+    "trace.edits": (
         *("Edit", "ablate", "allow", "forbid", "set_scores", "set_value", "set_weights"),
         *("temperature", "unscaled"),
     ),

@@ -71,7 +71,7 @@ FAMILIES = {
 @pytest.fixture(scope="session")
 def small_tokenizer():
     """A tokenizer that knows two sentences."""
-    from regard.text.train import train_tokenizer
+    from regard.text.tokenizer_training import train_tokenizer
 
     texts = ["A dog runs along the beach.", "Ein Hund läuft am Strand entlang."] * 2
     return train_tokenizer(texts, vocab_size=60, min_frequency=1)
@@ -80,11 +80,10 @@ def small_tokenizer():
 @pytest.fixture(scope="session")
 def make_bundle(small_tokenizer):
     """Makes a small bundle of any family; `seed` decides its weights."""
-    from regard.bundle.bundle import Bundle
-    from regard.bundle.card import Card
-    from regard.data.images import Normalisation
-    from regard.models.build import build
-    from regard.models.config import config_from_dict
+    from regard.data.images import Normalization
+    from regard.model import Model
+    from regard.model_folder import Card
+    from regard.models.config import build, config_from_dict
 
     def make(family, *, seed=0, settings=None, **more):
         task, sizes = FAMILIES[family]
@@ -92,13 +91,13 @@ def make_bundle(small_tokenizer):
         if family == "vision":
             sizes.setdefault("n_classes", 3)
             more.setdefault("labels", ("cat", "dog", "horse"))
-            more.setdefault("pixels", Normalisation((0.4, 0.5, 0.6), (0.2, 0.3, 0.4)))
+            more.setdefault("pixels", Normalization((0.4, 0.5, 0.6), (0.2, 0.3, 0.4)))
         else:
             sizes.setdefault("n_vocab", len(small_tokenizer))
             more.setdefault("tokenizer", small_tokenizer)
         torch.manual_seed(seed)
         model = build(config_from_dict({"family": family, **sizes})).eval()
-        card = Card(data="two sentences", licence="CC0", score="none")
-        return Bundle(model=model, task=more.pop("task", task), card=card, **more)
+        card = Card(data="two sentences", license="CC0", score="none")
+        return Model(module=model, task=more.pop("task", task), card=card, **more)
 
     return make

@@ -8,7 +8,7 @@ python - <<'PYTHON'
 from pathlib import Path
 
 import regard
-from regard.bundle.zoo import bundled
+from regard.interop.model_names import bundled
 
 home = Path(regard.__file__).parent
 assert "site-packages" in str(home), home

@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 
 import regard
-from regard.bundle.folder import read_card_of
-from regard.bundle.zoo import ZOO, bundled
+from regard.interop.model_names import ZOO, bundled
+from regard.model_folder import read_card_of
 
 NAMES = sorted(bundled())
 
@@ -17,10 +17,10 @@ def test_all_of_them_together_stay_under_45_megabytes():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_card_says_data_licence_score_recipe_and_limits(name):
+def test_a_card_says_data_license_score_recipe_and_limits(name):
     card = read_card_of(bundled()[name])
     facts = card.facts()
-    assert all(facts[fact] for fact in ("data", "licence", "score", "size", "date", "recipe"))
+    assert all(facts[fact] for fact in ("data", "license", "score", "size", "date", "recipe"))
     recipe = Path(__file__).parents[1] / "regard" / facts["recipe"]
     assert recipe.is_file()
     assert "## Limits" in card.text

@@ -4,26 +4,26 @@ import pytest
 import torch
 
 import regard
-from regard.bundle import zoo
 from regard.errors import InputError, UnknownNameError
+from regard.interop import model_names as zoo
 
 
 def test_a_folder_becomes_a_model_that_traces_and_is_saved_again(make_bundle, tmp_path):
-    bundle = make_bundle("transformer")
-    bundle.save(tmp_path / "model")
-    model = regard.load(tmp_path / "model")
-    assert model.config == bundle.config
-    assert model.card.licence == "CC0"
-    assert model.tokenizer is model.target_tokenizer
-    trace = model.trace("A dog runs.", "Ein Hund läuft.")
-    logits = bundle.model(
-        torch.tensor([bundle.tokenizer.encode("A dog runs.")]),
-        torch.tensor([bundle.tokenizer.encode("Ein Hund läuft.")]),
+    model = make_bundle("transformer")
+    model.save(tmp_path / "model")
+    module = regard.load(tmp_path / "model")
+    assert module.config == model.config
+    assert module.card.license == "CC0"
+    assert module.tokenizer is module.target_tokenizer
+    trace = module.trace("A dog runs.", "Ein Hund läuft.")
+    logits = model.module(
+        torch.tensor([model.tokenizer.encode("A dog runs.")]),
+        torch.tensor([model.tokenizer.encode("Ein Hund läuft.")]),
     )
     torch.testing.assert_close(trace.value("output.logits"), logits.detach())
-    assert repr(model).startswith("Transformer\n")
-    model.save(tmp_path / "again", dtype="float16")
-    assert regard.load(str(tmp_path / "again")).card.licence == "CC0"
+    assert repr(module).startswith("Transformer\n")
+    module.save(tmp_path / "again", dtype="float16")
+    assert regard.load(str(tmp_path / "again")).card.license == "CC0"
 
 
 def test_a_bundled_model_is_loaded_by_its_name(make_bundle, tmp_path, monkeypatch):
@@ -49,7 +49,7 @@ def test_weights_that_were_changed_are_those_that_translate(make_bundle, tmp_pat
     model = regard.load(tmp_path / "model")
     (before,) = model.translate(["A dog runs."], beam=1)
     with torch.no_grad():
-        for parameter in model.model.parameters():
+        for parameter in model.module.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.manual_seed(3)))
     (after,) = model.translate(["A dog runs."], beam=1)
     assert after.tokens == model.translate(["A dog runs."], beam=1, engine="torch")[0].tokens

@@ -91,7 +91,7 @@ def test_the_wheel_runs_by_itself(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(tmp_path)
     program = (
-        "import regard, sys; from regard.bundle.zoo import bundled;"
+        "import regard, sys; from regard.interop.model_names import bundled;"
         "from regard.cli.main import run; print(regard.__file__); print(*bundled());"
         "sys.argv = ['regard', '--version']; run()"
     )

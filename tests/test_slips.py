@@ -8,12 +8,12 @@ from torch import nn
 from torch.testing import assert_close
 
 import regard
+from regard.analysis.worked_example import DEFAULT, work
 from regard.attention.efficient import efficient_attention
-from regard.attention.multihead import MultiHeadAttention
+from regard.attention.multi_head import MultiHeadAttention
 from regard.attention.softmax import softmax_over_keys
 from regard.errors import InputError, MaskError
-from regard.explain.worked import DEFAULT, work
-from regard.layers.initialise import initialise
+from regard.layers.initialize import initialize
 from regard.layers.norm import make_norm
 from regard.layers.position import sinusoid
 from regard.models.transformer import Transformer, TransformerConfig
@@ -62,9 +62,9 @@ def test_slip_4_a_row_with_everything_masked_is_zero_and_neither_uniform_nor_nan
 def test_slip_5_layer_norm_divides_by_the_biased_deviation_with_eps_under_the_root():
     x = torch.tensor([[1.0, 2.0, 4.0]])
     norm = make_norm("layer", 3, eps=1e-5)
-    centred = x - x.mean()
-    assert_close(norm(x), centred / torch.sqrt((centred**2).mean() + 1e-5))
-    assert (norm(x) - centred / (x.std() + 1e-5)).abs().max() > 0.1  # the slip
+    centered = x - x.mean()
+    assert_close(norm(x), centered / torch.sqrt((centered**2).mean() + 1e-5))
+    assert (norm(x) - centered / (x.std() + 1e-5)).abs().max() > 0.1  # the slip
 
 
 def test_slip_6_logits_may_be_negative():
@@ -84,7 +84,7 @@ def test_slip_7_multi_head_attention_has_four_linear_layers_and_uses_all():
 def test_slip_8_xavier_uniform_reaches_to_the_root_of_6_over_in_plus_out():
     torch.manual_seed(0)
     layer = nn.Linear(100, 300)
-    initialise(layer, "xavier_uniform")
+    initialize(layer, "xavier_uniform")
     bound = sqrt(6 / (100 + 300))  # not 1/100, the slip
     assert layer.weight.abs().max().item() == pytest.approx(bound, rel=1e-3)
     assert layer.weight.var().item() == pytest.approx(2 / (100 + 300), rel=0.02)
@@ -114,7 +114,7 @@ def test_slip_12_only_the_scaling_form_of_efficient_attention_equals_a_dot_produ
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 6, 4).unbind()
     exact = q @ k.T / 6 @ v
-    assert_close(efficient_attention(q, k, v, normalisation="scaling"), exact)
+    assert_close(efficient_attention(q, k, v, normalization="scaling"), exact)
     softmax_form = efficient_attention(q, k, v)
     assert (softmax_form - regard.attend(q, k, v)).abs().max() > 0.05
     assert (softmax_form - regard.attend(q, k, v, similarity="dot")).abs().max() > 0.05

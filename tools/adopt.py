@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from regard.bundle.bundle import Bundle
-from regard.bundle.zoo import ZOO
-from regard.explain.heads import ALIGNING
-from regard.training.pictures import split_images
+from regard.model import Model
+from regard.interop.model_names import ZOO
+from regard.analysis.heads import ALIGNING
+from regard.training.prepare_data import split_images
 from regard.training.recipe import Recipe, read_recipe
 
 
@@ -28,7 +28,7 @@ def score_of(run: Path) -> str:
 
 
 def draw_examples(recipe: Recipe, labels: tuple[str, ...], folder: Path) -> None:
-    """One picture of each class that nothing was learnt from, as PNG files named by class."""
+    """One picture of each class that nothing was learned from, as PNG files named by class."""
     parts = split_images(recipe)
     images = parts.get("test") or parts["validation"]
     folder.mkdir(exist_ok=True)
@@ -46,26 +46,26 @@ def main() -> None:
     parser.add_argument("--heads", type=Path, help="which heads align, as `regard evaluate` found")
     options = parser.parse_args()
     recipe = read_recipe(options.recipe)
-    bundle = Bundle.load(options.run)
-    extras = {key: value for key, value in bundle.extras.items() if key != "recipe"}
-    if bundle.tokenizer is not None and recipe.evaluate.snapshots:
+    model = Model.load(options.run)
+    extras = {key: value for key, value in model.extras.items() if key != "recipe"}
+    if model.tokenizer is not None and recipe.evaluate.snapshots:
         extras["examples"] = list(recipe.evaluate.snapshots)
     if options.heads is not None:
         extras[ALIGNING] = json.loads(options.heads.read_text("utf-8"))
     card = replace(
-        bundle.card,
+        model.card,
         data=recipe.about,
-        licence=recipe.licence,
+        license=recipe.license,
         score=score_of(options.run),
-        others={**bundle.card.others, "recipe": f"recipes/{options.recipe.name}"},
+        others={**model.card.others, "recipe": f"recipes/{options.recipe.name}"},
         text=f"## Limits\n\n{recipe.limits.strip()}",
     )
     folder = ZOO / options.name
-    labels = tuple(recipe.data.classes) if recipe.data.classes else bundle.labels
-    bundle = replace(bundle, labels=labels)
-    replace(bundle, card=card, extras=extras).save(folder, dtype="float16")
-    if bundle.pixels is not None:
-        draw_examples(recipe, bundle.labels or (), folder / "examples")
+    labels = tuple(recipe.data.classes) if recipe.data.classes else model.labels
+    model = replace(model, labels=labels)
+    replace(model, card=card, extras=extras).save(folder, dtype="float16")
+    if model.pixels is not None:
+        draw_examples(recipe, model.labels or (), folder / "examples")
     size = sum(file.stat().st_size for file in folder.iterdir())
     print(f"{folder}: {size / 1e6:.2f} MB\n{(folder / 'card.md').read_text('utf-8')}")
 

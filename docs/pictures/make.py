@@ -2,7 +2,7 @@
 
     python docs/pictures/make.py [NAME…]
 
-Each is what a browser shows, in as few colours as it needs.
+Each is what a browser shows, in as few colors as it needs.
 """
 
 import sys
@@ -16,10 +16,10 @@ import uvicorn
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
-from regard.serve.address import address_of, bind
-from regard.serve.app import make_app
-from regard.serve.catalogue import Catalogue
-from regard.serve.service import Service
+from regard.server.app import address_of, bind
+from regard.server.app import make_app
+from regard.server.catalog import Catalog
+from regard.server.service import Service
 
 HERE = Path(__file__).parent
 CHROMIUM = {
@@ -83,21 +83,21 @@ def draw(browser: Browser, address: str, name: str) -> None:
 
 
 def save(name: str, png: bytes) -> None:
-    """Write a picture with as many colours as fit into its size."""
+    """Write a picture with as many colors as fit into its size."""
     whole = Image.open(BytesIO(png)).convert("RGB")
-    for colours in (256, 128, 64, 32):
+    for colors in (256, 128, 64, 32):
         held = BytesIO()
-        few = whole.quantize(colours, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        few = whole.quantize(colors, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
         few.save(held, "PNG", optimize=True)
         if held.tell() < MOST_BYTES:
             break
     (HERE / f"{name}.png").write_bytes(held.getvalue())
-    print(f"{name}.png  {held.tell() / 1000:.0f} kB, {colours} colours")  # noqa: T201
+    print(f"{name}.png  {held.tell() / 1000:.0f} kB, {colors} colors")  # noqa: T201
 
 
 def main() -> None:
     """Draw the pictures that are named, or all."""
-    service = Service(Catalogue())
+    service = Service(Catalog())
     bound = bind("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})

@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.mask import Everything, Grid
-from regard.attention.masks import split_causal
+from regard.attention.mask import Everything, Grid, split_causal
 from regard.attention.pattern import Exact
 
 _KERNEL_AXES = 2

@@ -14,12 +14,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.attention.efficient import keys_seen
+from regard.attention.attend import FormOptions, check_dropout, check_inputs, tap_inputs
+from regard.attention.efficient import in_single, keys_seen
 from regard.attention.fused import fused_attention
-from regard.attention.inputs import FormOptions, check_dropout, check_inputs, tap_inputs
-from regard.attention.linear import in_single
-from regard.attention.mask import Everything, Grid, Mask
-from regard.attention.masks import split_causal
+from regard.attention.mask import Everything, Grid, Mask, split_causal
 from regard.attention.pattern import Exact, Pattern, Tile
 from regard.attention.similarity import as_similarity
 from regard.attention.softmax import softmax_over_keys

@@ -1,7 +1,7 @@
 """Longformer: a sliding window, with gaps if wanted, and a few global tokens that see and are seen.
 
     ● ● · · · ●        window of radius 1, the last token global:
-    ● ● ● · · ●        every query sees its neighbours and the global token,
+    ● ● ● · · ●        every query sees its neighbors and the global token,
     · ● ● ● · ●        which sees everything, with projections of its own if it has them
     · · ● ● ● ●
     · · · ● ● ●
@@ -19,15 +19,14 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.attention.attend import FormOptions, check_dropout, check_inputs, tap_inputs
+from regard.attention.efficient import in_single
 from regard.attention.fused import fused_attention
-from regard.attention.inputs import FormOptions, check_dropout, check_inputs, tap_inputs
-from regard.attention.linear import in_single
-from regard.attention.mask import Everything, Grid, Mask, Table
-from regard.attention.masks import split_causal
+from regard.attention.mask import Everything, Grid, Mask, Table, split_causal
 from regard.attention.pattern import Exact, Pattern, Tile
 from regard.attention.similarity import as_similarity
+from regard.attention.sliding_window import Reach, reach, windowed_attention
 from regard.attention.softmax import softmax_over_keys
-from regard.attention.window import Reach, reach, windowed_attention
 from regard.errors import InputError, ShapeError
 from regard.tap import tap
 

@@ -19,9 +19,15 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.efficient import key_mask, keys_seen
-from regard.attention.inputs import FormOptions, check_dropout, check_inputs, tap_inputs
-from regard.attention.linear import CHUNK, in_single, rows_by_chunk, running_sums
+from regard.attention.attend import FormOptions, check_dropout, check_inputs, tap_inputs
+from regard.attention.efficient import (
+    CHUNK,
+    in_single,
+    key_mask,
+    keys_seen,
+    rows_by_chunk,
+    running_sums,
+)
 from regard.attention.mask import Grid, Mask
 from regard.attention.pattern import Pattern, Tile
 from regard.attention.similarity import as_similarity

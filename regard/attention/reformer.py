@@ -21,9 +21,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.attention.efficient import key_mask, keys_seen
-from regard.attention.inputs import FormOptions, check_dropout, check_inputs
-from regard.attention.linear import in_single
+from regard.attention.attend import FormOptions, check_dropout, check_inputs
+from regard.attention.efficient import in_single, key_mask, keys_seen
 from regard.attention.mask import Grid, Mask, as_mask
 from regard.attention.pattern import Pattern, Tile
 from regard.attention.similarity import as_similarity

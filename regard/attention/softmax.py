@@ -41,11 +41,11 @@ def softmax_over_keys(
     peak = peak.masked_fill(peak == -inf, 0.0)  # -inf - -inf would be NaN
     if isinstance(temperature, Tensor):
         cold = temperature == 0
-        warm = _normalise(torch.exp(_cool(scores - peak, temperature.masked_fill(cold, 1.0))))
+        warm = _normalize(torch.exp(_cool(scores - peak, temperature.masked_fill(cold, 1.0))))
         return torch.where(cold, _best_keys(scores, peak), warm)
     if temperature == 0:
         return _best_keys(scores, peak)
-    return _normalise(torch.exp(_cool(scores - peak, temperature)))
+    return _normalize(torch.exp(_cool(scores - peak, temperature)))
 
 
 def _cool(scores: Tensor, temperature: Temperature) -> Tensor:
@@ -60,10 +60,10 @@ def _cool(scores: Tensor, temperature: Temperature) -> Tensor:
 
 
 def _best_keys(scores: Tensor, peak: Tensor) -> Tensor:
-    best = _normalise((scores.detach() == peak).to(scores.dtype))
+    best = _normalize((scores.detach() == peak).to(scores.dtype))
     return torch.where(best >= 0, best, scores)  # always the former: gradients are 0, not absent
 
 
-def _normalise(parts: Tensor) -> Tensor:
+def _normalize(parts: Tensor) -> Tensor:
     total = parts.sum(dim=-1, keepdim=True)
     return parts / total.masked_fill(total == 0, 1.0)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.grouped import grouped
+from regard.cli.options import grouped
 from regard.errors import InputError
 
 if TYPE_CHECKING:
-    from regard.bench.translate import Plan
+    from regard.bench.translation import Plan
 
 app = typer.Typer(
     help="Measure speed and memory beside the peers; ratios above 1 mean that we are faster.",
@@ -47,8 +47,7 @@ class Translating:
 
     def plan(self) -> tuple["Plan", str]:
         """The same for the contenders, and where the sentences come from."""
-        from regard.bench.sentences import sentences
-        from regard.bench.translate import Plan
+        from regard.bench.translation import Plan, sentences
 
         precisions = tuple(self.precision or ("int8", "float32"))
         if unknown := set(precisions) - {"int8", "float32"}:
@@ -88,10 +87,8 @@ def translate_bench(
 
     Example: regard bench translate small --quick
     """
-    from regard.bench.report import speeds
-    from regard.bench.start import seconds_to_first_line
     from regard.bench.timing import about, load
-    from regard.bench.translate import measure
+    from regard.bench.translation import measure, seconds_to_first_line, speeds
 
     plan, origin = translating.plan()
     quick = translating.quick
@@ -123,7 +120,7 @@ def complexity_bench(
 
     Example: regard bench complexity --length 512 --length 2048
     """
-    from regard.bench.complexity import measure, report
+    from regard.bench.attention_kernels import measure, report
     from regard.bench.timing import about
 
     lengths = _lengths(length, [256, 512] if quick else [512, 1024, 2048, 4096, 8192])
@@ -146,11 +143,11 @@ def attention_bench(
 
     Example: regard bench attention --quick
     """
-    from regard.bench.attention import measure
+    from regard.bench.attention_kernels import measure_kernels
     from regard.bench.timing import about, table
 
     lengths = _lengths(length, [128, 256] if quick else [128, 256, 512, 1024, 2048])
-    against = measure(lengths, rounds=3 if quick else 15, cpu_time=cpu_time)
+    against = measure_kernels(lengths, rounds=3 if quick else 15, cpu_time=cpu_time)
     if as_json:
         _print_json({"about": about(), "against": against})
         return
@@ -177,7 +174,7 @@ def train_bench(
     Example: regard bench train small --rounds 1
     """
     from regard.bench.timing import about, load
-    from regard.bench.train import PEERS, Plan, against, installed, measure, report
+    from regard.bench.training_speed import PEERS, Plan, against, installed, measure, report
 
     if min(rounds, threads) < 1:
         raise InputError(f"rounds is {rounds} and threads {threads}; both must be 1 or more.")

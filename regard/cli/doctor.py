@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from regard.doctor.environment import Fact
-    from regard.doctor.proof import Proof
+    from regard.doctor.proofs import Proof
 
 
 def doctor_command(
@@ -26,19 +26,19 @@ def doctor_command(
     Example: regard doctor en-de
     """
     from regard.doctor.environment import look_around
-    from regard.doctor.examination import examine, tiny_bundle
+    from regard.doctor.proofs import examine, tiny_model
     from regard.model import load
 
-    bundle = tiny_bundle() if model is None else load(model).bundle
+    chosen = tiny_model() if model is None else load(model)
     facts = look_around()
     if as_json:
-        proofs = list(examine(bundle))
+        proofs = list(examine(chosen))
         typer.echo(json.dumps(_plain(model, facts, proofs), ensure_ascii=False, indent=1))
     else:
         _print_facts(facts)
         name = model or "a tiny Transformer"
         typer.echo(f"\nDoes it change the results of {name}? The largest difference says:\n")
-        proofs = [_printed(proof) for proof in examine(bundle)]
+        proofs = [_printed(proof) for proof in examine(chosen)]
     failed = [proof.name for proof in proofs if not proof.holds]
     if failed:
         typer.echo(f"regard: results depend on {', '.join(failed)}, and must not.", err=True)

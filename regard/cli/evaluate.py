@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.grouped import grouped
+from regard.cli.options import grouped
 from regard.errors import InputError
 
 if TYPE_CHECKING:
-    from regard.explain.alignment import Gold
-    from regard.explain.evaluation import Evaluation, Own, System
+    from regard.evaluation.alignment import Gold
+    from regard.evaluation.report import Evaluation, Own, System
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ def evaluate_command(
 
     BLEU, chrF and TER are sacreBLEU's, with signatures; ± is half the 95 % interval of resampled
     sentences. With --compare each difference has a p-value. Every head that reads the source is
-    measured by its alignment error, on --gold or on links that a dictionary learnt from the two
+    measured by its alignment error, on --gold or on links that a dictionary learned from the two
     files is sure of; `regard translate --alignments` uses the best of them from then on.
 
     Example: regard evaluate en-de --source test.en --reference test.de --html test.html
     """
-    from regard.explain.evaluation import Options, evaluate
-    from regard.explain.scores import check_lines, count_words
-    from regard.figures.words import word
+    from regard.evaluation.report import Options, evaluate
+    from regard.evaluation.scores import check_lines, count_words
+    from regard.figures.captions import word
 
     word("evaluation", report.language)  # an unknown language is refused before the long work
     if report.figure is not None and report.figure.suffix != ".svg":
@@ -123,14 +123,14 @@ def _own(
     search: Search,
 ) -> "Own":
     """A file of translations as it is, or what a model translates and says."""
-    from regard.explain.evaluation import Own
-    from regard.explain.scores import check_lines
+    from regard.evaluation.report import Own
+    from regard.evaluation.scores import check_lines
 
     if Path(name).is_file():
         texts = _lines(Path(name))
         check_lines("translations", texts, references)
         return Own(texts)
-    from regard.explain.examination import examine
+    from regard.evaluation.report import examine
     from regard.model import load
 
     loaded = load(name)
@@ -143,7 +143,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _stream(path: Path) -> Iterator[str]:
-    from regard.text.files import read_lines
+    from regard.files import read_lines
 
     for number, line in enumerate(read_lines(path), 1):
         try:
@@ -155,7 +155,7 @@ def _stream(path: Path) -> Iterator[str]:
 
 
 def _golds(path: Path, n: int) -> "list[Gold]":
-    from regard.explain.examination import read_gold
+    from regard.evaluation.report import read_gold
 
     golds = [read_gold(line, number) for number, line in enumerate(_stream(path), 1)]
     if len(golds) != n:
@@ -164,14 +164,14 @@ def _golds(path: Path, n: int) -> "list[Gold]":
 
 
 def _write(found: "Evaluation", report: Report) -> None:
-    from regard.text.files import write_whole
+    from regard.files import write_whole
 
     if report.html is not None:
-        from regard.figures.comparison import comparison_html
+        from regard.figures.translation_diff import comparison_html
 
         write_whole(report.html, comparison_html(found, report.language))
     if report.figure is not None:
-        from regard.figures.evaluation import evaluation_svg
+        from regard.figures.evaluation_figure import evaluation_svg
 
         write_whole(report.figure, evaluation_svg(found, report.language))
 

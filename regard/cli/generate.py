@@ -1,17 +1,20 @@
-"""`regard generate`: a decoder-only model goes on with a text."""
+"""`regard classify`: what is in an image."""
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.grouped import grouped
-from regard.cli.lines import answer_each
+from regard.cli.options import grouped
+from regard.cli.output import answer_each
 from regard.errors import InputError
+
+if TYPE_CHECKING:
+    from regard.generation.predictions import Candidate
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,10 @@ def generate_command(
 
     Example: regard generate shakespeare "ROMEO:" --temperature 0.8 --top-k 20 --seed 7
     """
-    from regard.bundle.folder import read_description
-    from regard.engine.opening import check_engine
-    from regard.engine.writing import write_fast, writes_fast
-    from regard.interop.named import find_model
+    from regard.generation.text_generation import write_fast, writes_fast
+    from regard.generation.translator import check_engine
+    from regard.interop.model_names import find_model
+    from regard.model_folder import read_description
 
     check_engine(engine)
     if as_json and engine == "ctranslate2":
@@ -102,3 +105,88 @@ def _tell_json(written: Any) -> None:
 def _tell(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def fill_command(
+    model: Annotated[str, typer.Argument(help="A bundled model's name, or a model folder.")],
+    text: Annotated[
+        str | None, typer.Argument(help="A text with [MASK] where a word is missing.")
+    ] = None,
+    count: Annotated[int, typer.Option("-n", "--count", help="Candidates for each gap.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a line for each.")] = False,
+) -> None:
+    """Fill the gaps of a text.
+
+    Without a text, every line that is typed is answered with candidates; every line that is piped
+    in comes out with its gaps filled.
+
+    Example: regard fill my-bert "The dog is [MASK] in the garden."
+    """
+    from regard.model import load
+
+    filler = load(model)
+    tokenizer = filler.tokenizer
+    mask = tokenizer.token_of(tokenizer.mask_id) if tokenizer and tokenizer.mask_id else ""
+    piped = text is None and not sys.stdin.isatty()
+    given = [] if text is None else [text]
+
+    def answer(line: str) -> None:
+        if piped and mask and mask not in line:  # nothing is missing
+            typer.echo("[]" if as_json else line)
+            return
+        gaps = filler.fill(line, count=count)
+        if as_json:
+            plain = [[asdict(candidate) for candidate in gap] for gap in gaps]
+            typer.echo(json.dumps(plain, ensure_ascii=False))
+        elif piped:
+            typer.echo(_filled(line, mask, [gap[0].text for gap in gaps]))
+        else:
+            _list(gaps)
+
+    answer_each(given, answer, what=f"a text with {mask or 'a gap'}", as_json=as_json)
+
+
+def _filled(line: str, mask: str, words: Sequence[str]) -> str:
+    for word in words:
+        line = line.replace(mask, word, 1)
+    return line
+
+
+def _list(gaps: Sequence[Sequence["Candidate"]]) -> None:
+    """The candidates of each gap, one to a line."""
+    for number, gap in enumerate(gaps, start=1):
+        if len(gaps) > 1:
+            typer.echo(f"gap {number}")
+        for candidate in gap:
+            typer.echo(f"{candidate.probability:7.4f}  {candidate.text}")
+
+
+def classify_command(
+    model: Annotated[str, typer.Argument(help="A bundled model's name, or a model folder.")],
+    images: Annotated[
+        list[str] | None, typer.Argument(help="Image files (texts for a text model).")
+    ] = None,
+    count: Annotated[int, typer.Option("-n", "--count", help="Classes for each.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a line for each.")] = False,
+) -> None:
+    """Name what is in images.
+
+    Without images, every line that is typed or piped in names one (or is a text).
+
+    Example: regard classify fashion shoe.png shirt.png
+    """
+    from regard.model import load
+
+    classifier = load(model)
+    what = "a text" if classifier.tokenizer else "the name of an image file"
+
+    def answer(image: str) -> None:
+        (candidates,) = classifier.classify([image], count=count)
+        if as_json:
+            plain = {"input": image, "classes": [asdict(candidate) for candidate in candidates]}
+            typer.echo(json.dumps(plain, ensure_ascii=False))
+        else:
+            named = ", ".join(f"{one.text} {one.probability:.4f}" for one in candidates)
+            typer.echo(f"{image}\t{named}")
+
+    answer_each(images or [], answer, what=what, as_json=as_json)

@@ -9,24 +9,17 @@ import typer
 import regard
 from regard.cli import (
     bench,
-    classify,
+    convert,
     doctor,
     evaluate,
-    export,
     figure,
-    fill,
     generate,
-    import_,
     models,
     serve,
-    shortlist,
     show,
-    tokenizer,
-    trace,
+    tokenizer_commands,
     train,
-    train_curves,
     translate,
-    work,
 )
 from regard.errors import RegardError
 
@@ -40,22 +33,22 @@ app = typer.Typer(
 )
 app.command("translate")(translate.translate_command)
 app.command("evaluate")(evaluate.evaluate_command)
-app.command("shortlist")(shortlist.shortlist_command)
+app.command("shortlist")(convert.shortlist_command)
 app.command("generate")(generate.generate_command)
-app.command("fill")(fill.fill_command)
-app.command("classify")(classify.classify_command)
+app.command("fill")(generate.fill_command)
+app.command("classify")(generate.classify_command)
 app.command("train")(train.train_command)
-app.command("curves")(train_curves.curves_command)
-app.command("trace")(trace.trace_command)
+app.command("curves")(train.curves_command)
+app.command("trace")(show.trace_command)
 app.command("show")(show.show_command)
 app.command("figure")(figure.figure_command)
 app.command("serve")(serve.serve_command)
-app.command("work")(work.work_command)
+app.command("work")(figure.work_command)
 app.command("models")(models.models_command)
-app.command("import")(import_.import_command)
-app.command("export")(export.export_command)
+app.command("import")(convert.import_command)
+app.command("export")(convert.export_command)
 app.command("doctor")(doctor.doctor_command)
-app.add_typer(tokenizer.app, name="tokenizer")
+app.add_typer(tokenizer_commands.app, name="tokenizer")
 app.add_typer(bench.app, name="bench")
 
 

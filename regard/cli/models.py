@@ -9,7 +9,7 @@ import typer
 from regard.errors import InputError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
-    from regard.bundle.card import Card
+    from regard.model_folder import Card
     from regard.models.summary import Summary
 
 
@@ -37,8 +37,8 @@ def models_command(
 
 
 def _list_bundled(*, as_json: bool) -> None:
-    from regard.bundle.folder import read_card_of, read_description
-    from regard.interop.named import named
+    from regard.interop.model_names import named
+    from regard.model_folder import read_card_of, read_description
 
     found: list[dict[str, Any]] = []
     for name, folder in named().items():
@@ -48,7 +48,7 @@ def _list_bundled(*, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
     elif found:
-        _print_table(["name", "task", "family", "score", "size", "licence", "data"], found)
+        _print_table(["name", "task", "family", "score", "size", "license", "data"], found)
     else:
         typer.echo("No models are bundled with this version: train one, or import a checkpoint.")
 
@@ -91,19 +91,17 @@ def _show(name: str, *, as_json: bool) -> None:
 
 def _summary_of(name: str) -> "tuple[Summary, Card | None]":
     """What a model is made of, told by its configuration: its weights are not read."""
-    from regard.bundle.folder import read_card_of, read_description
-    from regard.bundle.zoo import bundled
-    from regard.interop.named import find_model
-    from regard.models.build import outline
-    from regard.models.config import config_from_dict
+    from regard.interop.model_names import bundled, find_model
+    from regard.model_folder import read_card_of, read_description
+    from regard.models.config import config_from_dict, outline
     from regard.models.presets import PRESETS
-    from regard.models.summary import summarise
+    from regard.models.summary import summarize
 
     try:
         folder = find_model(name)
     except UnknownNameError:
         if name in PRESETS:
-            return summarise(outline(PRESETS[name].config)), None
+            return summarize(outline(PRESETS[name].config)), None
         known = [*bundled(), *PRESETS]
         raise UnknownNameError(
             f"{name!r} is neither a bundled model nor a preset nor a folder; of the names, "
@@ -111,7 +109,7 @@ def _summary_of(name: str) -> "tuple[Summary, Card | None]":
         ) from None
     described = read_description(folder)
     config = config_from_dict({"family": described.family, **described.model})
-    return summarise(outline(config)), read_card_of(folder)
+    return summarize(outline(config)), read_card_of(folder)
 
 
 def _print_table(

@@ -29,28 +29,27 @@ def serve_command(
     Example: regard serve en-de --open
     """
     import regard
-    from regard.serve.address import address_of, bind, is_local, open_browser, run
-    from regard.serve.app import LOCAL, make_app
-    from regard.serve.catalogue import Catalogue
-    from regard.serve.runs import Runs, is_run
-    from regard.serve.service import Service
+    from regard.server.app import LOCAL, address_of, bind, is_local, make_app, open_browser, run
+    from regard.server.catalog import Catalog
+    from regard.server.replay import Runs, is_run
+    from regard.server.service import Service
 
     replayed = Runs([*(runs or ()), *(path for one in models or () if is_run(path := Path(one)))])
     trained = [str(path) for path in runs or () if (path / "config.json").is_file()]
-    catalogue = Catalogue([*(models or ()), *trained])
+    catalog = Catalog([*(models or ()), *trained])
     bound = bind(host, port)
     address, taken = address_of(bound, host), bound.getsockname()[1]
     if port not in (0, taken):
         _warn(f"port {port} is in use; this is port {taken} instead.")
     if not is_local(host):
         _warn(f"everybody who can reach {host} can use these models; there is no password.")
-    if not catalogue.entries:
+    if not catalog.entries:
         _warn(
             "there is no model yet, so the page opens on the worked example; with a model it is "
             "regard serve FOLDER."
         )
     hosts = {*LOCAL, host} if is_local(host) else None
-    app = make_app(Service(catalogue), runs=replayed, hosts=hosts, version=regard.__version__)
+    app = make_app(Service(catalog), runs=replayed, hosts=hosts, version=regard.__version__)
     if runs:
         address += f"/?run={quote(next(iter(replayed.runs)))}"
     typer.echo(f"regard is at {address} (Ctrl-C ends it)")

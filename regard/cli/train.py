@@ -1,11 +1,11 @@
-"""`regard train`: from a recipe to a model folder, and on from where it was stopped."""
+"""`regard curves`: how a run went, as a picture."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from regard.errors import FileError, nearest
+from regard.errors import FileError, InputError, nearest
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 """The recipes that come with regard."""
@@ -40,9 +40,9 @@ def train_command(
 
     Example: regard train recipes/dates.toml --set training.lr=0.002 -o dates
     """
-    from regard.cli.training_run import run
     from regard.training.distributed import joined, restarted
     from regard.training.recipe import read_recipe
+    from regard.training.run import run
 
     path = find_recipe(recipe)
     given = list(changes or ())
@@ -70,3 +70,38 @@ def find_recipe(path: Path) -> Path:
         f"there is no recipe {path}, neither as a file nor among the bundled ones; "
         f"{nearest(path.stem, bundled)}."
     )
+
+
+METRICS, CURVES = "metrics.jsonl", "curves.svg"
+
+
+def curves_command(
+    run: Annotated[Path, typer.Argument(help="The folder of a run, or a metrics.jsonl.")],
+    language: Annotated[str, typer.Option(help="Of the words in the picture: en or ko.")] = "en",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="An .svg; RUN/training/curves.svg unless.")
+    ] = None,
+) -> None:
+    """Draw a run's learning curves: loss, perplexity, scores, learning rate, tokens per second.
+
+    A run that goes on can be drawn at any time. `regard train` does so at every validation.
+
+    Example: regard curves runs/dates --language ko -o curves.svg
+    """
+    from regard.figures.captions import LANGUAGES
+    from regard.figures.curves import curves_svg
+    from regard.files import write_whole
+    from regard.training.metrics import read_metrics
+    from regard.training.validation import TRAINING
+
+    metrics = run if run.is_file() else run / TRAINING / METRICS
+    if not metrics.is_file():
+        raise FileError(f"there is no {metrics}: give the folder that `regard train` has written.")
+    if language not in LANGUAGES:
+        raise InputError(f"--language is {language!r}; it can be {' or '.join(LANGUAGES)}.")
+    target = output or metrics.parent / CURVES
+    if target.suffix != ".svg":
+        raise InputError(f"{target} must end in .svg: that is what curves are written as.")
+    title = metrics.absolute().parents[1].name
+    write_whole(target, curves_svg(read_metrics(metrics), language, title=title))
+    typer.echo(str(target))

@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.grouped import grouped
-from regard.cli.lines import speak_utf8, typed
-from regard.cli.progress import Progress
-from regard.cli.records import Records
+from regard.cli.options import grouped
+from regard.cli.output import Progress, Records, speak_utf8, typed
 from regard.errors import InputError
 
 if TYPE_CHECKING:
-    from regard.engine.resume import Output, Remaining
-    from regard.engine.search import SearchOptions
-    from regard.engine.stream import Reading
-    from regard.engine.translator import LineTranslator, Translation
+    from regard.generation.bulk import Output, Reading, Remaining
+    from regard.generation.search import SearchOptions
+    from regard.generation.translator import LineTranslator, Translation
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ class Search:
 
     def options(self, *, scores: bool) -> "SearchOptions":
         """The same for engines."""
-        from regard.engine.search import SearchOptions
+        from regard.generation.search import SearchOptions
 
         return SearchOptions(
             beam=max(4, self.n_best) if self.beam is None else self.beam,
@@ -72,7 +69,8 @@ class Place:
     engine: Annotated[str, typer.Option(help="auto, ctranslate2 or torch.")] = "auto"
     int8: Annotated[bool, typer.Option("--int8", help="Faster, and hardly worse.")] = False
     shortlist: Annotated[
-        bool, typer.Option("--shortlist", help="Faster: write only what `regard shortlist` learnt.")
+        bool,
+        typer.Option("--shortlist", help="Faster: write only what `regard shortlist` learned."),
     ] = False
     ensemble: Annotated[
         list[str] | None,
@@ -87,7 +85,7 @@ class Place:
 
     def opening(self, only_torch: str) -> dict[str, Any]:
         """How the model is opened."""
-        from regard.interop.named import find_model
+        from regard.interop.model_names import find_model
 
         return {
             "engine": self.engine,
@@ -140,7 +138,7 @@ def translate_command(
 
     Example: regard translate en-de news.en.gz -o news.de --resume
     """
-    from regard.interop.named import find_model
+    from regard.interop.model_names import find_model
 
     options = search.options(scores=target.as_json)
     if search.beam_tree and not target.as_json:
@@ -180,10 +178,10 @@ def _maker(folder: Path, opening: dict[str, Any], place: Place) -> Callable[[], 
 
     def make() -> Any:
         if place.elsewhere:
-            from regard.engine.cluster import ClusterTranslator
+            from regard.generation.ray_cluster import ClusterTranslator
 
             return ClusterTranslator(folder, opening=opening, address=place.address)
-        from regard.engine.opening import open_translator
+        from regard.generation.translator import open_translator
 
         return open_translator(folder, **opening)
 
@@ -214,7 +212,7 @@ class _Work:
 
     def pipe(self, source: str) -> None:
         """Write to standard output; lines that come slowly are answered at once."""
-        from regard.engine.stream import Reading
+        from regard.generation.bulk import Reading
 
         translator, reading = self.make(), Reading(source)
         progress = Progress(_size(source)) if sys.stderr.isatty() else None
@@ -230,9 +228,8 @@ class _Work:
 
     def write(self, source: str, path: Path, settings: dict[str, Any], *, resume: bool) -> None:
         """Write to a file, from its beginning or from where an earlier run stopped."""
-        from regard.engine.converted import fingerprint
-        from regard.engine.resume import Begun, Output, Remaining
-        from regard.engine.stream import Reading
+        from regard.generation.bulk import Begun, Output, Reading, Remaining
+        from regard.generation.ctranslate2_engine import fingerprint
 
         numbered = self.options.n_best > 1 and not self.records.as_json
         settings = {"model": fingerprint(self.folder), "input": _head(source), **settings}

@@ -1,13 +1,62 @@
 """Batches by token count: alike in length, shuffled, resumable, shared among ranks."""
 
 from collections.abc import Iterator, Sequence
+from typing import SupportsIndex
 
 import numpy as np
 
+from regard.data.corpus import Corpus
 from regard.errors import InputError
 
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+def draws(seed: int, epoch: int, examples: np.ndarray, count: int) -> np.ndarray:
+    """`count` numbers in [0, 1) for each example (example × count), always the same ones.
+
+    Splitmix64 (Steele, Lea & Flood 2014) on the place of each number.
+    """
+    # arrays of one, because single numbers warn when they run over, which is meant here
+    start, turn = np.array([[seed % 2**64], [epoch % 2**64]], np.uint64)
+    key = _mixed(_mixed(start) + turn * _STEP)
+    rows = _mixed(key + np.asarray(examples).astype(np.uint64) * _STEP)
+    places = np.arange(1, count + 1, dtype=np.uint64) * _STEP
+    bits = _mixed(rows[:, None] + places[None, :])
+    return (bits >> np.uint64(11)) * 2.0**-53
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+def pad(lists: Sequence[Sequence[int] | np.ndarray], pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ids with `pad_id` behind the shorter lists (list × token), and how long each list is."""
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    padded = np.full((len(lists), int(lengths.max(initial=0))), pad_id, np.int64)
+    for row, ids in zip(padded, lists, strict=True):
+        row[: len(ids)] = ids
+    return padded, lengths
+
+
+def collate(
+    corpus: Corpus, examples: Sequence[SupportsIndex] | np.ndarray, *, pad_ids: Sequence[int]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The ids and lengths of these examples, for each field of the corpus."""
+    if len(pad_ids) != len(corpus.fields):
+        raise InputError(
+            f"This corpus has the fields {', '.join(corpus.names)}: {len(corpus.fields)} pad ids "
+            f"are needed, {len(pad_ids)} were given."
+        )
+    return [
+        pad([field[number] for number in examples], pad_id)
+        for field, pad_id in zip(corpus.fields, pad_ids, strict=True)
+    ]
+
+
 _STRETCH = 256
-"""Neighbouring examples that stay in one block, so that their lengths are read together."""
+"""Neighboring examples that stay in one block, so that their lengths are read together."""
 
 
 class Batches:

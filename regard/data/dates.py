@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from regard.data.chance import draws
-from regard.data.rows import SOURCE_TARGET, Row
+from regard.data.batches import draws
+from regard.data.readers import SOURCE_TARGET, Row
 from regard.errors import InputError, UnknownNameError, nearest
 
 LOCALES = (

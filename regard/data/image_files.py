@@ -2,16 +2,76 @@
 
 import struct
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BufferedIOBase
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
 
-from regard.data.images import Images
-from regard.errors import FileError, InputError, nearest
-from regard.text.files import damage_named, open_bytes
+from regard.data.images import Images, Normalization
+from regard.errors import FileError, InputError, ShapeError, nearest
+from regard.files import damage_named, open_bytes
+
+Picture = str | Path | Image.Image | Tensor
+"""A file, a picture in memory, or a tensor (channel, height, width) that is normalized already."""
+
+
+_HALF = 0.5
+
+
+def read_pixels(
+    image: Picture, *, normalization: Normalization | None, n_channels: int, size: int
+) -> Tensor:
+    """One image as a batch, (1, channel, height, width), brought to `size` unless a tensor.
+
+    Without a normalization, pixels lie between -1 and 1.
+    """
+    if isinstance(image, Tensor):
+        return _batch_of_one(image)
+    if n_channels not in (1, 3):
+        raise InputError(
+            f"this model reads {n_channels} channels, which no picture has: give a tensor."
+        )
+    if isinstance(image, Image.Image):
+        resized = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+        pixels = np.asarray(resized)
+    else:
+        pixels = read_picture(image, size=(size, size))
+    if n_channels == 1:
+        pixels = np.asarray(Image.fromarray(pixels).convert("L"))[..., None]
+    scale = normalization or Normalization((_HALF,) * n_channels, (_HALF,) * n_channels)
+    return torch.from_numpy(scale.apply(pixels[None]))
+
+
+def normalization_from(given: Mapping[str, Any] | None) -> Normalization | None:
+    """The normalization that a configuration describes by two lists of numbers."""
+    if given is None:
+        return None
+    try:
+        mean, deviation = (tuple(map(float, given[name])) for name in ("mean", "deviation"))
+    except (KeyError, TypeError, ValueError):
+        mean, deviation = (), ()
+    if not mean or len(mean) != len(deviation) or min(deviation) <= 0:
+        raise InputError(
+            f"pixels are described by {dict(given)!r}; it must be a list 'mean' and a list "
+            "'deviation' of numbers above 0, one of each for every channel."
+        )
+    return Normalization(mean, deviation)
+
+
+def _batch_of_one(image: Tensor) -> Tensor:
+    batch = image[None] if image.dim() == 3 else image
+    if batch.dim() != 4 or batch.size(0) != 1:
+        raise ShapeError(
+            f"the image has shape {tuple(image.shape)}; give one image, (channel, height, width)."
+        )
+    return batch.float()
+
 
 _PIXEL_KEYS = ("images", "pixels", "x", "X", "data")
 _LABEL_KEYS = ("labels", "label", "y", "targets")

@@ -1,11 +1,11 @@
-"""Pictures as arrays: normalised for a model, and shifted, flipped or cropped by chance."""
+"""From a picture to the numbers that a vision model reads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from regard.data.chance import draws
+from regard.data.batches import draws
 from regard.errors import InputError
 
 
@@ -38,14 +38,14 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Normalisation:
+class Normalization:
     """The mean and the standard deviation of each channel, of pixels between 0 and 1."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
 
     @classmethod
-    def of(cls, images: Images) -> "Normalisation":
+    def of(cls, images: Images) -> "Normalization":
         """What makes each channel of these images have mean 0 and deviation 1."""
         channels = images.pixels.shape[-1]
         counts = np.stack([_histogram(images.pixels, channel) for channel in range(channels)])
@@ -114,7 +114,7 @@ class Augmentation:
         return changed
 
 
-def centred(pixels: np.ndarray, side: int) -> np.ndarray:
+def centered(pixels: np.ndarray, side: int) -> np.ndarray:
     """The square in the middle of each picture: what a model trained on crops is tested with."""
     _, height, width, _ = pixels.shape
     if side > min(height, width):

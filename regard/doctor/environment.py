@@ -74,7 +74,7 @@ def _extras() -> list[Fact]:
 
 
 def _font() -> Fact:
-    from regard.figures.fonts import korean_font
+    from regard.figures.raster import korean_font
 
     name = korean_font()
     advice = "" if name else "Korean words in PNG and PDF need one, such as fonts-noto-cjk"
@@ -82,7 +82,7 @@ def _font() -> Fact:
 
 
 def _cache() -> Fact:
-    from regard.bundle.cache import cache_folder
+    from regard.model_folder import cache_folder
 
     folder = cache_folder()
     there = next(place for place in (folder, *folder.parents) if place.exists())
@@ -100,7 +100,7 @@ def _home(folder: Path) -> str:
 
 
 def _models() -> Fact:
-    from regard.bundle.zoo import bundled
+    from regard.interop.model_names import bundled
 
     names = ", ".join(bundled())
     return Fact("models", names or "none", "" if names else "none is bundled with this install")

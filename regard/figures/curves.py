@@ -6,10 +6,10 @@ from html import escape
 from math import exp, floor, log10
 from typing import Any
 
-from regard.figures.words import word
+from regard.figures.captions import word
 
 _FONTS = "Inter, 'Noto Sans', 'Noto Sans KR', 'Noto Sans CJK KR', sans-serif"
-_COLOURS = ("#5B4B8A", "#D9A441", "#3E8E7E", "#8A5A00")
+_COLORS = ("#5B4B8A", "#D9A441", "#3E8E7E", "#8A5A00")
 _DASHES = ("", "7 3", "2 3", "9 3 2 3")
 _WIDTH, _HEIGHT = 420, 200
 """Of one panel's plot."""
@@ -17,7 +17,7 @@ _LEFT, _TOP, _GAP_X, _GAP_Y = 70, 96, 180, 96
 _APART = 17
 """Between two lines of words."""
 _POINTS = 300
-"""A line has at most so many points; those of long runs are means of neighbours."""
+"""A line has at most so many points; those of long runs are means of neighbors."""
 _SCORES = {"bleu": "BLEU", "chrf": "chrF"}
 _SHARES = {"exact": "exact match", "accuracy": "accuracy"}
 
@@ -109,7 +109,7 @@ def _powers(points: Points) -> Points:
 
 
 def _thin(points: Points) -> Points:
-    """As many points as can be seen, each the mean of its neighbours."""
+    """As many points as can be seen, each the mean of its neighbors."""
     size = -(-len(points) // _POINTS)
     if size <= 1:
         return points
@@ -224,14 +224,14 @@ def _panel(
 
 
 def _line(line: Line, number: int, along: _Scale, down: _Scale) -> str:
-    colour, dash = _COLOURS[number % 4], _DASHES[number % 4]
+    color, dash = _COLORS[number % 4], _DASHES[number % 4]
     places = [(along(x), down(y)) for x, y in line.points]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     broken = f' stroke-dasharray="{dash}"' if dash else ""
-    drawn = f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{broken}/>'
+    drawn = f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"{broken}/>'
     if line.marked or len(places) == 1:
         drawn += "".join(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in places
         )
     return drawn
 
@@ -250,7 +250,7 @@ def _ends(lines: Sequence[Line], down: _Scale, x: float) -> list[str]:
 
 
 def _darker(number: int) -> str:
-    """A line's colour, deep enough for words on white."""
+    """A line's color, deep enough for words on white."""
     return ("#5B4B8A", "#8A5A00", "#2B6A5D", "#6B4500")[number % 4]
 
 

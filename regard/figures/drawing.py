@@ -20,7 +20,7 @@ class Text:
     size: float = 13
     anchor: str = "start"
     bold: bool = False
-    colour: str = INK
+    color: str = INK
     turned: float = 0
 
 
@@ -64,7 +64,7 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """Coloured cells, one pixel each: height × width × 3 bytes."""
+    """Colored cells, one pixel each: height × width × 3 bytes."""
 
     x: float
     y: float

@@ -1,4 +1,4 @@
-"""A table of numbers from 0 to 1 as circles or coloured cells, with names along its sides."""
+"""A table of numbers from 0 to 1 as circles or colored cells, with names along its sides."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.errors import InputError
-from regard.figures.colour import ROLES, shade, shades
+from regard.figures.captions import caption
+from regard.figures.color import ROLES, shade, shades, signed
 from regard.figures.drawing import (
     FAINT,
     HAIRLINE,
@@ -22,11 +23,69 @@ from regard.figures.drawing import (
     visible,
 )
 
+_MARGIN = 20
+
+
+def framed(inner: Drawing, title: str, notes: list[str], language: str) -> Drawing:
+    """The picture with its title above, lines that explain it, and a margin around."""
+    top = _MARGIN + 14 + 18 * len(notes) + 14
+    needed = max(text_width(title, 15) * 1.05, *(text_width(note, 12) for note in notes), 0)
+    width = max(inner.width, needed) + 2 * _MARGIN
+    whole = Drawing(width, top + inner.height + _MARGIN, title, language)
+    whole.add(Text(_MARGIN, _MARGIN + 12, title, 15, bold=True))
+    for i, note in enumerate(notes):
+        whole.add(Text(_MARGIN, _MARGIN + 32 + 18 * i, note, 12, color=FAINT))
+    whole.place(inner, _MARGIN, top)
+    return whole
+
+
+def add_below(drawing: Drawing, legend: Drawing, *, left: float = 0) -> None:
+    """Put a legend under a picture."""
+    drawing.place(legend, left, drawing.height + 6)
+    drawing.height += legend.height + 6
+    drawing.width = max(drawing.width, left + legend.width)
+
+
+def circles_legend(cell: float, language: str) -> Drawing:
+    """Discs of known sizes."""
+    drawing, x = Drawing(0, max(cell, 24), ""), 0.0
+    middle = drawing.height / 2
+    for value in (0.1, 0.25, 0.5, 1.0):
+        radius = circle_radius(value, cell)
+        drawing.add(Circle(x + radius, middle, radius, ROLES["weight"]))
+        drawing.add(Text(x + 2 * radius + 5, middle + 4, f"{value:g}", 11, color=FAINT))
+        x += 2 * radius + 42
+    said = caption("area is weight", language)
+    drawing.add(Text(x, middle + 4, said, 11, color=FAINT))
+    drawing.width = x + text_width(said, 11)
+    return drawing
+
+
+def scale_legend(
+    language: str, *, low: float = 0, high: float = 1, says: str = "weight"
+) -> Drawing:
+    """A bar of all colors with its ends; from `low` below 0, the two-sided scale."""
+    wide, drawing = 180, Drawing(0, 30, "")
+    line = np.linspace(low, high, 256)[None]
+    pixels = signed(line, max(-low, high)) if low < 0 else shades(line / max(high, 1e-12))
+    drawing.add(Image(0, 4, wide, 12, pixels))
+    drawing.add(Text(0, 28, _number(low), 11, color=FAINT))
+    drawing.add(Text(wide, 28, _number(high), 11, "end", color=FAINT))
+    name = caption(says, language)
+    drawing.add(Text(wide + 12, 14, name, 11, color=FAINT))
+    drawing.width = wide + 12 + text_width(name, 11)
+    return drawing
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}".replace("-", "−")
+
+
 STYLES = ("circles", "heat")
 MANY = 40
-"""Beyond so many rows or columns cells are coloured pixels without names."""
+"""Beyond so many rows or columns cells are colored pixels without names."""
 _FEW = 16
-"""Up to so many columns coloured cells hold their numbers."""
+"""Up to so many columns colored cells hold their numbers."""
 _WIDEST, _GAP, _FONT = 130, 8, 12
 
 
@@ -95,10 +154,10 @@ def _add_names(drawing: Drawing, table: Table, layout: _Layout) -> None:
         else:
             drawing.add(Text(x, top - _GAP, label, _FONT, "middle"))
     if table.answers:
-        drawing.add(Text(left, 12, table.answers, 12, colour=ROLES["key"], bold=True))
+        drawing.add(Text(left, 12, table.answers, 12, color=ROLES["key"], bold=True))
     if table.asks:
         middle = top + cell * len(table.rows) / 2
-        ask = Text(14, middle, table.asks, 12, "middle", colour=ROLES["query"], bold=True)
+        ask = Text(14, middle, table.asks, 12, "middle", color=ROLES["query"], bold=True)
         drawing.add(Text(**{**ask.__dict__, "turned": 90}))
 
 
@@ -129,7 +188,7 @@ def _add_cells(drawing: Drawing, table: Table, layout: _Layout) -> None:
         drawing.add(Box(x, y, cell, cell, shade(float(value)), HAIRLINE, note=note))
         if table.values.shape[1] <= _FEW:
             dark = "#FFFFFF" if value > 0.45 else INK
-            digits = Text(x + cell / 2, y + cell / 2 + 4, f"{value:.2f}", 11, "middle", colour=dark)
+            digits = Text(x + cell / 2, y + cell / 2 + 4, f"{value:.2f}", 11, "middle", color=dark)
             drawing.add(digits)
 
 
@@ -145,13 +204,13 @@ def _draw_pixels(table: Table) -> Drawing:
     drawing = Drawing(left + wide + 20, top + high + 20, "")
     drawing.add(Image(left, top, wide, high, shades(table.values)))
     drawing.add(Box(left, top, wide, high, stroke=HAIRLINE))
-    drawing.add(Text(left, 12, table.answers, 12, colour=ROLES["key"], bold=True))
+    drawing.add(Text(left, 12, table.answers, 12, color=ROLES["key"], bold=True))
     asks = Text(14, top + high / 2, table.asks, 12, "middle", True, ROLES["query"], 90)
     drawing.add(asks)
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         row, column = round(share * (n_rows - 1)), round(share * (n_columns - 1))
         place = top + (row + 0.5) * scale + 4
-        drawing.add(Text(left - 6, place, str(row), 11, "end", colour=FAINT))
+        drawing.add(Text(left - 6, place, str(row), 11, "end", color=FAINT))
         across = left + (column + 0.5) * scale
-        drawing.add(Text(across, top - 6, str(column), 11, "middle", colour=FAINT))
+        drawing.add(Text(across, top - 6, str(column), 11, "middle", color=FAINT))
     return drawing

@@ -1,16 +1,16 @@
-"""Curves with labelled ends: learning rates over steps, costs over the length of a text."""
+"""Curves with labeled ends: learning rates over steps, costs over the length of a text."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor, log10
 
-from regard.explain.complexity import FORMS, Form
+from regard.analysis.cost import FORMS, Form
 from regard.figures.captions import caption
-from regard.figures.colour import SERIES
+from regard.figures.color import SERIES
 from regard.figures.drawing import FAINT, HAIRLINE, Drawing, Line, Text, text_width
-from regard.figures.legend import framed
-from regard.training.schedule import Schedule, paper_rate
+from regard.figures.grid import framed
+from regard.training.optimizer import Schedule, paper_rate
 
 _WIDE, _HIGH, _LEFT, _TOP = 520, 300, 74, 26
 _BOTTOM = _TOP + _HIGH
@@ -68,9 +68,9 @@ def _plot(curves: Sequence[Curve], axes: tuple[str, str], *, logarithmic: bool =
     ends = _apart([up.place(curve.points[-1][1]) for curve in curves], 16)
     for i, (curve, end) in enumerate(zip(curves, ends, strict=True)):
         points = tuple((across.place(x), up.place(y)) for x, y in curve.points)
-        colour = SERIES[i % len(SERIES)]
-        drawing.add(Line(points, colour, 2, note=curve.name))
-        drawing.add(Text(_LEFT + _WIDE + 10, end + 4, curve.name, 12, colour=colour))
+        color = SERIES[i % len(SERIES)]
+        drawing.add(Line(points, color, 2, note=curve.name))
+        drawing.add(Text(_LEFT + _WIDE + 10, end + 4, curve.name, 12, color=color))
     return drawing
 
 
@@ -116,10 +116,10 @@ def _add_ticks(drawing: Drawing, across: _Axis, up: _Axis) -> None:
     for value, said in up.ticks:
         y = up.place(value)
         drawing.add(Line(((_LEFT, y), (_LEFT + _WIDE, y)), HAIRLINE, 0.5))
-        drawing.add(Text(_LEFT - 8, y + 4, said, 11, "end", colour=FAINT))
+        drawing.add(Text(_LEFT - 8, y + 4, said, 11, "end", color=FAINT))
     every = -(-len(across.ticks) // 9)
     for value, said in across.ticks[::every]:
-        drawing.add(Text(across.place(value), _BOTTOM + 16, said, 11, "middle", colour=FAINT))
+        drawing.add(Text(across.place(value), _BOTTOM + 16, said, 11, "middle", color=FAINT))
     drawing.add(Line(((_LEFT, _BOTTOM), (_LEFT + _WIDE, _BOTTOM)), FAINT, 1))
 
 

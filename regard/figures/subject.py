@@ -1,4 +1,4 @@
-"""What a picture of a trace is about: one site, one head, one query, in one language."""
+"""TODO."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
+from regard.analysis.heads import Selection, readable, sides
 from regard.errors import InputError, UnknownNameError
-from regard.explain.heads import Selection, readable, sides
 from regard.figures.captions import caption
 from regard.trace.site import Site
 from regard.trace.trace import Trace

@@ -53,7 +53,7 @@ def _text(text: Text) -> str:
     more = "" if text.size == 13 else f' font-size="{_short(text.size)}"'
     more += "" if text.anchor == "start" else f' text-anchor="{text.anchor}"'
     more += ' font-weight="600"' if text.bold else ""
-    more += "" if text.colour == INK else f' fill="{text.colour}"'
+    more += "" if text.color == INK else f' fill="{text.color}"'
     return f"<text {place}{more}>{escape(text.text, quote=False)}</text>"
 
 

@@ -33,10 +33,12 @@ def draw_pattern(
     names = [_cut(query, widest) for query in queries]
     margin = max(map(width, names), default=0)
     columns = [max(2, width(head)) for head in heads]
-    top = " " * margin + " " + " ".join(_centred(h, w) for h, w in zip(heads, columns, strict=True))
+    top = (
+        " " * margin + " " + " ".join(_centered(h, w) for h, w in zip(heads, columns, strict=True))
+    )
     lines = [top.rstrip()]
     for name, row in zip(names, weights, strict=True):
-        cells = (_centred(_shade(x, shades) * 2, w) for x, w in zip(row, columns, strict=True))
+        cells = (_centered(_shade(x, shades) * 2, w) for x, w in zip(row, columns, strict=True))
         best = max(range(len(row)), key=row.__getitem__)
         note = f"  {row[best]:.2f} {heads[best]}" if row[best] > 0 else "  sees nothing"
         lines.append(" " * (margin - width(name)) + name + " " + " ".join(cells) + note)
@@ -60,7 +62,7 @@ def _shade(weight: float, shades: str) -> str:
     return shades[min(steps, int(weight * steps + 0.5))]
 
 
-def _centred(text: str, columns: int) -> str:
+def _centered(text: str, columns: int) -> str:
     missing = columns - width(text)
     return " " * (missing // 2) + text + " " * (missing - missing // 2)
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, deserialize
 
-from regard.bundle.folder import (
+from regard.errors import FileError, InputError
+from regard.model_folder import (
     Description,
     read_description,
     read_tokenizers,
     replaced_folder,
     weights_file,
 )
-from regard.errors import FileError, InputError
 from regard.text.tokenizer import Tokenizer
 
 Weights = Mapping[str, np.ndarray]

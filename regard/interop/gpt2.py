@@ -5,8 +5,15 @@ from typing import Any
 
 import torch
 
-from regard.interop.checkpoint import Settings
-from regard.interop.kind import ACTIVATIONS, Kind, Tensors, each_layer, require, their_activation
+from regard.interop.families import (
+    ACTIVATIONS,
+    Kind,
+    Settings,
+    Tensors,
+    each_layer,
+    require,
+    their_activation,
+)
 from regard.models.decoder import DecoderConfig
 
 _PARTS = ("to_query", "to_key", "to_value")

@@ -6,18 +6,16 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from regard.bundle.bundle import Bundle
-from regard.bundle.folder import replaced_folder
 from regard.errors import InputError
-from regard.interop.bert import BERT
-from regard.interop.checkpoint import CONFIG, WEIGHTS
-from regard.interop.distilbert import DISTILBERT
+from regard.files import write_whole
+from regard.interop.bert import BERT, DISTILBERT
+from regard.interop.families import CONFIG, WEIGHTS, Kind
 from regard.interop.gpt2 import GPT2
-from regard.interop.kind import Kind
 from regard.interop.llama import LLAMA
 from regard.interop.marian import MARIAN, PEGASUS
 from regard.interop.vit import DEIT, VIT
-from regard.text.files import write_whole
+from regard.model import Model
+from regard.model_folder import replaced_folder
 from regard.text.tokenizer import Tokenizer
 
 _GENERATION, _PIXELS = "generation_config.json", "preprocessor_config.json"
@@ -36,34 +34,34 @@ _ROLES = {
 }
 
 
-def export_huggingface(bundle: Bundle, folder: str | Path) -> str:
+def export_huggingface(model: Model, folder: str | Path) -> str:
     """Write a Hugging Face folder; what comes back is the name of the model's class there."""
-    kind = _kind_for(bundle)
-    config = bundle.config
+    kind = _kind_for(model)
+    config = model.config
     assert kind.write_config is not None
-    settings = {"model_type": kind.model_types[0], **_common(bundle), **kind.write_config(config)}
+    settings = {"model_type": kind.model_types[0], **_common(model), **kind.write_config(config)}
     architecture = settings["architectures"][0]
-    tensors = kind.to_theirs(bundle.model.state_dict(), config, architecture)
+    tensors = kind.to_theirs(model.module.state_dict(), config, architecture)
     with replaced_folder(folder, names=_NAMES) as fresh:
         save_file(tensors, fresh / WEIGHTS, metadata={"format": "pt"})
         _write_json(fresh / CONFIG, settings)
-        if bundle.task in ("language", "translation"):
-            _write_json(fresh / _GENERATION, _generation(bundle))
-        if bundle.family == "vision":
-            _write_json(fresh / _PIXELS, _pixels(bundle))
-        if bundle.family == "encoder" and config.pool == "mean":
+        if model.task in ("language", "translation"):
+            _write_json(fresh / _GENERATION, _generation(model))
+        if model.family == "vision":
+            _write_json(fresh / _PIXELS, _pixels(model))
+        if model.family == "encoder" and config.pool == "mean":
             _write_pooling(fresh, config.d_model)
-        if bundle.tokenizer is not None:
-            _write_tokenizer(fresh, bundle.tokenizer)
-        if bundle.target_tokenizer is not None and bundle.target_tokenizer is not bundle.tokenizer:
+        if model.tokenizer is not None:
+            _write_tokenizer(fresh, model.tokenizer)
+        if model.target_tokenizer is not None and model.target_tokenizer is not model.tokenizer:
             (fresh / _TARGET).mkdir()
-            _write_tokenizer(fresh / _TARGET, bundle.target_tokenizer)
+            _write_tokenizer(fresh / _TARGET, model.target_tokenizer)
     return architecture
 
 
-def _kind_for(bundle: Bundle) -> Kind:
+def _kind_for(model: Model) -> Kind:
     """The kind of model that is most like this one."""
-    config, family = bundle.config, bundle.family
+    config, family = model.config, model.family
     if family == "encoder":
         return BERT if config.n_token_types else DISTILBERT
     if family == "decoder":
@@ -78,50 +76,50 @@ def _kind_for(bundle: Bundle) -> Kind:
     )
 
 
-def _common(bundle: Bundle) -> dict[str, Any]:
+def _common(model: Model) -> dict[str, Any]:
     """Settings that all kinds have."""
     common: dict[str, Any] = {"dtype": "float32"}
-    if bundle.family == "vision":
-        common |= {} if bundle.config.n_classes is None else _named_classes(bundle)
+    if model.family == "vision":
+        common |= {} if model.config.n_classes is None else _named_classes(model)
         return common
-    common |= {"vocab_size": bundle.config.n_vocab, **_ids(bundle)}
-    if getattr(bundle.config, "n_classes", None) is not None:
-        common |= _named_classes(bundle)
+    common |= {"vocab_size": model.config.n_vocab, **_ids(model)}
+    if getattr(model.config, "n_classes", None) is not None:
+        common |= _named_classes(model)
     return common
 
 
-def _named_classes(bundle: Bundle) -> dict[str, Any]:
-    labels = bundle.labels or tuple(f"LABEL_{i}" for i in range(bundle.config.n_classes))
+def _named_classes(model: Model) -> dict[str, Any]:
+    labels = model.labels or tuple(f"LABEL_{i}" for i in range(model.config.n_classes))
     return {
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},
     }
 
 
-def _ids(bundle: Bundle) -> dict[str, int | None]:
+def _ids(model: Model) -> dict[str, int | None]:
     """The ids of the tokens that stand at the ends of texts."""
-    tokenizer, pad_id = bundle.target_tokenizer, bundle.config.pad_id
+    tokenizer, pad_id = model.target_tokenizer, model.config.pad_id
     start_id = None if tokenizer is None else tokenizer.start_id
     end_id = None if tokenizer is None else tokenizer.end_id
     ids = {"pad_token_id": pad_id, "bos_token_id": start_id, "eos_token_id": end_id}
-    if bundle.family == "transformer":
+    if model.family == "transformer":
         ids["decoder_start_token_id"] = pad_id if start_id is None else start_id
         ids["forced_eos_token_id"] = end_id
     return ids
 
 
-def _generation(bundle: Bundle) -> dict[str, Any]:
+def _generation(model: Model) -> dict[str, Any]:
     """How text is written: the start token and padding are never written again."""
-    ids = _ids(bundle)
-    if bundle.family != "transformer":
+    ids = _ids(model)
+    if model.family != "transformer":
         return ids
     never = {ids["pad_token_id"], ids["decoder_start_token_id"]} - {ids["eos_token_id"]}
     return {**ids, "suppress_tokens": [id for id in never if id is not None]}
 
 
-def _pixels(bundle: Bundle) -> dict[str, Any]:
-    """How images are read: brought to the model's size and normalised."""
-    config, scale = bundle.config, bundle.pixels
+def _pixels(model: Model) -> dict[str, Any]:
+    """How images are read: brought to the model's size and normalized."""
+    config, scale = model.config, model.pixels
     half = [0.5] * config.n_channels
     return {
         "image_processor_type": "ViTImageProcessor",

@@ -3,8 +3,7 @@
 from typing import Any
 
 from regard.errors import InputError
-from regard.interop.checkpoint import Settings
-from regard.interop.kind import Kind, attention, each_layer, require
+from regard.interop.families import Kind, Settings, attention, each_layer, require
 from regard.models.decoder import DecoderConfig
 
 _GATED = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.bundle.bundle import Bundle
-from regard.bundle.weights import build_with
 from regard.errors import FileError
 from regard.interop.sentencepiece import SPACE, Piece, llama_tokenizer
+from regard.model import Model
 from regard.models.decoder import DecoderConfig, llama_config
+from regard.models.weights import build_with
 from regard.text.tokenizer import Tokenizer
 
 _HEADER = struct.Struct("<7i")
@@ -20,7 +20,7 @@ _LATER_MAGIC = b"24ka"
 _UNKNOWN, _CONTROL, _BYTE, _NORMAL = 2, 3, 6, 1
 
 
-def read_llama2c(file: Path, *, tokenizer: Path | None = None) -> Bundle:
+def read_llama2c(file: Path, *, tokenizer: Path | None = None) -> Model:
     """The model in a llama2.c binary, with the tokenizer beside it.
 
     Args:
@@ -38,7 +38,7 @@ def read_llama2c(file: Path, *, tokenizer: Path | None = None) -> Bundle:
     model = build_with(config, _named(tensors, config), source=file)
     found = tokenizer or _find_tokenizer(file, config.n_vocab)
     read = None if found is None else read_tokenizer(found, config.n_vocab)
-    return Bundle(model=model, task="language", tokenizer=read)
+    return Model(module=model, task="language", tokenizer=read)
 
 
 def is_llama2c(file: Path) -> bool:
@@ -130,7 +130,7 @@ _PARTS = {
 
 
 def in_halves(weight: Tensor, n_heads: int) -> Tensor:
-    """A projection whose rotary pairs are neighbours, for one whose pairs are d_k/2 apart."""
+    """A projection whose rotary pairs are neighbors, for one whose pairs are d_k/2 apart."""
     d_k = len(weight) // n_heads
     pairs = weight.view(n_heads, d_k // 2, 2, -1)
     return pairs.transpose(1, 2).reshape(weight.shape)

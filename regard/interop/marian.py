@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.interop.checkpoint import Settings
-from regard.interop.kind import (
+from regard.interop.families import (
     ACTIVATIONS,
     Kind,
+    Settings,
     Tensors,
     attention,
     each_layer,

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.bundle.bundle import Bundle
-from regard.bundle.folder import TARGET_TOKENIZER, TOKENIZER, replaced_folder, write_tokenizer
 from regard.errors import InputError, MissingExtraError
+from regard.model import Model
+from regard.model_folder import TARGET_TOKENIZER, TOKENIZER, replaced_folder, write_tokenizer
 
 _NAMES = ("model.onnx", "encoder.onnx", "decoder.onnx", TOKENIZER, TARGET_TOKENIZER)
 _BATCH, _TOKEN = 2, 3
@@ -53,7 +53,7 @@ class _Graph:
     outputs: tuple[str, ...]
 
 
-def export_onnx(bundle: Bundle, folder: str | Path) -> list[str]:
+def export_onnx(model: Model, folder: str | Path) -> list[str]:
     """Write the model's graphs; what comes back are the names of their files."""
     try:
         import onnxscript  # noqa: F401
@@ -67,24 +67,24 @@ def export_onnx(bundle: Bundle, folder: str | Path) -> list[str]:
         "vision": _vision,
         "transformer": _transformer,
     }
-    if bundle.family not in makers:
+    if model.family not in makers:
         raise InputError(
-            f"a model of the family {bundle.family} reads step by step, in a loop as long as its "
+            f"a model of the family {model.family} reads step by step, in a loop as long as its "
             f"text, which an ONNX graph of any length cannot hold: {', '.join(makers)} models can."
         )
-    graphs = makers[bundle.family](bundle)
+    graphs = makers[model.family](model)
     with replaced_folder(folder, names=_NAMES) as fresh:
         for graph in graphs:
-            _write(graph, bundle, fresh)
-        if bundle.tokenizer is not None:
-            write_tokenizer(fresh / TOKENIZER, bundle.tokenizer)
-        if bundle.target_tokenizer is not None and bundle.target_tokenizer is not bundle.tokenizer:
-            write_tokenizer(fresh / TARGET_TOKENIZER, bundle.target_tokenizer)
+            _write(graph, model, fresh)
+        if model.tokenizer is not None:
+            write_tokenizer(fresh / TOKENIZER, model.tokenizer)
+        if model.target_tokenizer is not None and model.target_tokenizer is not model.tokenizer:
+            write_tokenizer(fresh / TARGET_TOKENIZER, model.target_tokenizer)
     return [graph.file for graph in graphs]
 
 
-def _write(graph: _Graph, bundle: Bundle, folder: Path) -> None:
-    longest = _longest(bundle)
+def _write(graph: _Graph, model: Model, folder: Path) -> None:
+    longest = _longest(model)
     dims: dict[str, Any] = {}
     for name in {axis for axes in graph.axes.values() for axis in axes}:
         bound = {} if name == "batch" or longest is None else {"max": longest}
@@ -92,7 +92,7 @@ def _write(graph: _Graph, bundle: Bundle, folder: Path) -> None:
     shapes = [{i: dims[axis] for i, axis in enumerate(graph.axes[name])} for name in graph.inputs]
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
-            _Computing(bundle.model, graph.compute).eval(),
+            _Computing(model.module, graph.compute).eval(),
             tuple(graph.inputs.values()),
             dynamo=True,
             dynamic_shapes={"inputs": tuple(shapes)},
@@ -118,9 +118,9 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _longest(bundle: Bundle) -> int | None:
+def _longest(model: Model) -> int | None:
     """How many tokens a text may have at most, if positions are learned."""
-    config = bundle.config
+    config = model.config
     return config.max_positions if getattr(config, "positions", "") == "learned" else None
 
 
@@ -139,45 +139,45 @@ def _text() -> dict[str, Tensor]:
     return {"ids": _ids(), "lengths": _lengths()}
 
 
-def _encoder(bundle: Bundle) -> list[_Graph]:
-    model = bundle.model
-    heads = {"logits": model.fill, "classes": model.classifier}
+def _encoder(model: Model) -> list[_Graph]:
+    module = model.module
+    heads = {"logits": module.fill, "classes": module.classifier}
     outputs = ["states", *(name for name, head in heads.items() if head is not None)]
 
-    def compute(model: Any, ids: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        states = model(ids, lengths)
+    def compute(module: Any, ids: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        states = module(ids, lengths)
         results = {"states": lambda: states}
-        results["logits"] = lambda: model.fill_logits(states)
-        results["classes"] = lambda: model.classify(states, lengths)
+        results["logits"] = lambda: module.fill_logits(states)
+        results["classes"] = lambda: module.classify(states, lengths)
         return tuple(results[name]() for name in outputs)
 
     return [_Graph("model.onnx", compute, _text(), _TEXT, tuple(outputs))]
 
 
-def _decoder(bundle: Bundle) -> list[_Graph]:
-    del bundle
+def _decoder(model: Model) -> list[_Graph]:
+    del model
 
-    def compute(model: Any, ids: Tensor, lengths: Tensor) -> Tensor:
-        return model(ids, lengths)
+    def compute(module: Any, ids: Tensor, lengths: Tensor) -> Tensor:
+        return module(ids, lengths)
 
     return [_Graph("model.onnx", compute, _text(), _TEXT, ("logits",))]
 
 
-def _vision(bundle: Bundle) -> list[_Graph]:
-    config = bundle.config
+def _vision(model: Model) -> list[_Graph]:
+    config = model.config
     images = torch.zeros(_BATCH, config.n_channels, config.image_size, config.image_size)
     output = "vectors" if config.n_classes is None else "classes"
 
-    def compute(model: Any, images: Tensor) -> Tensor:
-        return model(images)
+    def compute(module: Any, images: Tensor) -> Tensor:
+        return module(images)
 
     return [_Graph("model.onnx", compute, {"images": images}, {"images": ("batch",)}, (output,))]
 
 
-def _transformer(bundle: Bundle) -> list[_Graph]:
+def _transformer(model: Model) -> list[_Graph]:
     n_source = _TOKEN + 2  # another length than the target's, or the tracer would tie them
     ids, lengths = _ids(n_source), _lengths(n_source)
-    memory = torch.zeros(_BATCH, n_source, bundle.config.d_model)
+    memory = torch.zeros(_BATCH, n_source, model.config.d_model)
     axes = {
         "source_ids": ("batch", "source"),
         "source_lengths": ("batch",),
@@ -185,11 +185,11 @@ def _transformer(bundle: Bundle) -> list[_Graph]:
         "memory": ("batch", "source"),
     }
 
-    def encode(model: Any, source_ids: Tensor, source_lengths: Tensor) -> Tensor:
-        return model.encode(source_ids, source_lengths)
+    def encode(module: Any, source_ids: Tensor, source_lengths: Tensor) -> Tensor:
+        return module.encode(source_ids, source_lengths)
 
-    def decode(model: Any, target_ids: Tensor, memory: Tensor, source_lengths: Tensor) -> Tensor:
-        return model.project(model.decode(target_ids, memory, source_lengths))
+    def decode(module: Any, target_ids: Tensor, memory: Tensor, source_lengths: Tensor) -> Tensor:
+        return module.project(module.decode(target_ids, memory, source_lengths))
 
     source = {"source_ids": ids, "source_lengths": lengths}
     target = {"target_ids": _ids(), "memory": memory, "source_lengths": lengths}

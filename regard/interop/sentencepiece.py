@@ -51,7 +51,7 @@ class Vocabulary:
     pieces: tuple[Piece, ...]
     model: int = _UNIGRAM
     charsmap: bytes = b""
-    """Rules that normalise text, compiled."""
+    """Rules that normalize text, compiled."""
     dummy_prefix: bool = True
     """Whether a text gets a space in front."""
 

@@ -6,10 +6,10 @@ import torch
 
 from regard.errors import InputError
 from regard.interop.bert import n_labels
-from regard.interop.checkpoint import Settings
-from regard.interop.kind import (
+from regard.interop.families import (
     ACTIVATIONS,
     Kind,
+    Settings,
     Tensors,
     attention,
     each_layer,

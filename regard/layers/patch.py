@@ -174,7 +174,7 @@ class PatchEmbedding(nn.Module):
         d_model: width of the tokens.
         image_size: height and width for which positions are learned.
         patch_size: height and width of a patch.
-        n_channels: colours of a pixel.
+        n_channels: colors of a pixel.
         n_special: learned tokens in front of the patches (class token, distillation token).
         stem: how a patch becomes a vector, "linear" or "convolution".
         dropout: on the result, while training.

@@ -1,18 +1,22 @@
-"""Configurations: what a model is made of, frozen, checked when made, and told apart by family."""
+"""From a configuration to a model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import import_module
 from types import UnionType
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
 from regard.errors import InputError, UnknownNameError, nearest
+from regard.layers.attention_forms import FORMS, NOT_CAUSAL
 from regard.layers.feed_forward import ACTIVATIONS
-from regard.layers.form import FORMS, NOT_CAUSAL
-from regard.layers.initialise import INITIALISATIONS
-from regard.layers.layer import LayerPlan
+from regard.layers.initialize import INITIALIZATIONS
 from regard.layers.norm import NORMS
 from regard.layers.position import LAYOUTS, POSITIONS, Learned, Rotary, Sinusoidal
+from regard.layers.stack import LayerPlan
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ class StackConfig(ModelConfig):
     """How many numbers of a head rotary positions turn; all unless given."""
     rotary_scaling: tuple[float, float, float, float] | None = None
     """Llama 3.1's factor, low, high and original length."""
-    initialisation: str = "xavier_uniform"
+    initialization: str = "xavier_uniform"
     pad_id: int = 0
 
     def __post_init__(self) -> None:
@@ -105,7 +109,7 @@ class StackConfig(ModelConfig):
         check_choice(self, "attention", FORMS)
         check_choice(self, "positions", POSITIONS)
         check_choice(self, "position_layout", LAYOUTS)
-        check_choice(self, "initialisation", INITIALISATIONS)
+        check_choice(self, "initialization", INITIALIZATIONS)
         check_heads(self)
         check_positions(self)
         for name in ("norm_eps", "rotary_theta"):
@@ -306,3 +310,39 @@ def _spoken(hint: Any) -> str:
     if get_origin(hint) is tuple:
         return "a list of numbers"
     return _WORDS.get(hint, "absent")
+
+
+def build(config: ModelConfig) -> nn.Module:
+    """A fresh model of the configuration's family."""
+    entry = FAMILIES[config.family]
+    return getattr(import_module(entry.module), entry.model)(config)
+
+
+def outline(config: ModelConfig) -> nn.Module:
+    """The model without its numbers: weights that have a shape, but take no room and no time."""
+    with torch.device("meta"), _NoNumbers():
+        return build(config)
+
+
+class _NoNumbers(TorchFunctionMode):
+    """Leaves out what fills weights with numbers.
+
+    Weights without room have none to fill, and torch would load its compiler to find that out.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        del types
+        options = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return options["tensor"] if "tensor" in options else args[0]
+        if func in (Tensor.normal_, Tensor.uniform_):
+            return args[0]
+        if func is torch.randn:
+            return torch.empty(*args, **{k: v for k, v in options.items() if k != "generator"})
+        return func(*args, **options)

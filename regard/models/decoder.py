@@ -11,16 +11,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.cache import KeyValueCache
-from regard.attention.mask import Mask
-from regard.attention.masks import causal, padding
+from regard.attention.kv_cache import KeyValueCache
+from regard.attention.mask import Mask, causal, padding
 from regard.errors import InputError
 from regard.layers.embedding import TokenEmbedding
-from regard.layers.initialise import initialise
+from regard.layers.initialize import initialize
 from regard.layers.position import places
 from regard.layers.stack import InputEmbedding, Lengths, Stack, cached
 from regard.models.config import StackConfig, check_causal, check_counts, check_pad
-from regard.models.summary import summarise
+from regard.models.summary import summarize
 from regard.tap import at, tap
 
 
@@ -39,7 +38,7 @@ class DecoderConfig(StackConfig):
     activation: str = "gelu_new"
     positions: str = "learned"
     max_positions: int = 1024
-    initialisation: str = "normal"
+    initialization: str = "normal"
     tie: bool = True
     """Whether the embedding is also the projection onto the vocabulary."""
 
@@ -86,7 +85,7 @@ class Decoder(nn.Module):
         self.projection = None
         if not config.tie:
             self.projection = nn.Linear(config.d_model, config.n_vocab, bias=False)
-        initialise(self, config.initialisation)
+        initialize(self, config.initialization)
 
     def forward(
         self,
@@ -149,7 +148,7 @@ class Decoder(nn.Module):
         return self.projection is None
 
     def __repr__(self) -> str:
-        return str(summarise(self))
+        return str(summarize(self))
 
 
 def _allowed(

@@ -14,11 +14,11 @@ from regard.errors import InputError
 from regard.layers.dropout import Dropout
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feed_forward import activation_function
-from regard.layers.initialise import initialise
+from regard.layers.initialize import initialize
 from regard.layers.position import places
 from regard.layers.stack import InputEmbedding, Lengths, Stack, without_padding
 from regard.models.config import StackConfig, check_choice, check_counts, check_pad
-from regard.models.summary import summarise
+from regard.models.summary import summarize
 from regard.tap import tap
 
 POOLS = ("first", "mean")
@@ -39,7 +39,7 @@ class EncoderConfig(StackConfig):
     norm_eps: float = 1e-12
     activation: str = "gelu"
     positions: str = "learned"
-    initialisation: str = "normal"
+    initialization: str = "normal"
     n_token_types: int = 0
     """How many kinds of tokens there are: 2 in BERT, for the first and the second sentence."""
     embedding_norm: bool = True
@@ -107,7 +107,7 @@ class Encoder(nn.Module):
         self.classifier = None
         if config.n_classes is not None:
             self.classifier = nn.Linear(config.d_model, config.n_classes)
-        initialise(self, config.initialisation)
+        initialize(self, config.initialization)
 
     def forward(
         self,
@@ -162,4 +162,4 @@ class Encoder(nn.Module):
         return self.fill is not None
 
     def __repr__(self) -> str:
-        return str(summarise(self))
+        return str(summarize(self))

@@ -4,8 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regard.errors import InputError, UnknownNameError, nearest
-from regard.models.build import outline
-from regard.models.config import ModelConfig
+from regard.models.config import ModelConfig, outline
 from regard.models.decoder import DecoderConfig, llama_config
 from regard.models.encoder import EncoderConfig
 from regard.models.transformer import TransformerConfig

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from regard.attention.mask import Mask
 from regard.errors import InputError
-from regard.layers.alignment import Alignment, Read
 from regard.layers.dropout import Dropout
 from regard.layers.embedding import TokenEmbedding
-from regard.layers.initialise import INITIALISATIONS, initialise
+from regard.layers.initialize import INITIALIZATIONS, initialize
 from regard.layers.position import places
 from regard.layers.recurrent import CELLS, Bridge, RecurrentLayer, State
+from regard.layers.rnn_attention import Alignment, Read
 from regard.layers.stack import InputEmbedding, Lengths, without_padding
 from regard.models.config import ModelConfig, check_choice, check_counts, check_probabilities
-from regard.models.summary import summarise
+from regard.models.summary import summarize
 from regard.models.transformer import TIES, check_tie, shift_right
 from regard.tap import at, tap
 
@@ -57,7 +57,7 @@ class Seq2SeqConfig(ModelConfig):
     """On embeddings, between layers and on what is projected."""
     tie: str = "none"
     """Which matrices are one: source, target and projection; target and projection; or none."""
-    initialisation: str = "xavier_uniform"
+    initialization: str = "xavier_uniform"
     pad_id: int = 0
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Seq2SeqConfig(ModelConfig):
         check_choice(self, "cell", CELLS)
         check_choice(self, "attention", ATTENTIONS)
         check_choice(self, "tie", TIES)
-        check_choice(self, "initialisation", INITIALISATIONS)
+        check_choice(self, "initialization", INITIALIZATIONS)
         check_tie(self.tie, self.n_vocab, self.n_source_vocab)
         if self.bidirectional and self.d_encoder is None and self.d_model % 2:
             raise InputError(
@@ -180,7 +180,7 @@ class Seq2Seq(nn.Module):
         self.projection = None
         if config.tie == "none":
             self.projection = nn.Linear(d_embedding, config.n_vocab, bias=False)
-        initialise(self, config.initialisation)
+        initialize(self, config.initialization)
 
     @property
     def tied(self) -> bool:
@@ -306,4 +306,4 @@ class Seq2Seq(nn.Module):
         return cast("list[RecurrentLayer]", list(self.decoder))
 
     def __repr__(self) -> str:
-        return str(summarise(self))
+        return str(summarize(self))

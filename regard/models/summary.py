@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from regard.attention.multihead import MultiHeadAttention
+from regard.attention.multi_head import MultiHeadAttention
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feed_forward import FeedForward
-from regard.layers.layer import SubLayer
 from regard.layers.patch import ConvolutionStem, PatchEmbedding
 from regard.layers.position import Learned
+from regard.layers.stack import SubLayer
 
 N_TOKEN = 128
 """The length of text for which FLOPs are counted unless another is named."""
@@ -71,7 +71,7 @@ class Summary:
         return "\n".join([self.title, rule, texts[0], rule, *texts[1:-1], rule, texts[-1], end])
 
 
-def summarise(model: nn.Module, *, n_token: int | None = None) -> Summary:
+def summarize(model: nn.Module, *, n_token: int | None = None) -> Summary:
     """The model's parts in order, layers that are alike in one row.
 
     Args:

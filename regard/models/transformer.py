@@ -10,15 +10,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.cache import KeyValueCache
-from regard.attention.masks import causal, padding
+from regard.attention.kv_cache import KeyValueCache
+from regard.attention.mask import causal, padding
 from regard.errors import InputError
 from regard.layers.embedding import TokenEmbedding
-from regard.layers.initialise import initialise
+from regard.layers.initialize import initialize
 from regard.layers.position import places
 from regard.layers.stack import InputEmbedding, Lengths, Stack, cached, without_padding
 from regard.models.config import StackConfig, check_causal, check_choice, check_counts, check_pad
-from regard.models.summary import summarise
+from regard.models.summary import summarize
 from regard.tap import at, tap
 
 TIES = ("all", "target", "none")
@@ -83,7 +83,7 @@ class Transformer(nn.Module):
         if config.tie == "none":
             self.projection = nn.Linear(d_model, config.n_vocab, bias=False)
         self.logits_bias = nn.Parameter(torch.zeros(config.n_vocab)) if config.logits_bias else None
-        initialise(self, config.initialisation)
+        initialize(self, config.initialization)
 
     def forward(
         self,
@@ -175,7 +175,7 @@ class Transformer(nn.Module):
         return self.projection is None
 
     def __repr__(self) -> str:
-        return str(summarise(self))
+        return str(summarize(self))
 
 
 def check_tie(tie: str, n_vocab: int, n_source_vocab: int | None) -> None:

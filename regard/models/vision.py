@@ -12,14 +12,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.layers.attention_forms import FORMS
 from regard.layers.feed_forward import ACTIVATIONS, activation_function
-from regard.layers.form import FORMS
-from regard.layers.initialise import INITIALISATIONS, initialise
-from regard.layers.layer import LayerPlan
+from regard.layers.initialize import INITIALIZATIONS, initialize
 from regard.layers.patch import STEMS, PatchEmbedding, PatchGrid, cut_grid
-from regard.layers.stack import Stack
+from regard.layers.stack import LayerPlan, Stack
 from regard.models.config import ModelConfig, check_choice, check_counts, check_probabilities
-from regard.models.summary import summarise
+from regard.models.summary import summarize
 from regard.tap import tap
 
 POOLS = ("class", "mean")
@@ -52,7 +51,7 @@ class VisionConfig(ModelConfig):
     activation: str = "gelu"
     attention: str = "exact"
     attention_size: int | None = None
-    """What a form other than exact is large by; see regard.layers.form."""
+    """What a form other than exact is large by; see regard.layers.attention_forms."""
     pool: str = "class"
     """Which vector stands for the whole image: that of a class token, or the mean of all patches
     (then there is no class token)."""
@@ -63,7 +62,7 @@ class VisionConfig(ModelConfig):
     distillation: str = "none"
     """DeiT's second token: "none", read along ("token"), or with a classifier of its own
     ("classifier"), whose logits are averaged with the class token's."""
-    initialisation: str = "normal"
+    initialization: str = "normal"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -76,7 +75,7 @@ class VisionConfig(ModelConfig):
         check_choice(self, "pool", POOLS)
         check_choice(self, "pooler", POOLERS)
         check_choice(self, "distillation", DISTILLATIONS)
-        check_choice(self, "initialisation", INITIALISATIONS)
+        check_choice(self, "initialization", INITIALIZATIONS)
         if self.image_size % self.patch_size:
             raise InputError(
                 f"image_size is {self.image_size}, which patches of {self.patch_size} do not fill; "
@@ -149,7 +148,7 @@ class Vision(nn.Module):
             self.classifier = nn.Linear(d_pooled, n_classes)
             if config.distillation == "classifier":
                 self.distillation_classifier = nn.Linear(config.d_model, n_classes)
-        initialise(self, config.initialisation)
+        initialize(self, config.initialization)
 
     def forward(
         self, images: Float[Tensor, "batch channel height width"]
@@ -185,7 +184,7 @@ class Vision(nn.Module):
         return tap("output.classes", logits, "class")
 
     def __repr__(self) -> str:
-        return str(summarise(self))
+        return str(summarize(self))
 
 
 def _check_distillation(config: VisionConfig) -> None:

@@ -1,4 +1,4 @@
-"""Strings to ids and back, with every id's characters and every special token's role."""
+"""Tokenizers from outside, made to put a start and an end token around every text."""
 
 import hashlib
 import json
@@ -8,10 +8,12 @@ from functools import cached_property
 from pathlib import Path
 
 from tokenizers import Tokenizer as Backend
+from tokenizers import processors
 
 from regard.errors import InputError, UnknownNameError, nearest
-from regard.text.files import write_whole
-from regard.text.formats import (
+from regard.files import write_whole
+from regard.text.pieces import Piece, Span, Surface, pieces_of_spans, spans_of_bytes
+from regard.text.tokenizer_files import (
     ROLES,
     ROLES_FILE,
     find_file,
@@ -20,8 +22,6 @@ from regard.text.formats import (
     roles_stated,
     state_roles,
 )
-from regard.text.pieces import Piece, Span, pieces_of_spans, spans_of_bytes
-from regard.text.surface import Surface
 
 
 class Tokenizer:
@@ -111,13 +111,13 @@ class Tokenizer:
         described = self.backend.to_str() + json.dumps(self.roles, sort_keys=True)
         return hashlib.sha256(described.encode()).hexdigest()
 
-    def normalise(self, text: str) -> str:
+    def normalize(self, text: str) -> str:
         """The text as the rules see it: what `decode(encode(text))` gives back if nothing is lost.
 
         Rules that mark the beginning of words take one space at the very start for that mark.
         """
-        normaliser = self.backend.normalizer
-        seen = normaliser.normalize_str(_text(text)) if normaliser else text
+        normalizer = self.backend.normalizer
+        seen = normalizer.normalize_str(_text(text)) if normalizer else text
         return seen.removeprefix(" ") if self._marks_words else seen
 
     @cached_property
@@ -222,3 +222,48 @@ def _text(text: str) -> str:
                 f"The text is not valid Unicode: half a surrogate pair at character {error.start}."
             ) from error
     return text
+
+
+def with_ends(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer itself if its texts begin with start and end with end, or one whose texts do.
+
+    Byte-level BPE as GPT-2 has it adds neither token and Llama's only the first: whoever learned to
+    write from such texts would never learn to end them.
+    """
+    start_id, end_id = (end_of(tokenizer, role) for role in ("start", "end"))
+    front, back = _added(tokenizer)
+    if front[:1] == [start_id] and back[-1:] == [end_id]:
+        return tokenizer
+    front = front if front[:1] == [start_id] else [start_id, *front]
+    back = back if back[-1:] == [end_id] else [*back, end_id]
+    backend = Backend.from_str(tokenizer.backend.to_str())
+    backend.post_processor = processors.TemplateProcessing(
+        single="front $A back",
+        pair="front $A back $B:1 back:1",
+        special_tokens=[
+            {"id": name, "ids": ids, "tokens": [tokenizer.token_of(id) for id in ids]}
+            for name, ids in (("front", front), ("back", back))
+        ],
+    )
+    return Tokenizer(backend, roles=tokenizer.roles)
+
+
+def end_of(tokenizer: Tokenizer, role: str) -> int:
+    """The id of the start or the end token; refused where a tokenizer has none."""
+    found = tokenizer.start_id if role == "start" else tokenizer.end_id
+    if found is None:
+        raise InputError(
+            f"the target's tokenizer has no {role} token, which translation needs: name one in a "
+            "special_tokens_map.json beside it, or let a tokenizer be learned."
+        )
+    return found
+
+
+def _added(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """The ids that are put before and behind a text."""
+    found = tokenizer.backend.encode("a")
+    added = found.special_tokens_mask
+    if 0 not in added:  # "a" is no part of this vocabulary
+        cut = int(found.ids[:1] == [tokenizer.start_id])
+        return found.ids[:cut], found.ids[cut:]
+    return found.ids[: added.index(0)], found.ids[len(added) - added[::-1].index(0) :]

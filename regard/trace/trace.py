@@ -13,9 +13,9 @@ from torch import Tensor
 
 from regard.errors import NotFiniteError, UnknownNameError, nearest
 from regard.tap import Tapped, listen, split
-from regard.trace.edit import Edit, Editor
+from regard.trace.edits import Edit, Editor
 from regard.trace.site import Site
-from regard.trace.steps import Step, joined_pattern, joined_table
+from regard.trace.stepwise import Step, joined_pattern, joined_table
 
 _OF_SITES = frozenset({"query", "key", "value", "pattern"})
 _DESCRIBED = frozenset({"similarity", "scale", "temperature", "allowed"})  # by the pattern
@@ -67,28 +67,28 @@ class Trace:
 
     def save(self, path: str | Path) -> None:
         """Write the trace to one safetensors file."""
-        from regard.trace.file import save_trace
+        from regard.trace.serialization import save_trace
 
         save_trace(self, Path(path))
 
     def html(self, path: str | Path, **options: Any) -> None:
         """Write the explorer with this trace as one page that needs no network; see write_html."""
         # By name, for what draws stands above what is drawn, and is loaded only when needed.
-        import_module("regard.serve.export").write_html(self, Path(path), **options)
+        import_module("regard.server.html_export").write_html(self, Path(path), **options)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """The interactive view in a notebook."""
         del options
-        return import_module("regard.serve.notebook").mimebundle(self)
+        return import_module("regard.server.notebook").mimebundle(self)
 
     def figure(self, kind: str, **options: Any) -> Any:
         """A picture of one head or site to `save` as .svg, .png or .pdf; see draw_trace."""
-        return import_module("regard.figures.figure").draw_trace(self, kind, **options)
+        return import_module("regard.figures.kinds").draw_trace(self, kind, **options)
 
     @classmethod
     def load(cls, path: str | Path) -> "Trace":
         """Read a trace back; tensors stay on disk until they are looked at."""
-        from regard.trace.file import load_trace
+        from regard.trace.serialization import load_trace
 
         return load_trace(Path(path))
 

@@ -1,4 +1,4 @@
-"""What a model learns from at once, as tensors: one kind of batch for each task."""
+"""TODO."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -98,7 +98,7 @@ class MaskedBatch(Batch):
 
 
 @dataclass(frozen=True)
-class LabelledTextBatch(Batch):
+class LabeledTextBatch(Batch):
     """Texts and their classes."""
 
     ids: Int[Tensor, "batch token"]
@@ -111,9 +111,9 @@ class LabelledTextBatch(Batch):
     def n_tokens(self) -> int:
         return self.ids.numel()
 
-    def blank(self) -> "LabelledTextBatch":
+    def blank(self) -> "LabeledTextBatch":
         none = torch.full_like(self.labels[:1], NO_LABEL)
-        return LabelledTextBatch(self.ids[:1], self.lengths[:1], none)
+        return LabeledTextBatch(self.ids[:1], self.lengths[:1], none)
 
 
 @dataclass(frozen=True)

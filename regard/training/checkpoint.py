@@ -2,7 +2,7 @@
 
     checkpoints/step-00000500/
         model.safetensors        the weights, by name
-        optimiser.safetensors    moments and step of every parameter, as exp_avg/NAME and so on
+        optimizer.safetensors    moments and step of every parameter, as exp_avg/NAME and so on
         average.safetensors      the moving average, if there is one
         state.json               step, place in the data, seed, scores, time
 
@@ -29,9 +29,9 @@ from regard.errors import FileError
 from regard.training.distributed import like, whole
 
 FORMAT = 1
-_WEIGHTS, _OPTIMISER, _AVERAGE, _STATE = (
+_WEIGHTS, _OPTIMIZER, _AVERAGE, _STATE = (
     "model.safetensors",
-    "optimiser.safetensors",
+    "optimizer.safetensors",
     "average.safetensors",
     "state.json",
 )
@@ -71,7 +71,7 @@ class Tensors:
     """The tensors of a training run, each whole, by name."""
 
     weights: dict[str, Tensor]
-    optimiser: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
     average: dict[str, Tensor]
 
 
@@ -102,7 +102,7 @@ class Checkpoints:
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir()
             save_file(_apart(tensors.weights), fresh / _WEIGHTS)
-            save_file(_apart(tensors.optimiser), fresh / _OPTIMISER)
+            save_file(_apart(tensors.optimizer), fresh / _OPTIMIZER)
             if tensors.average:
                 save_file(_apart(tensors.average), fresh / _AVERAGE)
             text = json.dumps({"format": FORMAT, **asdict(state)}, indent=1)
@@ -172,14 +172,14 @@ class Checkpoints:
         averaged = (folder / _AVERAGE).is_file()
         tensors = Tensors(
             _load(folder / _WEIGHTS),
-            _load(folder / _OPTIMISER),
+            _load(folder / _OPTIMIZER),
             _load(folder / _AVERAGE) if averaged else {},
         )
         return self.load_state(step), tensors
 
 
 def gather(
-    model: nn.Module, optimiser: Optimizer, average: Mapping[str, Tensor], *, keep: bool = True
+    model: nn.Module, optimizer: Optimizer, average: Mapping[str, Tensor], *, keep: bool = True
 ) -> Tensors:
     """The tensors of a run, each whole; all processes must ask for them at the same time.
 
@@ -188,7 +188,7 @@ def gather(
     """
     moments = {}
     for name, parameter in model.named_parameters():
-        for what, value in optimiser.state.get(parameter, {}).items():
+        for what, value in optimizer.state.get(parameter, {}).items():
             moments[f"{what}/{name}"] = value
     return Tensors(*(gathered(one, keep=keep) for one in (model.state_dict(), moments, average)))
 
@@ -208,18 +208,18 @@ def gathered(tensors: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def restore(
-    tensors: Tensors, model: nn.Module, optimiser: Optimizer, average: Mapping[str, Tensor]
+    tensors: Tensors, model: nn.Module, optimizer: Optimizer, average: Mapping[str, Tensor]
 ) -> None:
     """Put back what `gather` gave, into a model that may be shared out otherwise now."""
     put_weights(tensors.weights, model)
     for name, value in average.items():  # an average that was not kept before begins here
         value.copy_(like(tensors.average.get(name, tensors.weights[name]), value))
     parameters = dict(model.named_parameters())
-    for key, value in tensors.optimiser.items():
+    for key, value in tensors.optimizer.items():
         what, _, name = key.partition("/")
         parameter = parameters[name]
         value = value if what == "step" else like(value, parameter)
-        optimiser.state.setdefault(parameter, {})[what] = value.clone()
+        optimizer.state.setdefault(parameter, {})[what] = value.clone()
 
 
 @torch.no_grad()

@@ -33,7 +33,7 @@ def cross_entropy_sum(
 
     With an agreement α the states are those of two passes, one after the other, whose dropout
     differs. Of losses and surprises the mean of both is taken, and α/2 times their disagreement
-    ½ (KL(p‖q) + KL(q‖p)) is added: half of what R-Drop minimises (Wu et al. 2021).
+    ½ (KL(p‖q) + KL(q‖p)) is added: half of what R-Drop minimizes (Wu et al. 2021).
     """
     rows = max(1, chunk // max(1, len(weight)) // (2 if agreement else 1))
     return _Chunked.apply(states, weight, bias, targets, label_smoothing, agreement, rows)  # type: ignore[return-value]

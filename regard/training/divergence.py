@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard.errors import NotFiniteError
 from regard.tap import Tapped, listen, split
 from regard.training.batch import Batch
-from regard.training.step import Learner, Learnt
+from regard.training.step import Learned, Learner
 
 _MEMORY = 0.95
 _FACTOR, _ALLOWANCE = 3.0, 1.0
@@ -85,11 +85,11 @@ def find_extremes(learner: Learner, parts: Iterable[Batch], *, step: int) -> Ext
     return extremes
 
 
-def explain(learner: Learner, parts: Sequence[Batch], learnt: Learnt, *, step: int) -> str:
+def explain(learner: Learner, parts: Sequence[Batch], learned: Learned, *, step: int) -> str:
     """One sentence on where it began."""
     extremes = find_extremes(learner, parts, step=step)
     gradient = bad_gradient(learner.module)
-    if extremes.first is None and not learnt.finite and gradient is not None:
+    if extremes.first is None and not learned.finite and gradient is not None:
         return (
             f"all inner values are finite, but the gradient of {gradient} is not; "
             f"{extremes.sentence()}"

@@ -1,5 +1,7 @@
 """The training loop: learn, validate, save, until it is time to stop."""
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -12,9 +14,8 @@ import torch
 from safetensors import SafetensorError
 
 from regard.errors import FileError, InputError
-from regard.training.average import MovingAverage, mean_of
 from regard.training.batch import Batch
-from regard.training.callbacks import Callbacks, Evaluation, Moment
+from regard.training.callbacks import Callbacks, Evaluation, Limits, Moment, Place
 from regard.training.checkpoint import (
     Checkpoints,
     State,
@@ -31,14 +32,46 @@ from regard.training.divergence import (
     explain,
     find_extremes,
 )
-from regard.training.feed import Feed
-from regard.training.limits import Limits, Place
-from regard.training.losses import mean_losses, summed_losses
+from regard.training.loader import Feed
+from regard.training.optimizer import MovingAverage, Schedule, mean_of
 from regard.training.recipe import Training
-from regard.training.resume import check_settings, fixed_settings
-from regard.training.schedule import Schedule
-from regard.training.signals import Request, stop_requests
+from regard.training.run_folder import check_settings, fixed_settings
 from regard.training.step import Learner
+from regard.training.validation import mean_losses, summed_losses
+
+
+@dataclass
+class Request:
+    """Whether somebody has asked to stop, and by which signal."""
+
+    signal: int = 0
+
+
+@contextmanager
+def stop_requests() -> Iterator[Request]:
+    """Note Ctrl-C and SIGTERM instead of dying of them; a second one works as usual.
+
+    In a thread that is not the main one there are no signals, and nothing is noted.
+    """
+    request = Request()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before: dict[int, Any] = {}
+
+    def note(number: int, frame: object) -> None:
+        del frame
+        request.signal = number
+        signal.signal(number, before[number])
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, note)
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
 
 LOWER_IS_BETTER = ("loss",)
 _ENDING = 2.0
@@ -144,7 +177,7 @@ class Trainer:
         self.state, tensors = self.checkpoints.load(steps[-1])
         check_settings({"seed": self.state.seed, **self.state.settings}, self.settings)
         self.state = replace(self.state, settings=fixed_settings(self.settings))
-        restore(tensors, self.model, self.learner.optimiser, self._averages())
+        restore(tensors, self.model, self.learner.optimizer, self._averages())
         self.feed.resume(dict(self.state.data))
         self.learner.scaler.load_state_dict(dict(self.state.scaler))
         self._watch = LossWatch(self.state.average_loss)
@@ -157,19 +190,19 @@ class Trainer:
         step = self.state.step + 1
         parts = self.feed.take(rank=self.team.rank, ranks=self.team.ranks)
         lr = self.schedule.at(step, self.limits.progress(self.place, reserve=self._reserve))
-        learnt = self.learner.learn(parts, step=step, lr=lr)
-        exploded = self._watch.exploded(learnt.loss)
+        learned = self.learner.learn(parts, step=step, lr=lr)
+        exploded = self._watch.exploded(learned.loss)
         if not exploded:
             self._sound = max(self._sound, step - 1)  # whose weights this loss is of
-        if exploded or self.learner.failed(learnt):
-            where = explain(self.learner, parts, learnt, step=step)
-            self._diverged(f"the loss became {learnt.loss:.4g} at step {step:,}: {where}")
+        if exploded or self.learner.failed(learned):
+            where = explain(self.learner, parts, learned, step=step)
+            self._diverged(f"the loss became {learned.loss:.4g} at step {step:,}: {where}")
         if self.average is not None:
             self.average.follow(step)
-        n_targets = self.state.n_targets + learnt.n_targets
+        n_targets = self.state.n_targets + learned.n_targets
         self.state = replace(self.state, step=step, n_targets=n_targets, seconds=self._clock())
         progress = self.limits.progress(self.place, reserve=self._reserve)
-        self.callbacks.reporter.stepped(Moment(self.place, progress, lr, learnt))
+        self.callbacks.reporter.stepped(Moment(self.place, progress, lr, learned))
 
     def _clock(self) -> float:
         """Seconds of training; the leading process's clock is everybody's."""
@@ -184,7 +217,7 @@ class Trainer:
             self._check_validation(evaluation.numbers["loss"])
             before = self.state.best_score
             better = not isnan(score) and (before is None or score > before)
-            best = better or score == before  # of equals the later one, which has learnt longer
+            best = better or score == before  # of equals the later one, which has learned longer
             with self._whole_model() as model:
                 if model is not None:
                     self.callbacks.snapshot(model, self.state.step)
@@ -255,8 +288,8 @@ class Trainer:
 
     def _save(self, *, regular: bool) -> None:
         """Write a checkpoint."""
-        optimiser, leads = self.learner.optimiser, self.team.leads
-        tensors = gather(self.model, optimiser, self._averages(), keep=leads)
+        optimizer, leads = self.learner.optimizer, self.team.leads
+        tensors = gather(self.model, optimizer, self._averages(), keep=leads)
         self._check_weights(tensors)
         self.state = replace(
             self.state,
@@ -272,8 +305,8 @@ class Trainer:
 
     def _check_weights(self, tensors: Tensors) -> None:
         """Stop before weights are saved that are not finite."""
-        learnt = {name: tensors.weights.get(name) for name, _ in self.model.named_parameters()}
-        bad = bad_weight({name: one for name, one in learnt.items() if one is not None})
+        learned = {name: tensors.weights.get(name) for name, _ in self.model.named_parameters()}
+        bad = bad_weight({name: one for name, one in learned.items() if one is not None})
         (wrecked,) = self.team.total(float(bad is not None))
         if wrecked:
             step = self.state.step

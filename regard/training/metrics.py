@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import MissingExtraError
-from regard.text.files import write_whole
+from regard.files import write_whole
 from regard.training.callbacks import Evaluation, Moment, Reporter
 
 
@@ -32,14 +32,14 @@ class Stretch:
 
     def add(self, moment: Moment) -> dict[str, Any] | None:
         """Take in a step; every few steps there is an entry."""
-        learnt, place = moment.learnt, moment.place
-        self._loss += learnt.loss * learnt.n_targets
-        self._surprise += learnt.surprise * learnt.n_targets
-        self._targets += learnt.n_targets
+        learned, place = moment.learned, moment.place
+        self._loss += learned.loss * learned.n_targets
+        self._surprise += learned.surprise * learned.n_targets
+        self._targets += learned.n_targets
         if self._since is None:
             self._since = place.seconds  # the clock runs from the end of this step
         else:
-            self._timed += learnt.n_targets
+            self._timed += learned.n_targets
         if place.step % self._every and moment.progress < 1:
             return None
         count, elapsed = max(1, self._targets), place.seconds - self._since
@@ -49,9 +49,9 @@ class Stretch:
             "seconds": round(place.seconds, 3),
             "loss": self._loss / count,
             "surprise": self._surprise / count,
-            "norm": learnt.norm,
+            "norm": learned.norm,
             "lr": moment.lr,
-            "targets": learnt.n_targets,
+            "targets": learned.n_targets,
         }
         if self._timed and elapsed > 0:
             entry["speed"] = round(self._timed / elapsed, 1)

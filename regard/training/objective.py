@@ -1,4 +1,4 @@
-"""What is minimised: one module around the model for each task, from a batch to sums of losses.
+"""What is minimized: one module around the model for each task, from a batch to sums of losses.
 
 The loss is computed inside a module's `forward`, because that is where torch's distributed
 wrappers look. Losses are sums; whoever calls divides by the number of targets of the whole step.
@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.training.batch import (
     NO_LABEL,
     ImageBatch,
-    LabelledTextBatch,
+    LabeledTextBatch,
     MaskedBatch,
     PairBatch,
     TextBatch,
@@ -27,7 +27,7 @@ class Sums(NamedTuple):
     """What a batch adds up to."""
 
     loss: Float[Tensor, ""]
-    """To be minimised, label smoothing included."""
+    """To be minimized, label smoothing included."""
     surprise: Float[Tensor, ""]
     """-log p of the right answers, of which perplexity is made; without gradient."""
     right: Float[Tensor, ""]
@@ -157,7 +157,7 @@ class Classification(Objective):
             raise InputError("a model without a classifier cannot learn classes: give n_classes.")
         _rest(getattr(model, "fill", None))
 
-    def losses(self, batch: LabelledTextBatch | ImageBatch) -> Sums:
+    def losses(self, batch: LabeledTextBatch | ImageBatch) -> Sums:
         if isinstance(batch, ImageBatch):
             logits = self.model.classify(self.model.states(batch.images))
         else:

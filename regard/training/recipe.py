@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from regard.errors import FileError, InputError, UnknownNameError, nearest
-from regard.text.files import STANDARD_INPUT
+from regard.files import STANDARD_INPUT
 
 Task = Literal["translation", "language", "masked", "classification"]
 METRICS: dict[Task, tuple[str, ...]] = {
@@ -53,7 +53,7 @@ class Augment(Section):
 
 
 class Data(Section):
-    """What is learnt from. Paths are relative to `root` (see `find_data`)."""
+    """What is learned from. Paths are relative to `root` (see `find_data`)."""
 
     root: str | None = None
     train: Source | list[Source] | None = None
@@ -82,9 +82,9 @@ class Data(Section):
     classes: list[str] | None = None
     """Names of the classes, where the files of images only number them; otherwise their order."""
     checks: dict[str, Any] = {}
-    """What to do with faulty lines; see `regard.data.checks.Checks`."""
+    """What to do with faulty lines; see `regard.data.text_checks.Checks`."""
     cache: str | None = None
-    """Where tokenised text is kept; in the run's folder unless given."""
+    """Where tokenized text is kept; in the run's folder unless given."""
 
     @model_validator(mode="after")
     def _something_to_read(self) -> "Data":
@@ -115,14 +115,14 @@ class Data(Section):
 
 
 class TokenizerSettings(Section):
-    """How text becomes tokens: learnt from the training data, or loaded."""
+    """How text becomes tokens: learned from the training data, or loaded."""
 
     kind: Literal["bpe", "byte-bpe", "wordpiece", "characters"] = "bpe"
     size: Count = 8000
     joint: bool = True
     """Whether source and target share one vocabulary."""
     lowercase: bool = False
-    normalisation: Literal["nfc", "nfkc", "none"] = "nfc"
+    normalization: Literal["nfc", "nfkc", "none"] = "nfc"
     min_frequency: Count = 2
     split: Share = 0.0
     """The probability with which a token of a training pair is cut into the two that it was merged
@@ -133,9 +133,9 @@ class TokenizerSettings(Section):
 
 
 class Training(Section):
-    """How it is learnt."""
+    """How it is learned."""
 
-    optimiser: Literal["adam", "adamw", "muon"] = "adam"
+    optimizer: Literal["adam", "adamw", "muon"] = "adam"
     """muon moves the matrices inside layers by orthogonal steps and all else by AdamW."""
     betas: tuple[Share, Share] = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-9
@@ -190,7 +190,7 @@ class Training(Section):
 
     @model_validator(mode="after")
     def _whole_matrices(self) -> "Training":
-        if self.optimiser == "muon" and self.shard:
+        if self.optimizer == "muon" and self.shard:
             raise ValueError("muon needs whole matrices, which shard cuts up: choose adamw")
         return self
 
@@ -215,7 +215,7 @@ class Recipe(Section):
 
     task: Task
     about: str = ""
-    licence: str = ""
+    license: str = ""
     """What the trained model may be used for."""
     limits: str = ""
     """What the trained model cannot do, for its card."""

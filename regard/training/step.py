@@ -1,4 +1,4 @@
-"""One step of learning: the gradients of a whole step's batches, clipped, and the optimiser."""
+"""One step of learning: the gradients of a whole step's batches, clipped, and the optimizer."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +18,7 @@ PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.fl
 
 
 @dataclass(frozen=True)
-class Learnt:
+class Learned:
     """What one step came to, over all processes."""
 
     loss: float
@@ -37,7 +37,7 @@ class Learnt:
 
 
 class Learner:
-    """An objective, its optimiser and how they are used.
+    """An objective, its optimizer and how they are used.
 
     Random numbers are a function of seed, step, process and part: nothing that is done between two
     steps (validation, samples) can change training, and a run that is resumed draws the same ones.
@@ -50,7 +50,7 @@ class Learner:
     def __init__(
         self,
         objective: Objective,
-        optimiser: Optimizer,
+        optimizer: Optimizer,
         team: Team,
         *,
         module: nn.Module | None = None,
@@ -58,34 +58,34 @@ class Learner:
         precision: str = "float32",
         seed: int = 0,
     ) -> None:
-        self.objective, self.optimiser, self.team = objective, optimiser, team
+        self.objective, self.optimizer, self.team = objective, optimizer, team
         self.module = module or objective
         self._clip = clip
         self._precision = precision
         self._seed = seed
         self.scaler = torch.amp.GradScaler(team.device.type, enabled=precision == "fp16")
 
-    def learn(self, parts: Sequence[Batch], *, step: int, lr: float) -> Learnt:
+    def learn(self, parts: Sequence[Batch], *, step: int, lr: float) -> Learned:
         """Take a step; where loss or gradient is not finite, nothing is changed."""
         (count,) = self.team.total(sum(part.n_targets() for part in parts))
         n_targets = int(count)
         sums = self.gradients(parts, step=step, n_targets=n_targets)
-        self.scaler.unscale_(self.optimiser)
+        self.scaler.unscale_(self.optimizer)
         norm = self._norm()
         loss, surprise, right = (one / max(1, n_targets) for one in self.team.total(*sums))
-        learnt = Learnt(loss, surprise, right, n_targets, norm)
-        if learnt.finite or self.scaler.is_enabled():
-            for group in self.optimiser.param_groups:
+        learned = Learned(loss, surprise, right, n_targets, norm)
+        if learned.finite or self.scaler.is_enabled():
+            for group in self.optimizer.param_groups:
                 group["lr"] = lr
-            self.scaler.step(self.optimiser)  # leaves the step out where fp16 has overflown
+            self.scaler.step(self.optimizer)  # leaves the step out where fp16 has overflown
             self.scaler.update()
-            self.optimiser.zero_grad(set_to_none=True)
-        return learnt
+            self.optimizer.zero_grad(set_to_none=True)
+        return learned
 
-    def failed(self, learnt: Learnt) -> bool:
+    def failed(self, learned: Learned) -> bool:
         """Whether a step came to nothing, other than by the overflows that fp16 lives with."""
-        overflown = self.scaler.is_enabled() and isfinite(learnt.loss)
-        return not learnt.finite and not (overflown and self.scaler.get_scale() >= 1)
+        overflown = self.scaler.is_enabled() and isfinite(learned.loss)
+        return not learned.finite and not (overflown and self.scaler.get_scale() >= 1)
 
     def _norm(self) -> float:
         """The length of the gradient, which is shortened if it is too long."""

@@ -9,7 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention.attend import attend
-from regard.attention.masks import causal, edges, padding, window
+from regard.attention.mask import causal, edges, padding, window
 from regard.attention.similarity import Additive, Alibi, General
 from regard.errors import InputError
 from regard.tap import listen

@@ -8,8 +8,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention.attend import attend
-from regard.attention.mask import Not
-from regard.attention.masks import causal, edges, padding, window
+from regard.attention.mask import Not, causal, edges, padding, window
 from regard.attention.similarity import Additive, Alibi
 
 # Shape checks cannot be looked through; and every test compiles a graph of its own.

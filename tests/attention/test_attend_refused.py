@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.attention.attend import attend
-from regard.attention.masks import padding
+from regard.attention.mask import padding
 from regard.attention.similarity import General
 from regard.errors import InputError, MaskError, ShapeError, UnknownNameError
 from regard.tap import listen

@@ -30,7 +30,7 @@ def drawn(*shape, dtype=torch.float64):
     return (torch.randn(*shape, dtype=dtype, generator=generator) for _ in range(3))
 
 
-def written_out(query, key, value, allowed, normalisation):
+def written_out(query, key, value, allowed, normalization):
     """The pattern with its n × n numbers, row by row, and the context."""
     n = query.size(-2)
     allowed = regard.causal(n) if allowed is None else allowed
@@ -38,7 +38,7 @@ def written_out(query, key, value, allowed, normalisation):
     rows = []
     for i in range(n):
         seen = table[..., i, :, None]
-        if normalisation == "scaling":
+        if normalization == "scaling":
             parts = key.masked_fill(~seen, 0.0) / seen.sum(-2, keepdim=True).clamp(min=1)
             rows.append((query[..., i, None, :] * parts).sum(-1))
         else:
@@ -59,28 +59,28 @@ def test_the_worked_example_has_its_numbers():
 
 
 def test_the_scaling_form_is_dot_product_attention_divided_by_n():
-    found = efficient_attention(QUERY, KEY, VALUE, normalisation="scaling")
+    found = efficient_attention(QUERY, KEY, VALUE, normalization="scaling")
     assert_close(found, QUERY @ KEY.T / 3 @ VALUE)
 
 
-@pytest.mark.parametrize("normalisation", FORMS)
+@pytest.mark.parametrize("normalization", FORMS)
 @pytest.mark.parametrize("mask", MASKS)
-def test_it_is_what_its_matrix_says(mask, normalisation):
+def test_it_is_what_its_matrix_says(mask, normalization):
     query, key, value = drawn(3, 2, 150, 4)
-    found = efficient_attention(query, key, value, allowed=MASKS[mask], normalisation=normalisation)
-    assert_close(found, written_out(query, key, value, MASKS[mask], normalisation)[1])
+    found = efficient_attention(query, key, value, allowed=MASKS[mask], normalization=normalization)
+    assert_close(found, written_out(query, key, value, MASKS[mask], normalization)[1])
 
 
-@pytest.mark.parametrize("normalisation", FORMS)
+@pytest.mark.parametrize("normalization", FORMS)
 @pytest.mark.parametrize("mask", MASKS)
-def test_its_tiles_are_the_matrix_and_give_the_context(mask, normalisation):
+def test_its_tiles_are_the_matrix_and_give_the_context(mask, normalization):
     query, key, value = drawn(3, 2, 150, 4)
     with regard.watch() as trace:
         context = efficient_attention(
-            query, key, value, allowed=MASKS[mask], normalisation=normalisation, site="here"
+            query, key, value, allowed=MASKS[mask], normalization=normalization, site="here"
         )
     site = trace["here"]
-    weights = written_out(query, key, value, MASKS[mask], normalisation)[0]
+    weights = written_out(query, key, value, MASKS[mask], normalization)[0]
     for batch in range(3):
         assert_close(site.weights(batch=batch), weights[batch])
         assert_close(site.context(batch=batch), context[batch])
@@ -101,28 +101,28 @@ def test_rows_of_the_softmax_form_sum_to_one_where_something_is_seen():
     assert not some.all()
 
 
-@pytest.mark.parametrize("normalisation", FORMS)
+@pytest.mark.parametrize("normalization", FORMS)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("garbage", [1e4, inf, nan])
-def test_padding_changes_nothing_whatever_it_holds(normalisation, causal, garbage):
+def test_padding_changes_nothing_whatever_it_holds(normalization, causal, garbage):
     query, key, value = drawn(1, 2, 20, 4)
     mask = regard.causal() if causal else None
-    alone = efficient_attention(query, key, value, allowed=mask, normalisation=normalisation)
+    alone = efficient_attention(query, key, value, allowed=mask, normalization=normalization)
     padded = [torch.full((1, 2, 100, 4), garbage, dtype=torch.float64) for _ in range(3)]
     for old, new in zip((query, key, value), padded, strict=True):
         new[..., :20, :] = old
     padded[0][..., 20:, :] = 1.0  # a query that is not a number has no answer
     mask = regard.padding([20]) if mask is None else mask & regard.padding([20])
-    found = efficient_attention(*padded, allowed=mask, normalisation=normalisation)
+    found = efficient_attention(*padded, allowed=mask, normalization=normalization)
     assert_close(found[..., :20, :], alone)
     assert found.isfinite().all()
 
 
-@pytest.mark.parametrize("normalisation", FORMS)
+@pytest.mark.parametrize("normalization", FORMS)
 @pytest.mark.parametrize("size", [1.0, 100.0, 1e5])
-def test_later_positions_never_change_earlier_ones(normalisation, size):
+def test_later_positions_never_change_earlier_ones(normalization, size):
     query, key, value = drawn(2, 2, 200, 8, dtype=torch.float32)
-    options = {"allowed": regard.causal(), "normalisation": normalisation}
+    options = {"allowed": regard.causal(), "normalization": normalization}
     before = efficient_attention(query, key, value, **options)[..., :90, :]
     for x in (query, key, value):
         x[..., 90:, :] *= -size
@@ -139,22 +139,22 @@ def test_the_softmax_form_does_not_care_about_a_constant_added_to_a_key_channel(
         assert_close(found, efficient_attention(query, key, value, allowed=mask))
 
 
-@pytest.mark.parametrize("normalisation", FORMS)
-def test_permuting_keys_with_their_values_changes_nothing(normalisation):
+@pytest.mark.parametrize("normalization", FORMS)
+def test_permuting_keys_with_their_values_changes_nothing(normalization):
     query, key, value = drawn(2, 2, 30, 4)
     order = torch.randperm(30)
     found = efficient_attention(
-        query, key[..., order, :], value[..., order, :], normalisation=normalisation
+        query, key[..., order, :], value[..., order, :], normalization=normalization
     )
-    assert_close(found, efficient_attention(query, key, value, normalisation=normalisation))
+    assert_close(found, efficient_attention(query, key, value, normalization=normalization))
 
 
-@pytest.mark.parametrize("normalisation", FORMS)
+@pytest.mark.parametrize("normalization", FORMS)
 @pytest.mark.parametrize("mask", ["none", "causal and left padding"])
-def test_gradients_are_right_and_those_of_nothing_are_zero(mask, normalisation):
+def test_gradients_are_right_and_those_of_nothing_are_zero(mask, normalization):
     inputs = [x[..., :12, :].clone().requires_grad_() for x in drawn(3, 1, 150, 3)]
     allowed = regard.padding([12, 5, 0], side="left") & regard.causal() if mask != "none" else None
-    call = lambda *x: efficient_attention(*x, allowed=allowed, normalisation=normalisation)  # noqa: E731
+    call = lambda *x: efficient_attention(*x, allowed=allowed, normalization=normalization)  # noqa: E731
     assert torch.autograd.gradcheck(call, inputs)
     call(*inputs).sum().backward()
     if allowed is not None:
@@ -191,13 +191,13 @@ def test_long_inputs_never_make_an_n_by_n_matrix(mask, largest):
 
 
 @pytest.mark.parametrize("mask", ["none", "padding", "causal"])
-@pytest.mark.parametrize("normalisation", FORMS)
-def test_it_compiles_to_one_graph(mask, normalisation, no_shape_checks):
+@pytest.mark.parametrize("normalization", FORMS)
+def test_it_compiles_to_one_graph(mask, normalization, no_shape_checks):
     query, key, value = drawn(3, 2, 150, 4)
 
     def call(query, key, value):
         return efficient_attention(
-            query, key, value, allowed=MASKS[mask], normalisation=normalisation
+            query, key, value, allowed=MASKS[mask], normalization=normalization
         )
 
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
@@ -224,6 +224,6 @@ def test_causal_needs_as_many_queries_as_keys():
         efficient_attention(QUERY[:2], KEY, VALUE, allowed=regard.causal())
 
 
-def test_an_unknown_normalisation_is_refused():
+def test_an_unknown_normalization_is_refused():
     with pytest.raises(InputError, match="'softmax' or 'scaling', not 'mean'"):
-        efficient_attention(QUERY, KEY, VALUE, normalisation="mean")
+        efficient_attention(QUERY, KEY, VALUE, normalization="mean")

@@ -12,7 +12,7 @@ import regard
 from regard.attention.efficient import efficient_attention
 from regard.attention.linformer import Linformer
 from regard.attention.longformer import Longformer
-from regard.attention.multihead import ExactForm, MultiHeadAttention
+from regard.attention.multi_head import ExactForm, MultiHeadAttention
 from regard.attention.performer import Performer
 from regard.attention.reformer import Reformer
 from regard.errors import InputError, MaskError
@@ -23,7 +23,7 @@ from tests.listeners import Everybody
 MAKE = {
     "exact": ExactForm,
     "efficient": lambda: efficient_attention,
-    "efficient, scaling": lambda: partial(efficient_attention, normalisation="scaling"),
+    "efficient, scaling": lambda: partial(efficient_attention, normalization="scaling"),
     "linformer": lambda: Linformer(40, 5),
     "linformer, a head each": lambda: Linformer(40, 5, sharing="none", n_heads=2),
     "longformer": lambda: Longformer(2),

@@ -11,8 +11,7 @@ from torch.testing import assert_close
 
 from regard.attention.attend import attend, explicit_attention
 from regard.attention.fused import fused_attention
-from regard.attention.mask import Everything, as_mask
-from regard.attention.masks import causal, edges, padding, window
+from regard.attention.mask import Everything, as_mask, causal, edges, padding, window
 from regard.attention.pattern import Exact
 from regard.attention.similarity import Alibi, General, as_similarity
 from regard.tap import listen

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from regard.attention.linear import CHUNK, causal_product, rows_by_chunk, running_sums
+from regard.attention.efficient import CHUNK, causal_product, rows_by_chunk, running_sums
 
 
 def drawn(*shape, dtype=torch.float64, seed=0):

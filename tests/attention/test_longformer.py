@@ -9,8 +9,8 @@ from torch.testing import assert_close
 import regard
 from regard.attention.longformer import GlobalHeads, Longformer, longformer_attention
 from regard.attention.mask import as_mask
-from regard.attention.multihead import MultiHeadAttention
-from regard.attention.window import reach
+from regard.attention.multi_head import MultiHeadAttention
+from regard.attention.sliding_window import reach
 from regard.errors import InputError, ShapeError
 
 LENGTHS = [300, 110, 0]

@@ -8,8 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.attention.attend import attend
-from regard.attention.mask import Both, Everything, Grid, Mask, Table, as_mask
-from regard.attention.masks import Connection, causal, edges, padding, window
+from regard.attention.mask import (
+    Both,
+    Connection,
+    Everything,
+    Grid,
+    Mask,
+    Table,
+    as_mask,
+    causal,
+    edges,
+    padding,
+    window,
+)
 from regard.errors import MaskError
 
 BATCH, HEADS, N_QUERY, N_KEY = 2, 3, 4, 5

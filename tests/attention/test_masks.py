@@ -6,8 +6,17 @@ import pytest
 import torch
 
 from regard.attention.attend import attend
-from regard.attention.mask import Everything, Grid
-from regard.attention.masks import Connection, Padding, causal, edges, padding, split_causal, window
+from regard.attention.mask import (
+    Connection,
+    Everything,
+    Grid,
+    Padding,
+    causal,
+    edges,
+    padding,
+    split_causal,
+    window,
+)
 from regard.errors import MaskError
 
 MILLION = 10**6

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.attention.multihead import MultiHeadAttention
+from regard.attention.multi_head import MultiHeadAttention
 from regard.attention.reformer import Reformer, reformer_attention
 from regard.errors import InputError, MaskError, ShapeError
 

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 import regard
 from regard.attention.mask import as_mask
-from regard.attention.window import Reach, reach, windowed_attention
+from regard.attention.sliding_window import Reach, reach, windowed_attention
 from regard.errors import InputError
 
 

@@ -2,13 +2,12 @@ from math import inf
 
 import pytest
 
-from regard.bench.agreement import agreement, missed_by
-from regard.decoding.beam import Event
-from regard.engine.opening import open_translator
-from regard.engine.search import SearchOptions
-from regard.engine.translator import Part, Translation
-from regard.engine.tree import tree_of
-from tests.engine.toy import pairs, toy
+from regard.bench.translation import agreement, missed_by
+from regard.generation.beam import Event
+from regard.generation.beam_tree import tree_of
+from regard.generation.search import SearchOptions
+from regard.generation.translator import Part, Translation, open_translator
+from tests.generation.toy import pairs, toy
 
 END = 1
 TREE = tree_of(

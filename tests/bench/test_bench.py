@@ -4,15 +4,23 @@ from statistics import median
 import pytest
 from typer.testing import CliRunner
 
-from regard.bench import translate
-from regard.bench.contender import Setting
-from regard.bench.report import speeds
-from regard.bench.sentences import sentences
+from regard.bench import translation as translate
 from regard.bench.timing import alternate
-from regard.bench.translate import BEST, DEFAULT, OURS, Figure, Measured, Plan, measure
+from regard.bench.translation import (
+    BEST,
+    DEFAULT,
+    OURS,
+    Figure,
+    Measured,
+    Plan,
+    measure,
+    sentences,
+    speeds,
+)
+from regard.bench.translation_contenders import Setting
 from regard.cli.main import app
 from regard.errors import InputError
-from tests.engine.toy import pairs, toy
+from tests.generation.toy import pairs, toy
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +71,7 @@ def test_a_model_is_measured_beside_the_engine_by_itself():
 
 
 def test_contenders_write_the_same():
-    from regard.bench.contender import Bare, Ours
+    from regard.bench.translation_contenders import Bare, Ours
 
     lines = [source for source, _ in pairs(10, seed=-1)]
     ours = Ours(toy(), engine="ctranslate2")

@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from regard.bench import train
-from regard.bench.train import Figure, Plan, against, installed, measure, report, write_batches
-from regard.bench.train_contender import KINDS, load_batches, main, take_turn
+from regard.bench import training_speed as train
+from regard.bench.training_contenders import KINDS, load_batches, main, take_turn
+from regard.bench.training_speed import (
+    Figure,
+    Plan,
+    against,
+    installed,
+    measure,
+    report,
+    write_batches,
+)
 from regard.models.transformer import TransformerConfig
 
 TINY = TransformerConfig(

@@ -4,8 +4,8 @@ import pytest
 from typer.testing import CliRunner
 
 from regard.cli.main import app
-from regard.doctor import examination
-from regard.doctor.proof import Proof
+from regard.doctor import proofs as examination
+from regard.doctor.proofs import Proof
 
 
 def regard(*words):
@@ -33,7 +33,7 @@ def test_a_model_folder_is_proved_too_and_json_is_for_programs(make_bundle, tmp_
 def test_a_claim_that_fails_ends_with_1_and_is_named(monkeypatch, words):
     wrong = Proof("padding", "claimed", "log-probabilities", 0.5, 1e-4)
     idle = Proof("caching", "claimed", "only models that write keep a cache")
-    monkeypatch.setattr(examination, "PROOFS", (lambda bundle: wrong, lambda bundle: idle))
+    monkeypatch.setattr(examination, "PROOFS", (lambda model: wrong, lambda model: idle))
     done = regard(*words)
     assert done.exit_code == 1
     assert "results depend on padding, and must not" in done.stderr

@@ -5,8 +5,8 @@ from typer.testing import CliRunner
 
 from regard.cli.main import app
 from regard.errors import FileError, InputError
-from regard.explain.aligner import Aligner
-from tests.engine.toy import pairs, toy
+from regard.evaluation.alignment_heads import Aligner
+from tests.generation.toy import pairs, toy
 
 TEST = pairs(60, seed=-20)
 

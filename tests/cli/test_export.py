@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from regard.errors import InputError, UnknownNameError
-from regard.interop.imports import import_checkpoint
+from regard.interop.import_checkpoint import import_checkpoint
 from tests.cli.called import call
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from regard.cli.grouped import grouped
+from regard.cli.options import grouped
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from regard.bundle.bundle import Bundle
 from regard.cli.main import app
 from regard.errors import FileError, InputError
 from regard.interop.huggingface import export_huggingface
+from regard.model import Model
 
 
 def run(*words):
@@ -35,9 +35,9 @@ def test_a_checkpoint_becomes_a_model_folder(checkpoint, make_bundle, tmp_path):
     printed = run(checkpoint, "-o", tmp_path / "model").stdout
     assert "decoder model for language" in printed
     assert "tokenizer of" in printed
-    again, original = Bundle.load(tmp_path / "model"), make_bundle("decoder")
-    for name, weight in original.model.state_dict().items():
-        assert torch.equal(weight, again.model.state_dict()[name])
+    again, original = Model.load(tmp_path / "model"), make_bundle("decoder")
+    for name, weight in original.module.state_dict().items():
+        assert torch.equal(weight, again.module.state_dict()[name])
     assert again.tokenizer.encode("A dog") == original.tokenizer.encode("A dog")
     assert again.card.others["imported from"] == "checkpoint"
 
@@ -46,7 +46,7 @@ def test_weights_can_be_stored_in_half_the_room_and_facts_printed_as_json(checkp
     printed = run(checkpoint, "-o", tmp_path / "model", "--dtype", "float16", "--json").stdout
     facts = json.loads(printed)
     assert (facts["family"], facts["task"]) == ("decoder", "language")
-    assert facts["tokens"] == len(Bundle.load(tmp_path / "model").tokenizer)
+    assert facts["tokens"] == len(Model.load(tmp_path / "model").tokenizer)
     stored = load_file(tmp_path / "model" / "model.safetensors")
     assert {weight.dtype for weight in stored.values()} == {torch.float16}
 
@@ -55,9 +55,9 @@ def test_a_tokenizer_may_lie_elsewhere_and_its_absence_is_said(checkpoint, tmp_p
     (checkpoint / "tokenizer.json").rename(tmp_path / "mine.json")
     result = run(checkpoint, "-o", tmp_path / "model")
     assert "no tokenizer was found" in result.stderr
-    assert Bundle.load(tmp_path / "model").tokenizer is None
+    assert Model.load(tmp_path / "model").tokenizer is None
     run(checkpoint, "-o", tmp_path / "model", "--tokenizer", tmp_path / "mine.json")
-    assert Bundle.load(tmp_path / "model").tokenizer is not None
+    assert Model.load(tmp_path / "model").tokenizer is not None
 
 
 def test_mistakes_get_one_sentence_and_leave_nothing_behind(checkpoint, tmp_path):

@@ -6,12 +6,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from regard.bundle.bundle import Bundle
-from regard.bundle.zoo import bundled
 from regard.cli.main import app
-from regard.model import load
+from regard.interop.model_names import bundled
+from regard.model import Model, load
 from regard.models.encoder import Encoder, EncoderConfig
-from regard.text.train import train_tokenizer
+from regard.text.tokenizer_training import train_tokenizer
 
 
 def piped(text: str, *words: str) -> list[str]:
@@ -27,7 +26,7 @@ def filler(tmp_path_factory) -> str:
     sizes = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1}
     config = EncoderConfig(n_vocab=len(tokenizer), fill_head=True, **sizes)
     folder = tmp_path_factory.mktemp("filler") / "model"
-    Bundle(model=Encoder(config).eval(), task="masked", tokenizer=tokenizer).save(folder)
+    Model(module=Encoder(config).eval(), task="masked", tokenizer=tokenizer).save(folder)
     return str(folder)
 
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from regard.bundle import zoo
 from regard.errors import FileError, InputError, UnknownNameError
+from regard.interop import model_names as zoo
 from regard.models.presets import PRESETS, Preset
 from tests.cli.called import call
 
@@ -53,10 +53,10 @@ def test_a_folder_is_shown_as_a_table_with_its_card(folder, make_bundle):
     assert f"{count:,}" in printed
     assert "FLOPs/token" in printed
     assert "data: two sentences" in printed
-    assert "licence: CC0" in printed
+    assert "license: CC0" in printed
     plain = json.loads(run(folder, "--json"))
     assert plain["parameters"] == count == sum(part["parameters"] for part in plain["parts"])
-    assert plain["card"]["licence"] == "CC0"
+    assert plain["card"]["license"] == "CC0"
 
 
 def test_a_preset_is_shown_by_its_name():

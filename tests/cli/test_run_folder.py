@@ -2,9 +2,9 @@
 
 import pytest
 
-from regard.cli.run_folder import followed_recipe, open_folder
 from regard.errors import InputError
 from regard.training.recipe import make_recipe
+from regard.training.run_folder import followed_recipe, open_folder
 
 
 def recipe(**training):

@@ -20,7 +20,7 @@ def served(monkeypatch):
     """What the command says before it would serve."""
 
     def invoke(*words):
-        monkeypatch.setattr("regard.serve.address.run", lambda app, bound: bound.close())
+        monkeypatch.setattr("regard.server.app.run", lambda app, bound: bound.close())
         result = CliRunner().invoke(app, ["serve", *map(str, words)])
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.engine.toy import toy
+from tests.generation.toy import toy
 
 HEAVY = ("torch", "sacrebleu", "rich", "numpy", "matplotlib", "starlette", "transformers", "ray")
 

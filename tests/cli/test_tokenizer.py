@@ -9,7 +9,7 @@ import pytest
 import zstandard
 from typer.testing import CliRunner
 
-from regard.cli.tokenizer import app
+from regard.cli.tokenizer_commands import app
 from regard.errors import FileError, InputError, UnknownNameError
 from regard.text.tokenizer import Tokenizer
 
@@ -27,7 +27,7 @@ def run(*words, input=None):
 
 
 def alone(*words, **options):
-    program = "from regard.cli.tokenizer import app; app()"
+    program = "from regard.cli.tokenizer_commands import app; app()"
     return subprocess.run(
         [sys.executable, "-c", program, *map(str, words)], cwd=REPOSITORY, check=True, **options
     )
@@ -41,7 +41,7 @@ def corpus(tmp_path):
 
 
 @pytest.fixture
-def learnt(corpus, tmp_path):
+def learned(corpus, tmp_path):
     path = tmp_path / "tokenizer.json"
     run("train", corpus, "-o", path, "--kind", "byte-bpe", "--vocab-size", 300)
     return path
@@ -75,76 +75,76 @@ def test_train_reads_packed_files_tables_json_and_input_together(tmp_path):
 
 def test_train_obeys_its_options(corpus, tmp_path):
     output = tmp_path / "t.json"
-    run("train", corpus, "-o", output, "--lowercase", "--normalise", "nfkc", "--vocab-size", 100)
-    assert Tokenizer.load(output).normalise("ＡB") == "ab"
-    run("train", corpus, "-o", output, "--normalise", "none", "--vocab-size", 100)
-    assert Tokenizer.load(output).normalise("ＡB") == "ＡB"
+    run("train", corpus, "-o", output, "--lowercase", "--normalize", "nfkc", "--vocab-size", 100)
+    assert Tokenizer.load(output).normalize("ＡB") == "ab"
+    run("train", corpus, "-o", output, "--normalize", "none", "--vocab-size", 100)
+    assert Tokenizer.load(output).normalize("ＡB") == "ＡB"
 
 
-def test_pipes_of_ids_come_back_as_the_text(learnt):
-    ids = run("encode", learnt, "-", input=TEXT)
+def test_pipes_of_ids_come_back_as_the_text(learned):
+    ids = run("encode", learned, "-", input=TEXT)
     assert len(ids.splitlines()) == 3
     assert ids.split()[0] == "2"
-    assert run("decode", learnt, input=ids) == TEXT
+    assert run("decode", learned, input=ids) == TEXT
     assert (
         run(
             "encode",
-            learnt,
+            learned,
             input="\n",
         )
         == "2 3\n"
     )
-    assert run("decode", learnt, input="\n\n") == "\n\n"
+    assert run("decode", learned, input="\n\n") == "\n\n"
 
 
-def test_many_lines_keep_their_order(learnt, tmp_path):
+def test_many_lines_keep_their_order(learned, tmp_path):
     lines = "".join(f"{number} dogs\n" for number in range(5000))
     (tmp_path / "many.zst").write_bytes(zstandard.compress(lines.encode()))
-    ids = run("encode", learnt, "--file", tmp_path / "many.zst")
-    assert run("decode", learnt, "-", input=ids) == lines
+    ids = run("encode", learned, "--file", tmp_path / "many.zst")
+    assert run("decode", learned, "-", input=ids) == lines
 
 
-def test_pieces_are_shown_with_ids_characters_and_words(learnt):
-    rows = [line.split("\t") for line in run("encode", learnt, "A 뷁", "--pieces").splitlines()]
+def test_pieces_are_shown_with_ids_characters_and_words(learned):
+    rows = [line.split("\t") for line in run("encode", learned, "A 뷁", "--pieces").splitlines()]
     assert [row[0] for row in rows if row[0]] == ["[CLS]", "A", "␣", "뷁", "⋯", "⋯", "[SEP]"]
     assert rows[1][2:] == ["0–1", "0"]
     assert rows[2][2:] == ["1–2", "1"]
     assert rows[5][2:] == ["2–3", "1"]
 
 
-def test_json_holds_everything(learnt):
-    told = json.loads(run("encode", learnt, "A dog", "--json", "--no-specials"))
-    tokenizer = Tokenizer.load(learnt)
+def test_json_holds_everything(learned):
+    told = json.loads(run("encode", learned, "A dog", "--json", "--no-specials"))
+    tokenizer = Tokenizer.load(learned)
     assert told["text"] == "A dog"
     assert told["ids"] == tokenizer.encode("A dog", specials=False)
     assert told["pieces"][0] == {"text": "A", "id": told["ids"][0], "start": 0, "end": 1, "word": 0}
-    back = json.loads(run("decode", learnt, *told["ids"], "--json"))
+    back = json.loads(run("decode", learned, *told["ids"], "--json"))
     assert back == {"ids": told["ids"], "text": "A dog"}
 
 
-def test_ids_may_be_written_with_commas_and_brackets(learnt):
-    ids = Tokenizer.load(learnt).encode("A dog")
-    assert run("decode", learnt, str(ids)) == "A dog\n"
-    assert run("decode", learnt, *ids, "--specials") == "[CLS]A dog[SEP]\n"
+def test_ids_may_be_written_with_commas_and_brackets(learned):
+    ids = Tokenizer.load(learned).encode("A dog")
+    assert run("decode", learned, str(ids)) == "A dog\n"
+    assert run("decode", learned, *ids, "--specials") == "[CLS]A dog[SEP]\n"
 
 
-def test_a_terminal_gets_a_table_and_a_pipe_gets_ids(learnt):
+def test_a_terminal_gets_a_table_and_a_pipe_gets_ids(learned):
     reader, writer = os.openpty()
-    alone("encode", learnt, "저는 dogs", stdout=writer, env={**os.environ, "COLUMNS": "80"})
+    alone("encode", learned, "저는 dogs", stdout=writer, env={**os.environ, "COLUMNS": "80"})
     os.close(writer)
     shown = os.read(reader, 10_000).decode()
     os.close(reader)
     assert "piece" in shown
     assert "␣dogs" in shown
     assert "characters" in shown
-    piped = alone("encode", learnt, "저는", capture_output=True, text=True).stdout
-    assert piped.split() == [str(id) for id in Tokenizer.load(learnt).encode("저는")]
+    piped = alone("encode", learned, "저는", capture_output=True, text=True).stdout
+    assert piped.split() == [str(id) for id in Tokenizer.load(learned).encode("저는")]
 
 
-def test_text_is_utf8_whatever_the_machine_s_language_is(learnt):
-    ids = Tokenizer.load(learnt).encode("저는")
+def test_text_is_utf8_whatever_the_machine_s_language_is(learned):
+    ids = Tokenizer.load(learned).encode("저는")
     env = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = alone("decode", learnt, *ids, capture_output=True, env=env)
+    done = alone("decode", learned, *ids, capture_output=True, env=env)
     assert done.stdout.decode() == "저는\n"
 
 
@@ -156,23 +156,28 @@ def test_help_has_an_example(command):
 @pytest.mark.parametrize(
     ("words", "input", "error", "message"),
     [
-        (["encode", "LEARNT", "a", "--file", "b"], None, InputError, "texts or --file, not both"),
-        (["encode", "LEARNT"], b"ok\n\xff\n", InputError, "Line 2 of the input is not valid UTF-8"),
+        (["encode", "LEARNED", "a", "--file", "b"], None, InputError, "texts or --file, not both"),
+        (
+            ["encode", "LEARNED"],
+            b"ok\n\xff\n",
+            InputError,
+            "Line 2 of the input is not valid UTF-8",
+        ),
         (["encode", "absent"], "", FileError, "absent does not exist"),
-        (["decode", "LEARNT"], "2 3\n2 x\n", InputError, "Line 2 has 'x', which is no id"),
-        (["decode", "LEARNT", "99999"], None, InputError, "99999 is no id of this vocabulary"),
+        (["decode", "LEARNED"], "2 3\n2 x\n", InputError, "Line 2 has 'x', which is no id"),
+        (["decode", "LEARNED", "99999"], None, InputError, "99999 is no id of this vocabulary"),
         (["train", "absent", "-o", "t"], None, FileError, "No such file"),
         (["train", "-", "-o", "t", "--kind", "pbe"], "a", UnknownNameError, "the nearest .*bpe"),
-        (["train", "-", "-o", "t", "--normalise", "nfd"], "a", UnknownNameError, "nfc, nfkc"),
+        (["train", "-", "-o", "t", "--normalize", "nfd"], "a", UnknownNameError, "nfc, nfkc"),
         (["train", "-", "-o", "t", "--fields", "a"], "a", InputError, "must be numbers of columns"),
         (["train", "-", "-o", "t"], "", InputError, "no text to learn"),
         (["train", "-", "-o", "t"], b"\xff\n", InputError, "1 lines that are not valid UTF-8"),
     ],
 )
-def test_faults_are_one_sentence(learnt, tmp_path, monkeypatch, words, input, error, message):
+def test_faults_are_one_sentence(learned, tmp_path, monkeypatch, words, input, error, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=message):
-        run(*[learnt if word == "LEARNT" else word for word in words], input=input)
+        run(*[learned if word == "LEARNED" else word for word in words], input=input)
 
 
 def test_a_bundled_model_lends_its_tokenizer_by_its_name():

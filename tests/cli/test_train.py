@@ -14,8 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from regard.bundle.bundle import Bundle
 from regard.errors import FileError, InputError
+from regard.model import Model
 from regard.trace.trace import Trace
 from tests.backwards import write_recipe
 from tests.cli.called import call
@@ -67,10 +67,10 @@ def test_a_recipe_becomes_a_model_folder_with_its_course(recipe, tmp_path):
     assert "were expected" in told.stdout
     assert f"the model is in {folder}" in told.stdout
     assert "validation: loss" in told.stderr
-    bundle = Bundle.load(folder)
-    assert bundle.task == "translation"
-    assert bundle.extras["recipe"]["training"]["steps"] == 40
-    assert "exact" in bundle.card.score
+    model = Model.load(folder)
+    assert model.task == "translation"
+    assert model.extras["recipe"]["training"]["steps"] == 40
+    assert "exact" in model.card.score
     lines = [
         json.loads(one) for one in (folder / "training/metrics.jsonl").read_text().splitlines()
     ]
@@ -94,7 +94,7 @@ def test_keys_and_minutes_can_be_set(recipe, tmp_path):
         *("--set", "training.steps=100000", "--set", "model.norm=pre"),
     )
     assert json.loads(told.stdout)["why"] == "minutes"
-    assert Bundle.load(tmp_path / "m").config.norm == "pre"
+    assert Model.load(tmp_path / "m").config.norm == "pre"
 
 
 def test_a_folder_with_a_run_needs_resume_and_the_same_recipe(recipe, tmp_path):
@@ -156,7 +156,7 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_model_bit_by_bit(recipe,
     assert "going on from step" in out
     assert (whole / "model.safetensors").read_bytes() == (parts / "model.safetensors").read_bytes()
     last = f"training/checkpoints/step-{steps_in(whole)[-1]:08d}"
-    for name in ("model", "optimiser", "average"):
+    for name in ("model", "optimizer", "average"):
         one, other = (load_file(at / last / f"{name}.safetensors") for at in (whole, parts))
         assert one.keys() == other.keys()
         assert all(torch.equal(one[key], other[key]) for key in one)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from regard.bundle.bundle import Bundle
-from regard.cli.progress import LinesRead
-from regard.cli.train_samples import drawn_samples, plain_samples, with_alignment
+from regard.cli.output import LinesRead
 from regard.errors import FileError, InputError, MissingExtraError
-from regard.trace.run import trace_bundle
+from regard.model import Model
+from regard.trace.capture import trace_model
 from regard.training.callbacks import Evaluation
+from regard.training.validation import drawn_samples, plain_samples, with_alignment
 from tests.backwards import write_recipe
 from tests.cli.called import call
 
@@ -50,7 +50,7 @@ def test_three_samples_are_no_score(trained):
     lines = (folder / "training/metrics.jsonl").read_text().splitlines()
     numbers = [one["validation"] for one in map(json.loads, lines) if "validation" in one]
     assert all(set(one) == {"loss", "perplexity"} for one in numbers)
-    assert "bleu" not in told.stderr + told.stdout + Bundle.load(folder).card.score
+    assert "bleu" not in told.stderr + told.stdout + Model.load(folder).card.score
 
 
 def test_a_terminal_shows_how_many_lines_were_read_and_a_pipe_does_not(trained, monkeypatch):
@@ -78,10 +78,10 @@ def test_alignments_are_kept_with_the_metrics(trained):
 
 
 def test_alignment_is_the_mean_of_all_heads_of_the_last_but_one_layer(trained):
-    bundle = Bundle.load(trained[0])
+    model = Model.load(trained[0])
     evaluation = Evaluation(samples=[{"source": "1 2", "written": "21"}])
-    (found,) = with_alignment(bundle, evaluation).samples
-    site = trace_bundle(bundle, "1 2", "21")["decoder.layers.0.cross"]
+    (found,) = with_alignment(model, evaluation).samples
+    site = trace_model(model, "1 2", "21")["decoder.layers.0.cross"]
     mean = (site.weights(0) + site.weights(1)) / 2
     soft = {(source, target): weight for source, target, weight in found["alignment"]["soft"]}
     expected = {(j, i): float(mean[i, j]) for i in range(2) for j in range(mean.size(1))}
@@ -89,20 +89,20 @@ def test_alignment_is_the_mean_of_all_heads_of_the_last_but_one_layer(trained):
 
 
 def test_words_are_aligned_where_there_are_several(trained):
-    bundle = Bundle.load(trained[0])
+    model = Model.load(trained[0])
     evaluation = Evaluation(samples=[{"source": "1 2 3", "written": "3 2"}])
-    found = with_alignment(bundle, evaluation).samples[0]["alignment"]
+    found = with_alignment(model, evaluation).samples[0]["alignment"]
     assert (found["source_words"], found["target_words"]) == (["1", "2", "3"], ["3", "2"])
     assert sum(weight for _, target, weight in found["soft"] if target == 1) == pytest.approx(1)
 
 
 def test_one_word_is_aligned_token_by_token_and_nothing_is_aligned_to_nothing(trained):
-    bundle = Bundle.load(trained[0])
-    one = with_alignment(bundle, Evaluation(samples=[{"source": "1 2", "written": "21"}]))
+    model = Model.load(trained[0])
+    one = with_alignment(model, Evaluation(samples=[{"source": "1 2", "written": "21"}]))
     assert one.samples[0]["alignment"]["target_words"] == ["2", "1"]
     assert len(one.samples[0]["alignment"]["source_words"]) >= 3
     empty = Evaluation(samples=[{"source": "1 2", "written": ""}])
-    assert with_alignment(bundle, empty) == empty
+    assert with_alignment(model, empty) == empty
 
 
 def test_a_terminal_draws_the_alignment_unless_it_is_too_narrow():

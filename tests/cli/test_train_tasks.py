@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from regard.bundle.bundle import Bundle
 from regard.cli.main import app
 from regard.errors import InputError
+from regard.model import Model
 
 SMALL = "d_model = 16\nn_heads = 2\nd_ff = 32\nn_layers = 1\ndropout = 0.0\n"
 TRAINING = """
@@ -42,7 +42,7 @@ def train(tmp_path):
             for line in (tmp_path / folder / "training/metrics.jsonl").read_text().splitlines()
             if "validation" in line
         )
-        return first["validation"], json.loads(found.stdout), Bundle.load(tmp_path / folder)
+        return first["validation"], json.loads(found.stdout), Model.load(tmp_path / folder)
 
     return trained
 
@@ -57,22 +57,22 @@ def text(tmp_path):
 def test_language_models_learn_the_next_token(train, text):
     recipe = f'task = "language"\n[data]\ntrain = "{text}"\nvalidation = 0.1\nwindow = 16\n'
     recipe += f'[tokenizer]\nkind = "characters"\n[model]\nmax_positions = 16\n{SMALL}{TRAINING}'
-    first, last, bundle = train(recipe, 'evaluate.snapshots=["one and"]')
+    first, last, model = train(recipe, 'evaluate.snapshots=["one and"]')
     assert last["validation"]["loss"] < first["loss"]
     assert last["validation"]["perplexity"] < 4
-    assert bundle.task == "language"
-    assert bundle.tokenizer.id_of("\n") is not None
+    assert model.task == "language"
+    assert model.tokenizer.id_of("\n") is not None
 
 
 def test_masked_models_learn_to_fill_gaps(train, text):
     recipe = f'task = "masked"\n[data]\ntrain = "{text}"\n'
     recipe += f'validation = "{text}"\n[tokenizer]\nkind = "wordpiece"\nsize = 60\n[model]\n'
-    first, last, bundle = train(f"{recipe}{SMALL}{TRAINING}")
+    first, last, model = train(f"{recipe}{SMALL}{TRAINING}")
     assert last["validation"]["loss"] < first["loss"]
-    assert bundle.task == "masked"
+    assert model.task == "masked"
 
 
-def test_classes_of_texts_are_learnt_and_named(train, tmp_path):
+def test_classes_of_texts_are_learned_and_named(train, tmp_path):
     path = tmp_path / "labels.tsv"
     rows = [
         ("warm", "sun sun light"),
@@ -85,12 +85,12 @@ def test_classes_of_texts_are_learnt_and_named(train, tmp_path):
     )
     recipe = f'task = "classification"\n[data]\ntrain = "{path}"\nvalidation = 0.2\n'
     recipe += f"[tokenizer]\nsize = 80\n[model]\n{SMALL}{TRAINING}"
-    _, last, bundle = train(recipe, "evaluate.metric=accuracy")
+    _, last, model = train(recipe, "evaluate.metric=accuracy")
     assert last["validation"]["accuracy"] > 0.95
-    assert bundle.labels == ("cold", "warm")
+    assert model.labels == ("cold", "warm")
 
 
-def test_classes_of_images_are_learnt_from_folders(train, tmp_path):
+def test_classes_of_images_are_learned_from_folders(train, tmp_path):
     dice = np.random.default_rng(0)
     for label, level in (("dark", 60), ("light", 180)):
         folder = tmp_path / "images" / label
@@ -100,11 +100,11 @@ def test_classes_of_images_are_learnt_from_folders(train, tmp_path):
             Image.fromarray(pixels).save(folder / f"{number}.png")
     recipe = f'task = "classification"\n[data]\ntrain = "{tmp_path / "images"}"\n'
     recipe += "validation = 0.2\naugment = {shift = 1, flip = true}\n[model]\npatch_size = 4\n"
-    _, last, bundle = train(f"{recipe}{SMALL}{TRAINING}", "evaluate.metric=accuracy")
+    _, last, model = train(f"{recipe}{SMALL}{TRAINING}", "evaluate.metric=accuracy")
     assert last["validation"]["accuracy"] > 0.9
-    assert (bundle.family, bundle.labels) == ("vision", ("dark", "light"))
-    assert bundle.config.image_size == 8
-    assert bundle.pixels is not None
+    assert (model.family, model.labels) == ("vision", ("dark", "light"))
+    assert model.config.image_size == 8
+    assert model.pixels is not None
 
 
 def test_recurrent_models_and_separate_vocabularies(train, tmp_path):
@@ -113,10 +113,10 @@ def test_recurrent_models_and_separate_vocabularies(train, tmp_path):
     recipe = f'task = "translation"\n[data]\ntrain = "{path}"\nvalidation = 0.1\n'
     recipe += '[tokenizer]\nkind = "characters"\njoint = false\n'
     recipe += f'[model]\nfamily = "seq2seq"\nd_model = 16\nattention = "dot"\n{TRAINING}'
-    first, last, bundle = train(recipe)
+    first, last, model = train(recipe)
     assert last["validation"]["loss"] < first["loss"]
-    assert bundle.tokenizer.id_of("x") is None
-    assert bundle.target_tokenizer.id_of("x") is not None
+    assert model.tokenizer.id_of("x") is None
+    assert model.target_tokenizer.id_of("x") is not None
 
 
 def test_a_model_can_be_trained_further_with_frozen_parts(train, text, tmp_path):
@@ -132,8 +132,8 @@ def test_a_model_can_be_trained_further_with_frozen_parts(train, text, tmp_path)
     assert last["validation"]["accuracy"] == 1.0
     assert after.config.n_classes == 2
     assert after.tokenizer.fingerprint == before.tokenizer.fingerprint
-    weights = after.model.state_dict()
-    for name, value in before.model.state_dict().items():
+    weights = after.module.state_dict()
+    for name, value in before.module.state_dict().items():
         if name.startswith(("encoder.", "tokens")):
             assert (weights[name] == value).all(), name
 

@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from regard.cli.main import app
-from regard.cli.progress import Progress, duration
+from regard.cli.output import Progress, duration
 from regard.errors import FileError, InputError, UnknownNameError
-from tests.engine.toy import pairs, toy
+from tests.generation.toy import pairs, toy
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = [sys.executable, "-m", "regard", "translate"]
@@ -331,7 +331,7 @@ def test_penalties_and_stopping_rules_can_be_asked_for(folder):
 def test_progress_tells_lines_pace_share_and_time_left(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     now = [0.0]
-    monkeypatch.setattr("regard.cli.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("regard.cli.output.time.monotonic", lambda: now[0])
     progress = Progress(3000, first=1000)
     now[0] = 10.0
     progress.advance(50, 500, 2000)  # 1000 bytes in 10 s, 1000 to go

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.text.train import train_tokenizer
+from regard.text.tokenizer_training import train_tokenizer
 
 PAIRS = [
     ("A dog runs.", "Ein Hund läuft."),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from regard.data.batches import Batches, shared_out
 from regard.errors import InputError
-from regard.text.train import train_tokenizer
+from regard.text.tokenizer_training import train_tokenizer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LENGTHS = [np.random.default_rng(side).integers(1, 40, 3000).astype(np.uint32) for side in (0, 1)]

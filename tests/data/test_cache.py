@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.cache import key_of, made_once
+from regard.data.disk_cache import key_of, made_once
 from regard.errors import FileError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -15,7 +15,7 @@ MAKER = """
 import sys, time, types
 root = types.ModuleType("regard"); root.__path__ = ["regard"]; sys.modules["regard"] = root
 from pathlib import Path
-from regard.data.cache import made_once
+from regard.data.disk_cache import made_once
 def make(folder):
     (folder / "begun").touch()
     print("making", flush=True)

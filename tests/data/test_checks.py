@@ -1,8 +1,7 @@
 import pytest
 
-from regard.data.checks import Checker, Checks, Report, in_chunks, read_checked
-from regard.data.ledger import ledger_at
-from regard.data.rows import labelled_text, parallel_text
+from regard.data.readers import labeled_text, parallel_text
+from regard.data.text_checks import Checker, Checks, Report, in_chunks, ledger_at, read_checked
 from regard.errors import InputError, UnknownNameError
 
 USUAL = Checks()
@@ -131,7 +130,7 @@ def test_lengths_are_compared_only_between_source_and_target_and_not_for_short_t
     _, checker = checked(parallel_text(write("a.tsv", line)))
     assert checker.report.problems["ratio"].places[0][1] == 1
     assert checker.report.problems["ratio"].count == 1
-    _, checker = checked(labelled_text(write("a.tsv", line)))
+    _, checker = checked(labeled_text(write("a.tsv", line)))
     assert not checker.report.problems
 
 
@@ -224,8 +223,8 @@ def test_a_million_rows_are_checked_in_little_memory(tmp_path):
     program = """
 import resource, sys, types
 root = types.ModuleType("regard"); root.__path__ = ["regard"]; sys.modules["regard"] = root
-from regard.data.checks import Checker, Checks, in_chunks
-from regard.data.rows import Row
+from regard.data.text_checks import Checker, Checks, in_chunks
+from regard.data.readers import Row
 def rows(n):
     for i in range(n):
         yield Row("f", i + 1, (b"source line %d" % i, b"target line %d" % i))

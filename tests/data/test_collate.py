@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from regard.data.collate import collate, pad
+from regard.data.batches import collate, pad
 from regard.data.corpus import build_corpus
-from regard.data.rows import parallel_text
+from regard.data.readers import parallel_text
 from regard.errors import InputError
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.data.checks import Checks
 from regard.data.corpus import Corpus, build_corpus
-from regard.data.rows import labelled_text, parallel_text, plain_text
+from regard.data.readers import labeled_text, parallel_text, plain_text
+from regard.data.text_checks import Checks
 from regard.errors import FileError, InputError
-from regard.text.train import train_tokenizer
+from regard.text.tokenizer_training import train_tokenizer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -135,7 +135,7 @@ def test_standard_input_makes_the_same_corpus_as_a_file(build, table, monkeypatc
 
 
 def test_labels_are_numbered_by_name_and_may_be_given(build, write, tokenizer):
-    rows = labelled_text(write("a.tsv", "sad\tIt rains.\nhappy\tThe sun.\nsad\tNo sun.\n"))
+    rows = labeled_text(write("a.tsv", "sad\tIt rains.\nhappy\tThe sun.\nsad\tNo sun.\n"))
     corpus = build(rows)
     assert corpus.classes == ("happy", "sad")
     assert corpus.labels.tolist() == [1, 0, 1]
@@ -170,7 +170,7 @@ def test_a_real_corpus_comes_back_line_by_line(build, data):
     corpus = build(parallel_text(*files), tokenizers=tokenizer)
     assert len(corpus) == 1014
     for side in (0, 1):
-        expected = [tokenizer.normalise(text) for text in texts[side]]
+        expected = [tokenizer.normalize(text) for text in texts[side]]
         assert (
             tokenizer.decode_batch(field[n] for n in range(1014) for field in [corpus.fields[side]])
             == expected
@@ -188,9 +188,9 @@ def test_a_large_corpus_is_built_and_opened_in_little_memory(tmp_path):
     program = """
 import json, resource, sys, types
 root = types.ModuleType("regard"); root.__path__ = ["regard"]; sys.modules["regard"] = root
-from regard.data.checks import Checks
+from regard.data.text_checks import Checks
 from regard.data.corpus import build_corpus
-from regard.data.rows import parallel_text
+from regard.data.readers import parallel_text
 from regard.text.tokenizer import Tokenizer
 folder = sys.argv[1]
 tokenizer = Tokenizer.load(folder + "/t.json")

@@ -8,7 +8,7 @@ from babel.dates import format_date, format_skeleton
 from regard.data.corpus import build_corpus
 from regard.data.dates import FIRST, HELD_OUT, LAST, LOCALES, Dates, templates
 from regard.errors import InputError, UnknownNameError
-from regard.text.train import train_tokenizer
+from regard.text.tokenizer_training import train_tokenizer
 
 DAYS = [date(2024, 2, 29), date(1900, 1, 1), date(2099, 12, 31), date(2021, 3, 4)]
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.duplicates import Seen, hash_of
+from regard.data.text_checks import Seen, hash_of
 
 
 def test_rows_seen_before_are_told_in_the_same_chunk_and_in_later_ones():

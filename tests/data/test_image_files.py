@@ -12,9 +12,9 @@ from regard.errors import FileError, InputError
 RED, GREEN = (200, 0, 0), (0, 200, 0)
 
 
-def draw(path, colour, size=(8, 6)):
+def draw(path, color, size=(8, 6)):
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", size, colour).save(path)
+    Image.new("RGB", size, color).save(path)
 
 
 def idx(array):
@@ -55,7 +55,7 @@ def test_pictures_of_different_sizes_need_a_size(folder):
     assert read_images(folder, size=(4, 5)).pixels.shape == (4, 4, 5, 3)
 
 
-def test_grey_and_transparent_pictures_become_colour_and_photographs_stand_upright(tmp_path):
+def test_grey_and_transparent_pictures_become_color_and_photographs_stand_upright(tmp_path):
     Image.new("L", (2, 3), 90).save(tmp_path / "grey.png")
     assert read_picture(tmp_path / "grey.png")[0, 0].tolist() == [90, 90, 90]
     Image.new("RGBA", (2, 3), (*RED, 255)).save(tmp_path / "clear.png")

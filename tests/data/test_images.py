@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from regard.data.images import Augmentation, Images, Normalisation, centred
+from regard.data.images import Augmentation, Images, Normalization, centered
 from regard.errors import InputError
 
 DICE = np.random.default_rng(0)
@@ -15,28 +15,28 @@ def change(augmentation, pixels=PIXELS, **options):
     return augmentation.apply(pixels, **settings)
 
 
-def test_normalisation_by_hand():
+def test_normalization_by_hand():
     # black and white pixels in equal parts: mean 1/2, deviation 1/2, so they become -1 and 1
     pixels = np.array([0, 255, 255, 0], np.uint8).reshape(1, 2, 2, 1)
     images = Images(pixels, np.zeros(1, np.int64), ("x",))
-    normalisation = Normalisation.of(images)
-    assert_allclose([normalisation.mean, normalisation.deviation], [[0.5], [0.5]])
-    assert_allclose(normalisation.apply(pixels), [[[[-1, 1], [1, -1]]]], atol=1e-6)
+    normalization = Normalization.of(images)
+    assert_allclose([normalization.mean, normalization.deviation], [[0.5], [0.5]])
+    assert_allclose(normalization.apply(pixels), [[[[-1, 1], [1, -1]]]], atol=1e-6)
 
 
-def test_normalised_channels_have_mean_zero_and_deviation_one():
-    floats = Normalisation.of(IMAGES).apply(PIXELS)
+def test_normalized_channels_have_mean_zero_and_deviation_one():
+    floats = Normalization.of(IMAGES).apply(PIXELS)
     assert floats.shape == (40, 3, 6, 8)
     assert floats.dtype == np.float32
     assert_allclose(floats.mean(axis=(0, 2, 3)), 0, atol=1e-5)
     assert_allclose(floats.std(axis=(0, 2, 3)), 1, atol=1e-5)
     mean = PIXELS.reshape(-1, 3).mean(axis=0) / 255
-    assert_allclose(Normalisation.of(IMAGES).mean, mean)
+    assert_allclose(Normalization.of(IMAGES).mean, mean)
 
 
 def test_a_channel_of_one_value_becomes_zero_and_not_nan():
     flat = Images(np.full((2, 2, 2, 1), 7, np.uint8), np.zeros(2, np.int64), ("x",))
-    assert_allclose(Normalisation.of(flat).apply(flat.pixels), 0, atol=1e-6)
+    assert_allclose(Normalization.of(flat).apply(flat.pixels), 0, atol=1e-6)
 
 
 def test_nothing_asked_changes_nothing():
@@ -78,9 +78,9 @@ def test_a_picture_changes_the_same_way_whatever_batch_it_is_in():
 
 
 def test_the_middle_square_is_cut_for_testing():
-    assert_array_equal(centred(PIXELS, 4), PIXELS[:, 1:5, 2:6])
+    assert_array_equal(centered(PIXELS, 4), PIXELS[:, 1:5, 2:6])
     with pytest.raises(InputError, match="A square of 7 cannot be cut from 6 × 8 pixels"):
-        centred(PIXELS, 7)
+        centered(PIXELS, 7)
     with pytest.raises(InputError, match="A square of 9 cannot be cut"):
         change(Augmentation(crop=9))
 
@@ -102,5 +102,5 @@ def test_arrays_that_are_no_images_are_refused(pixels, labels, message):
 
 def test_channels_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match="1 channels do not fit 3 means"):
-        Normalisation.of(IMAGES).apply(PIXELS[..., :1])
+        Normalization.of(IMAGES).apply(PIXELS[..., :1])
     assert len(IMAGES) == 40

@@ -6,11 +6,11 @@ import sys
 import pytest
 import zstandard
 
-from regard.data.rows import (
+from regard.data.readers import (
     JoinedRows,
     TextRows,
     format_of,
-    labelled_text,
+    labeled_text,
     parallel_text,
     plain_text,
 )
@@ -52,7 +52,7 @@ def test_columns_and_keys_are_chosen(write):
     assert fields(parallel_text(table, columns=(3, 2))) == [(b"one", b"eins"), (b"two", b"zwei")]
     records = write("a.jsonl", '{"en": "one", "de": "eins", "id": 1}\n')
     assert fields(parallel_text(records, keys=("en", "de"))) == [(b"one", b"eins")]
-    assert fields(labelled_text(records, keys=("id", "de"))) == [(b"1", b"eins")]
+    assert fields(labeled_text(records, keys=("id", "de"))) == [(b"1", b"eins")]
 
 
 def test_standard_input_is_read_as_a_table_unless_told_otherwise(monkeypatch):
@@ -130,7 +130,7 @@ def test_the_fingerprint_follows_the_contents_and_not_the_name(write):
     others = [
         parallel_text(write("c.tsv", "x\tz\n")),
         parallel_text(one, columns=(2, 1)),
-        labelled_text(one),
+        labeled_text(one),
         plain_text(one),
         JoinedRows((parallel_text(one), parallel_text(one))),
     ]
@@ -152,7 +152,7 @@ def test_wishes_that_cannot_be_met_are_refused(write):
     with pytest.raises(InputError, match="needs 2 columns or keys, not 0"):
         TextRows(("a",), ("source", "target"), "tsv")
     with pytest.raises(InputError, match="same fields"):
-        JoinedRows((parallel_text("a.tsv"), labelled_text("a.tsv")))
+        JoinedRows((parallel_text("a.tsv"), labeled_text("a.tsv")))
     with pytest.raises(FileError, match="No such file"):
         list(parallel_text("absent.tsv"))
     with pytest.raises(FileError, match="No such file"):

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
-from regard.data.split import Splitting
+from regard.data.subword_regularization import Splitting
 from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
-from regard.text.train import train_tokenizer
+from regard.text.tokenizer_training import train_tokenizer
 
 # a b c d, then ab, cd, abcd: 0 1 2 3, 4, 5, 6
 BY_HAND = Tokenizer(
@@ -59,8 +59,8 @@ def test_what_would_become_too_long_stays_whole():
 
 @pytest.mark.parametrize("kind", ["bpe", "byte-bpe"])
 @given(texts=st.lists(st.sampled_from(TEXTS), min_size=1, max_size=4), epoch=st.integers(0, 9))
-def test_the_text_is_the_same_and_neighbours_do_not_matter(kind, texts, epoch):
-    tokenizer = _learnt(kind)
+def test_the_text_is_the_same_and_neighbors_do_not_matter(kind, texts, epoch):
+    tokenizer = _learned(kind)
     lists = [tokenizer.encode(text) for text in texts]
     pieces = split(lists, 0.5, tokenizer=tokenizer, epoch=epoch)
     assert [tokenizer.decode(one.tolist()) for one in pieces] == [
@@ -72,7 +72,7 @@ def test_the_text_is_the_same_and_neighbours_do_not_matter(kind, texts, epoch):
 
 
 def test_every_epoch_and_example_has_pieces_of_its_own():
-    tokenizer = _learnt("bpe")
+    tokenizer = _learned("bpe")
     lists = [tokenizer.encode(TEXTS[0])] * 8
     first = [tuple(one) for one in split(lists, 0.5, tokenizer=tokenizer)]
     second = [tuple(one) for one in split(lists, 0.5, tokenizer=tokenizer, epoch=1)]
@@ -88,7 +88,7 @@ def test_a_tokenizer_without_merges_is_refused():
 _KEPT: dict[str, Tokenizer] = {}
 
 
-def _learnt(kind: str) -> Tokenizer:
+def _learned(kind: str) -> Tokenizer:
     if kind not in _KEPT:
         _KEPT[kind] = train_tokenizer(TEXTS * 3, kind=kind, vocab_size=400)
     return _KEPT[kind]

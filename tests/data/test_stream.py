@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data import stream as stream_file
-from regard.data.checks import Checks
-from regard.data.rows import parallel_text, plain_text
-from regard.data.stream import TokenStream, build_stream, encode_pieces, pieces_of_text
+from regard.data import token_stream as stream_file
+from regard.data.readers import parallel_text, plain_text
+from regard.data.text_checks import Checks
+from regard.data.token_stream import TokenStream, build_stream, encode_pieces, pieces_of_text
 from regard.errors import FileError, InputError
-from regard.text.train import KINDS, train_tokenizer
+from regard.text.tokenizer_training import KINDS, train_tokenizer
 
 TEXT = "To be, or not to be:\n\n  that is the question —\nWhether 'tis nobler  in the mind\n"
 TOKENIZERS = {kind: train_tokenizer([TEXT] * 3, kind=kind, vocab_size=320) for kind in KINDS}

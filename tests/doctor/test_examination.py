@@ -4,19 +4,26 @@ from math import nan
 import pytest
 import torch
 
-from regard.doctor import learning, reading
-from regard.doctor.examination import PROOFS, examine, tiny_bundle
-from regard.doctor.proof import Proof, largest
-from regard.doctor.samples import LENGTHS, batch_of, examples
+from regard.doctor import proofs
+from regard.doctor.proofs import (
+    LENGTHS,
+    PROOFS,
+    Proof,
+    batch_of,
+    examine,
+    examples,
+    largest,
+    tiny_model,
+)
 from regard.training.batch import PairBatch
 
 
-def by_name(bundle):
-    return {proof.name: proof for proof in examine(bundle)}
+def by_name(model):
+    return {proof.name: proof for proof in examine(model)}
 
 
 def test_every_proof_holds_for_a_tiny_transformer_and_measures_something():
-    proofs = by_name(tiny_bundle())
+    proofs = by_name(tiny_model())
     assert list(proofs) == ["padding", "batch size", "caching", "accumulation", "resuming"]
     assert all(proof.applies and proof.holds for proof in proofs.values())
     assert proofs["resuming"].difference == proofs["resuming"].bound == 0
@@ -38,10 +45,10 @@ def test_every_family_is_proved_as_far_as_the_claims_apply(make_bundle, family, 
 
 
 def test_forms_without_a_cache_say_so():
-    bundle = tiny_bundle()
-    config = replace(bundle.config, attention="efficient")
-    made = type(bundle)(model=type(bundle.model)(config).eval(), task="translation")
-    proof = reading.prove_caching(made)
+    model = tiny_model()
+    config = replace(model.config, attention="efficient")
+    made = type(model)(model=type(model.module)(config).eval(), task="translation")
+    proof = proofs.prove_caching(made)
     assert not proof.applies
     assert proof.measured == "efficient attention keeps no cache"
 
@@ -52,48 +59,48 @@ def test_padding_that_leaks_is_found(monkeypatch):
         full = torch.full_like(batch.source_lengths, batch.source_ids.size(1))
         return replace(batch, source_lengths=full)
 
-    monkeypatch.setattr(reading, "batch_of", leaky)
-    proof = reading.prove_padding(tiny_bundle())
+    monkeypatch.setattr(proofs, "batch_of", leaky)
+    proof = proofs.prove_padding(tiny_model())
     assert not proof.holds
     assert proof.difference > 1e-2
 
 
-def test_a_model_that_looks_at_its_neighbours_in_the_batch_is_found():
-    bundle = tiny_bundle()
-    bundle.model.tokens.register_forward_hook(lambda m, i, x: x + 0.1 * x.mean(0, keepdim=True))
-    assert not reading.prove_batch_size(bundle).holds
+def test_a_model_that_looks_at_its_neighbors_in_the_batch_is_found():
+    model = tiny_model()
+    model.module.tokens.register_forward_hook(lambda m, i, x: x + 0.1 * x.mean(0, keepdim=True))
+    assert not proofs.prove_batch_size(model).holds
 
 
 def test_a_cache_that_forgets_is_found(monkeypatch):
-    bundle = tiny_bundle()
-    fresh = bundle.model.new_cache
-    step = reading.TranslationStepper.step
+    model = tiny_model()
+    fresh = model.module.new_cache
+    step = proofs.TranslationStepper.step
 
     def forget(self, ids):
         found = step(self, ids)
         self.cache = fresh()
         return found
 
-    monkeypatch.setattr(reading.TranslationStepper, "step", forget)
-    assert not reading.prove_caching(bundle).holds
+    monkeypatch.setattr(proofs.TranslationStepper, "step", forget)
+    assert not proofs.prove_caching(model).holds
 
 
 def test_gradients_that_are_averaged_over_parts_are_found(monkeypatch):
     monkeypatch.setattr(PairBatch, "n_targets", lambda batch: 1)
-    assert not learning.prove_accumulation(tiny_bundle()).holds
+    assert not proofs.prove_accumulation(tiny_model()).holds
 
 
-def test_an_optimiser_that_is_not_restored_is_found(monkeypatch):
-    def weights_only(tensors, model, optimiser, average):
+def test_an_optimizer_that_is_not_restored_is_found(monkeypatch):
+    def weights_only(tensors, model, optimizer, average):
         model.load_state_dict(tensors.weights)
 
-    monkeypatch.setattr(learning, "restore", weights_only)
-    assert learning.prove_resuming(tiny_bundle()).difference > 0
+    monkeypatch.setattr(proofs, "restore", weights_only)
+    assert proofs.prove_resuming(tiny_model()).difference > 0
 
 
 def test_models_that_cannot_learn_say_why(make_bundle):
-    bundle = make_bundle("encoder", settings={"fill_head": False})
-    proofs = by_name(bundle)
+    model = make_bundle("encoder", settings={"fill_head": False})
+    proofs = by_name(model)
     assert [name for name, p in proofs.items() if not p.applies] == [
         "caching",
         "accumulation",
@@ -103,15 +110,15 @@ def test_models_that_cannot_learn_say_why(make_bundle):
 
 
 def test_the_model_and_the_random_numbers_are_left_as_they_were():
-    bundle = tiny_bundle()
-    before = {name: value.clone() for name, value in bundle.model.state_dict().items()}
+    model = tiny_model()
+    before = {name: value.clone() for name, value in model.module.state_dict().items()}
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    assert len(list(examine(bundle))) == len(PROOFS)
+    assert len(list(examine(model))) == len(PROOFS)
     assert torch.equal(torch.rand(3), expected)
-    assert all(torch.equal(before[n], v) for n, v in bundle.model.state_dict().items())
-    assert all(parameter.grad is None for parameter in bundle.model.parameters())
+    assert all(torch.equal(before[n], v) for n, v in model.module.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.module.parameters())
 
 
 def test_a_difference_that_is_no_number_does_not_hold():
@@ -122,10 +129,10 @@ def test_a_difference_that_is_no_number_does_not_hold():
 
 
 def test_examples_hold_no_padding_and_batches_hold_them_whole():
-    bundle = tiny_bundle()
-    some = examples(bundle)
-    batch = batch_of(bundle, some, extra=2)
+    model = tiny_model()
+    some = examples(model)
+    batch = batch_of(model, some, extra=2)
     assert batch.source_lengths.tolist() == list(LENGTHS)
     assert batch.source_ids.shape == (len(LENGTHS), max(LENGTHS) + 2)
-    assert all((one.ids != bundle.config.pad_id).all() for one in some)
+    assert all((one.ids != model.config.pad_id).all() for one in some)
     assert torch.equal(batch.source_ids[1, :4], some[1].ids)

@@ -3,18 +3,18 @@
 import pytest
 import torch
 
-from regard.trace.run import trace_bundle
+from regard.trace.capture import trace_model
 
 
 @pytest.fixture(scope="session")
 def translator(make_bundle):
-    bundle = make_bundle("transformer", settings={"d_model": 12, "n_heads": 3})
+    model = make_bundle("transformer", settings={"d_model": 12, "n_heads": 3})
     with torch.no_grad():
-        for parameter in bundle.model.parameters():
+        for parameter in model.module.parameters():
             parameter *= 2  # fresh weights look everywhere alike
-    return bundle
+    return model
 
 
 @pytest.fixture(scope="session")
 def trace(translator):
-    return trace_bundle(translator, "A dog runs.", "Ein Hund läuft.")
+    return trace_model(translator, "A dog runs.", "Ein Hund läuft.")

@@ -51,7 +51,7 @@ def test_speed_is_told_from_the_clock_where_entries_do_not_say_it_but_not_over_a
     assert points(course, "speed") == [[(20, 1000.0), (40, 1000.0)]]
 
 
-def test_long_runs_become_means_of_neighbours():
+def test_long_runs_become_means_of_neighbors():
     course = course_of([step(n, surprise=n % 2) for n in range(1, 1001)])
     (thin, _) = points(course, "loss")
     assert len(thin) == 250

@@ -4,10 +4,10 @@ from xml.etree import ElementTree
 import pytest
 
 from regard.errors import InputError
-from regard.explain.aligner import HeadError, Heads, Measured
-from regard.explain.evaluation import Options, Own, evaluate
-from regard.figures.comparison import comparison_html, marked
-from regard.figures.evaluation import evaluation_svg
+from regard.evaluation.alignment_heads import HeadError, Heads, Measured
+from regard.evaluation.report import Options, Own, evaluate
+from regard.figures.evaluation_figure import evaluation_svg
+from regard.figures.translation_diff import comparison_html, marked
 
 SOURCES = ["A <man> & a hat.", "Two dogs run over a green meadow in the sun."] * 3
 REFERENCES = ["Ein <Mann> & ein Hut.", "Zwei Hunde laufen über eine grüne Wiese in der Sonne."] * 3

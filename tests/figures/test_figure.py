@@ -11,9 +11,9 @@ from PIL import Image
 import regard
 from regard.errors import InputError, UnknownNameError
 from regard.figures.captions import _CAPTIONS, caption
-from regard.figures.figure import KINDS, OF_NOTHING, OF_TRACES, draw_plain, draw_trace
 from regard.figures.grid import circle_radius
-from regard.trace.run import trace_bundle
+from regard.figures.kinds import KINDS, OF_NOTHING, OF_TRACES, draw_plain, draw_trace
+from regard.trace.capture import trace_model
 
 CROSS = "decoder.layers.0.cross"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -163,7 +163,7 @@ def test_masks_are_drawn_as_they_mask():
 
 
 def test_costs_grow_as_the_formulas_say():
-    from regard.explain.complexity import FORMS
+    from regard.analysis.cost import FORMS
 
     by_name = {form.name: form for form in FORMS}
     exact, fused = by_name["exact, n² d"], by_name["exact, fused"]
@@ -180,8 +180,8 @@ def test_the_schedule_of_the_paper_has_its_peak_where_warm_up_ends():
 
 
 def test_the_plan_of_a_model_has_its_layers_and_all_its_shapes(make_bundle):
-    bundle = make_bundle("transformer", settings={"n_encoder_layers": 3})
-    figure = trace_bundle(bundle, "A dog", "Ein Hund").figure("architecture")
+    model = make_bundle("transformer", settings={"n_encoder_layers": 3})
+    figure = trace_model(model, "A dog", "Ein Hund").figure("architecture")
     shown = texts(figure)
     assert "× 3" in shown
     assert "× 1" in shown
@@ -191,7 +191,7 @@ def test_the_plan_of_a_model_has_its_layers_and_all_its_shapes(make_bundle):
 
 @pytest.mark.parametrize("family", ["seq2seq", "encoder", "decoder", "vision"])
 def test_every_family_has_a_plan(make_bundle, family):
-    from regard.figures.figure import draw_model
+    from regard.figures.kinds import draw_model
 
     shown = texts(draw_model(make_bundle(family).model, name="mine", language="ko"))
     assert shown[0] == "mine"
@@ -210,8 +210,8 @@ def test_pictures_are_saved_as_what_their_name_says(trace, tmp_path, ending):
         assert size == (2 * int(figure.drawing.width), 2 * int(figure.drawing.height))
 
 
-def test_the_pixels_of_a_heat_map_are_the_colours_of_its_weights(tmp_path):
-    from regard.figures.colour import shade
+def test_the_pixels_of_a_heat_map_are_the_colors_of_its_weights(tmp_path):
+    from regard.figures.color import shade
 
     with regard.watch() as trace:
         regard.attend(torch.eye(2) * 9, torch.eye(2) * 9, torch.eye(2), site="s")
@@ -223,7 +223,7 @@ def test_the_pixels_of_a_heat_map_are_the_colours_of_its_weights(tmp_path):
 
 
 def test_a_machine_without_a_fitting_font_says_so_and_draws_boxes(trace, tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.figures.fonts.families", lambda: ("DejaVu Sans",))
+    monkeypatch.setattr("regard.figures.raster.families", lambda: ("DejaVu Sans",))
     monkeypatch.setattr("regard.figures.raster.families", lambda: ("DejaVu Sans",))
     with pytest.warns(UserWarning, match="no font of this machine can write .* save .* as .svg"):
         trace.figure("pattern", language="ko").save(tmp_path / "a.png")

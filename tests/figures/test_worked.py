@@ -4,10 +4,10 @@ from math import inf
 
 import pytest
 
+from regard.analysis.worked_example import DEFAULT, work
 from regard.errors import InputError
-from regard.explain.worked import DEFAULT, work
-from regard.figures.words import _WORDS, word
-from regard.figures.worked import WRITERS, as_html, as_latex, as_markdown, as_svg, digits
+from regard.figures.captions import _WORDS, word
+from regard.figures.worked_figure import WRITERS, as_html, as_latex, as_markdown, as_svg, digits
 
 
 @pytest.mark.parametrize(

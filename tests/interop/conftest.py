@@ -47,7 +47,7 @@ def saved(transformers, shaken, tmp_path):
 
     Gives both: `theirs`, `ours` (a bundle) and the `folder`.
     """
-    from regard.interop.imports import import_checkpoint
+    from regard.interop.import_checkpoint import import_checkpoint
 
     def save(kind, *, settings, folder=tmp_path / "checkpoint", strength=0.1):
         torch.manual_seed(0)
@@ -64,7 +64,7 @@ def saved(transformers, shaken, tmp_path):
 @pytest.fixture
 def refused(saved):
     """Asserts that a checkpoint with these changes in its config.json is refused in a sentence."""
-    from regard.interop.imports import import_checkpoint
+    from regard.interop.import_checkpoint import import_checkpoint
 
     def check(kind, *, settings, changes, sentence):
         folder = saved(kind, settings=settings).folder
@@ -83,8 +83,8 @@ def exported(transformers, tmp_path):
     """
     from regard.interop.huggingface import export_huggingface
 
-    def export(bundle, kind, *, loader=None, without=()):
-        assert export_huggingface(bundle, tmp_path / "out") == kind
+    def export(model, kind, *, loader=None, without=()):
+        assert export_huggingface(model, tmp_path / "out") == kind
         again, report = getattr(transformers, loader or kind).from_pretrained(
             tmp_path / "out", output_loading_info=True
         )
@@ -114,7 +114,7 @@ LETTERS = "abcdefgh"
 
 @pytest.fixture(scope="session")
 def reverser():
-    """Makes a small translator that has learnt to write letters in reverse order, in a second.
+    """Makes a small translator that has learned to write letters in reverse order, in a second.
 
     What a trained model writes depends on what it reads; with random weights it hardly does.
     """
@@ -131,9 +131,9 @@ def reverser():
 
 @torch.enable_grad()
 def train_reverser(settings):
-    from regard.bundle.bundle import Bundle
+    from regard.model import Model
     from regard.models.transformer import Transformer, TransformerConfig
-    from regard.text.train import train_tokenizer
+    from regard.text.tokenizer_training import train_tokenizer
 
     tokenizer = train_tokenizer([" ".join(LETTERS)] * 2, kind="characters", vocab_size=20)
     sizes = {"n_vocab": len(tokenizer), "d_model": 32, "n_heads": 4, "d_ff": 48, "dropout": 0.0}
@@ -142,7 +142,7 @@ def train_reverser(settings):
     model = Transformer(TransformerConfig(**(sizes | stacks | settings)))
     random = torch.Generator().manual_seed(0)
     letters = torch.tensor([tokenizer.id_of(letter) for letter in LETTERS])
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for step in range(160):
         words = letters[torch.randint(len(letters), (32, 2 + step % 5), generator=random)]
         ends = [torch.full((32, 1), id) for id in (tokenizer.start_id, tokenizer.end_id)]
@@ -150,8 +150,8 @@ def train_reverser(settings):
         target = torch.cat([ends[0], words.flip(1), ends[1]], dim=1)
         logits = model(source, target)
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     assert loss.item() < 1.5, loss.item()
-    return Bundle(model=model.eval(), task="translation", tokenizer=tokenizer)
+    return Model(module=model.eval(), task="translation", tokenizer=tokenizer)

@@ -9,9 +9,9 @@ from torch.testing import assert_close
 
 from regard.errors import InputError
 from regard.interop.huggingface import export_huggingface
-from regard.interop.imports import import_checkpoint
+from regard.interop.import_checkpoint import import_checkpoint
 from regard.models.encoder import Encoder, EncoderConfig
-from regard.trace.run import trace_bundle
+from regard.trace.capture import trace_model
 from tests.interop.changes import change_config
 
 SMALL = {
@@ -37,11 +37,11 @@ REAL = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
 def test_states_and_attention_are_those_of_transformers(saved, same_patterns, changes):
     both = saved("BertModel", settings=SMALL | changes)
     theirs = both.theirs(IDS, attention_mask=REAL, output_attentions=True)
-    states = both.ours.model(IDS, LENGTHS)
+    states = both.ours.module(IDS, LENGTHS)
     assert_close(states[0], theirs.last_hidden_state[0], rtol=0, atol=1e-4)
     assert_close(states[1, :4], theirs.last_hidden_state[1, :4], rtol=0, atol=1e-4)
-    assert_close(both.ours.model.pooled(states), theirs.pooler_output, rtol=0, atol=1e-4)
-    trace = trace_bundle(both.ours, IDS[0])
+    assert_close(both.ours.module.pooled(states), theirs.pooler_output, rtol=0, atol=1e-4)
+    trace = trace_model(both.ours, IDS[0])
     same_patterns(trace, "encoder.layers.N.self", theirs.attentions)
     assert both.ours.task == "embedding"
 
@@ -52,7 +52,7 @@ def test_logits_of_masked_tokens_are_those_of_transformers(saved, kind):
     both = saved(kind, settings=SMALL)
     theirs = both.theirs(IDS[:1])
     theirs = theirs.logits if kind == "BertForMaskedLM" else theirs.prediction_logits
-    ours = both.ours.model.fill_logits(both.ours.model(IDS[:1]))
+    ours = both.ours.module.fill_logits(both.ours.module(IDS[:1]))
     assert_close(ours, theirs, rtol=0, atol=1e-4)
     assert both.ours.task == "masked"
 
@@ -61,7 +61,7 @@ def test_logits_of_masked_tokens_are_those_of_transformers(saved, kind):
 def test_classes_and_their_names_are_those_of_transformers(saved):
     labels = {0: "bad", 1: "good", 2: "neither"}
     both = saved("BertForSequenceClassification", settings=SMALL | {"id2label": labels})
-    ours = both.ours.model.classify(both.ours.model(IDS, LENGTHS), LENGTHS)
+    ours = both.ours.module.classify(both.ours.module(IDS, LENGTHS), LENGTHS)
     assert_close(ours, both.theirs(IDS, attention_mask=REAL).logits, rtol=0, atol=1e-4)
     assert both.ours.labels == ("bad", "good", "neither")
 
@@ -71,7 +71,7 @@ def test_kinds_of_tokens_are_added_as_in_transformers(saved):
     both = saved("BertModel", settings=SMALL)
     types = torch.tensor([[0, 0, 0, 1, 1, 1, 1]])
     theirs = both.theirs(IDS[:1], token_type_ids=types).last_hidden_state
-    assert_close(both.ours.model(IDS[:1], token_types=types), theirs, rtol=0, atol=1e-4)
+    assert_close(both.ours.module(IDS[:1], token_types=types), theirs, rtol=0, atol=1e-4)
 
 
 def test_a_checkpoint_in_several_parts_is_the_same(saved, tmp_path):
@@ -80,8 +80,8 @@ def test_a_checkpoint_in_several_parts_is_the_same(saved, tmp_path):
     whole.theirs.save_pretrained(parts, max_shard_size="8KB")
     assert len(list(parts.glob("*.safetensors"))) > 1
     again = import_checkpoint(parts)
-    for name, weight in whole.ours.model.state_dict().items():
-        assert torch.equal(weight, again.model.state_dict()[name])
+    for name, weight in whole.ours.module.state_dict().items():
+        assert torch.equal(weight, again.module.state_dict()[name])
 
 
 @torch.no_grad()
@@ -108,17 +108,17 @@ def test_what_is_exported_is_loaded_by_transformers_with_the_same_results(saved,
         ({"d_k": 3}, "heads that share d_model evenly"),
         ({"attention_bias": False}, "BERT has biases everywhere"),
         ({"attention": "efficient"}, "BERT has exact attention, not efficient"),
-        ({"embedding_norm": False}, "BERT normalises its embeddings"),
+        ({"embedding_norm": False}, "BERT normalizes its embeddings"),
     ],
 )
 def test_an_encoder_that_is_no_bert_is_refused_with_the_reason(tmp_path, changes, sentence):
-    from regard.bundle.bundle import Bundle
+    from regard.model import Model
 
     sizes = {"n_vocab": 9, "d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1}
     config = EncoderConfig(**(sizes | {"n_token_types": 2} | changes))
-    bundle = Bundle(model=Encoder(config), task="masked")
+    model = Model(module=Encoder(config), task="masked")
     with pytest.raises(InputError, match=f"cannot be exported: .*{sentence}"):
-        export_huggingface(bundle, tmp_path / "out")
+        export_huggingface(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -154,7 +154,7 @@ def test_old_checkpoints_without_a_named_head_and_with_gamma_and_beta_are_read(s
     }
     save_file(old | {"embeddings.position_ids": torch.arange(12)}, file)
     again = import_checkpoint(both.folder)
-    assert torch.equal(again.model(IDS[:1]), both.ours.model(IDS[:1]))
+    assert torch.equal(again.module(IDS[:1]), both.ours.module(IDS[:1]))
 
 
 @pytest.fixture(scope="module")
@@ -168,13 +168,13 @@ def test_the_real_minilm_has_the_same_states_and_patterns(transformers, same_pat
     theirs = transformers.BertModel.from_pretrained(minilm, attn_implementation="eager").eval()
     ours = import_checkpoint(minilm)
     text = "The snake is very dangerous because it has a venom."
-    trace = trace_bundle(ours, text)
+    trace = trace_model(ours, text)
     ids = torch.tensor([ours.tokenizer.encode(text)])
     assert trace.tokens["source"][:4] == ["[CLS]", "The", "snake", "is"]
     expected = theirs(ids, output_attentions=True)
     assert_close(trace.value("encoder.output"), expected.last_hidden_state, rtol=0, atol=1e-4)
     same_patterns(trace, "encoder.layers.N.self", expected.attentions)
-    assert (ours.task, ours.config.pool, ours.card.licence) == ("embedding", "mean", "apache-2.0")
+    assert (ours.task, ours.config.pool, ours.card.license) == ("embedding", "mean", "apache-2.0")
     assert_close(
         trace.value("output.pooled"), expected.last_hidden_state.mean(1), rtol=0, atol=1e-4
     )
@@ -190,7 +190,7 @@ def test_minilm_is_exported_for_sentence_transformers(minilm, tmp_path):
     text = "A man is eating food."
     theirs = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(text)
     with torch.no_grad():
-        vector = ours.model.pooled(ours.model(torch.tensor([ours.tokenizer.encode(text)])))[0]
+        vector = ours.module.pooled(ours.module(torch.tensor([ours.tokenizer.encode(text)])))[0]
     assert_close(torch.from_numpy(theirs), vector, rtol=0, atol=1e-4)
 
 
@@ -199,7 +199,7 @@ def test_minilm_finds_alike_what_means_the_same(minilm):
     texts = ["A man is eating food.", "Someone eats a meal.", "The stock market fell today."]
     with torch.no_grad():
         a, b, c = (
-            ours.model.pooled(ours.model(torch.tensor([ours.tokenizer.encode(text)])))[0]
+            ours.module.pooled(ours.module(torch.tensor([ours.tokenizer.encode(text)])))[0]
             for text in texts
         )
     cosine = torch.nn.functional.cosine_similarity

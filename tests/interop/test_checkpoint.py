@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from regard.errors import FileError, InputError
-from regard.interop.checkpoint import Settings, read_settings, read_tensors
+from regard.interop.families import Settings, read_settings, read_tensors
 
 A, B = {"a": torch.ones(2)}, {"b": torch.zeros(3)}
 

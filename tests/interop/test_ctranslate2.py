@@ -10,13 +10,12 @@ import torch
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
-from regard.bundle.bundle import Bundle
 from regard.errors import FileError, InputError
 from regard.interop.ctranslate2 import convert, read_arrays, token_names
-from regard.models.build import build
-from regard.models.config import config_from_dict
+from regard.model import Model
+from regard.models.config import build, config_from_dict
 from regard.models.decoder import Decoder, DecoderConfig, llama_config
-from regard.trace.run import trace_bundle
+from regard.trace.capture import trace_model
 
 TEXTS = ["abcde", "hgf", "aabbcc", "dada", "h"]
 TRANSLATORS = [
@@ -33,10 +32,10 @@ TRANSLATORS = [
 def engine(tmp_path):
     """Saves and converts a bundle, and opens it in the engine."""
 
-    def open_engine(bundle, *, quantization=None, compute_type="float32"):
-        bundle.save(tmp_path / "model")
+    def open_engine(model, *, quantization=None, compute_type="float32"):
+        model.save(tmp_path / "model")
         convert(tmp_path / "model", tmp_path / "engine", quantization=quantization)
-        kind = ctranslate2.Translator if bundle.task == "translation" else ctranslate2.Generator
+        kind = ctranslate2.Translator if model.task == "translation" else ctranslate2.Generator
         return kind(str(tmp_path / "engine"), device="cpu", compute_type=compute_type)
 
     return open_engine
@@ -54,10 +53,10 @@ def test_every_kind_of_transformer_gives_the_same_probabilities(engine, shaken, 
     stacks = {"n_encoder_layers": 1, "n_decoder_layers": 1}
     torch.manual_seed(0)
     config = config_from_dict({"family": "transformer", **sizes, **stacks, **settings})
-    bundle = Bundle(model=shaken(build(config)), task="translation", tokenizer=cutter)
-    translator = engine(bundle)
+    model = Model(module=shaken(build(config)), task="translation", tokenizer=cutter)
+    translator = engine(model)
     for source, target in (("abcde", "hgf"), ("h", "abcdefgh"), ("gfedcba", "a")):
-        trace = trace_bundle(bundle, source, target)
+        trace = trace_model(model, source, target)
         (scored,) = translator.score_batch([names(cutter, cutter.encode(source))], [[*target]])
         ours = torch.tensor(trace.output["log_probabilities"])
         assert_close(torch.tensor(scored.log_probs), ours, rtol=0, atol=1e-4)
@@ -65,11 +64,11 @@ def test_every_kind_of_transformer_gives_the_same_probabilities(engine, shaken, 
 
 @pytest.mark.parametrize("settings", [{}, {"norm": "pre", "attention_bias": False}])
 def test_greedy_translations_are_the_same(engine, reverser, settings):
-    bundle = reverser(**settings)
-    translator, cutter = engine(bundle), bundle.tokenizer
+    model = reverser(**settings)
+    translator, cutter = engine(model), model.tokenizer
     seen = set()
     for text in TEXTS:
-        ids = trace_bundle(bundle, text).output["ids"]
+        ids = trace_model(model, text).output["ids"]
         (greedy,) = translator.translate_batch(
             [names(cutter, cutter.encode(text))],
             beam_size=1,
@@ -82,8 +81,8 @@ def test_greedy_translations_are_the_same(engine, reverser, settings):
 
 
 def test_every_hypothesis_of_a_beam_has_the_probability_that_the_model_gives_it(engine, reverser):
-    bundle = reverser()
-    translator, cutter = engine(bundle), bundle.tokenizer
+    model = reverser()
+    translator, cutter = engine(model), model.tokenizer
     for text in TEXTS:
         source = cutter.encode(text)
         (found,) = translator.translate_batch(
@@ -97,7 +96,7 @@ def test_every_hypothesis_of_a_beam_has_the_probability_that_the_model_gives_it(
         )
         for tokens, score in zip(found.hypotheses, found.scores, strict=True):
             target = [cutter.start_id, *map(cutter.id_of, tokens), cutter.end_id]
-            trace = trace_bundle(bundle, source, target)
+            trace = trace_model(model, source, target)
             assert sum(trace.output["log_probabilities"]) == pytest.approx(score, abs=1e-4)
 
 
@@ -137,7 +136,7 @@ def test_logits_of_decoders_are_the_same(engine, shaken, reverser, config):
     torch.manual_seed(0)
     cutter = reverser().tokenizer
     model = shaken(Decoder(config), strength=0.3)
-    generator = engine(Bundle(model=model, task="language", tokenizer=cutter))
+    generator = engine(Model(module=model, task="language", tokenizer=cutter))
     ids = cutter.encode("abc hgf edc")
     logits = torch.from_numpy(np.array(generator.forward_batch([names(cutter, ids)])))
     assert_close(logits, model(torch.tensor([ids])), rtol=0, atol=1e-4)
@@ -191,20 +190,20 @@ def test_converting_and_translating_loads_no_torch(reverser, tmp_path):
 def test_what_the_engine_cannot_do_is_refused(tmp_path, reverser, family, settings, sentence):
     sizes = {"n_vocab": 50, "d_model": 8, "n_heads": 2, "d_ff": 8}
     model = build(config_from_dict({"family": family, **sizes, **settings}))
-    Bundle(model=model, task="language", tokenizer=reverser().tokenizer).save(tmp_path / "model")
+    Model(module=model, task="language", tokenizer=reverser().tokenizer).save(tmp_path / "model")
     with pytest.raises(InputError, match=f"CTranslate2 cannot run this model: .*{sentence}"):
         convert(tmp_path / "model", tmp_path / "engine")
     assert not (tmp_path / "engine").exists()
 
 
 def test_a_folder_without_tokenizer_or_with_damaged_weights_is_refused(tmp_path, reverser):
-    bundle = reverser()
+    model = reverser()
     with pytest.raises(InputError, match="not as 'int3'"):
         convert(tmp_path, tmp_path / "engine", quantization="int3")
-    Bundle(model=bundle.model, task="translation").save(tmp_path / "model")
+    Model(module=model.module, task="translation").save(tmp_path / "model")
     with pytest.raises(InputError, match="needs the names of all tokens"):
         convert(tmp_path / "model", tmp_path / "engine")
-    bundle.save(tmp_path / "model")
+    model.save(tmp_path / "model")
     file = tmp_path / "model" / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(FileError, match=r"model\.safetensors is damaged, cut off"):

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.bundle.bundle import Bundle
 from regard.errors import InputError
 from regard.interop.huggingface import export_huggingface
+from regard.model import Model
 from regard.models.encoder import Encoder, EncoderConfig
-from regard.trace.run import trace_bundle
+from regard.trace.capture import trace_model
 
 SMALL = {
     "vocab_size": 40,
@@ -31,7 +31,7 @@ IDS = torch.tensor([[2, 7, 9, 11, 4, 30, 3]])
 def test_logits_and_attention_are_those_of_transformers(saved, same_patterns, changes):
     both = saved("DistilBertForMaskedLM", settings=SMALL | changes)
     theirs = both.theirs(IDS, output_attentions=True)
-    trace = trace_bundle(both.ours, IDS[0])
+    trace = trace_model(both.ours, IDS[0])
     assert_close(trace.value("output.logits"), theirs.logits, rtol=0, atol=1e-4)
     same_patterns(trace, "encoder.layers.N.self", theirs.attentions)
 
@@ -39,13 +39,13 @@ def test_logits_and_attention_are_those_of_transformers(saved, same_patterns, ch
 @torch.no_grad()
 def test_states_and_classes_are_those_of_transformers(saved, tmp_path):
     both = saved("DistilBertModel", settings=SMALL)
-    assert_close(both.ours.model(IDS), both.theirs(IDS).last_hidden_state, rtol=0, atol=1e-4)
+    assert_close(both.ours.module(IDS), both.theirs(IDS).last_hidden_state, rtol=0, atol=1e-4)
     both = saved(
         "DistilBertForSequenceClassification",
         settings=SMALL | {"num_labels": 3},
         folder=tmp_path / "other",
     )
-    ours = both.ours.model.classify(both.ours.model(IDS))
+    ours = both.ours.module.classify(both.ours.module(IDS))
     assert_close(ours, both.theirs(IDS).logits, rtol=0, atol=1e-4)
 
 
@@ -62,4 +62,4 @@ def test_what_is_exported_is_loaded_by_transformers_with_the_same_results(saved,
 def test_an_encoder_that_is_no_distilbert_is_refused(tmp_path):
     config = EncoderConfig(n_vocab=9, d_model=8, n_heads=2, d_ff=8, n_layers=1, norm_eps=1e-5)
     with pytest.raises(InputError, match="DistilBERT's norms add 1e-12, not 1e-05"):
-        export_huggingface(Bundle(model=Encoder(config), task="masked"), tmp_path / "out")
+        export_huggingface(Model(module=Encoder(config), task="masked"), tmp_path / "out")

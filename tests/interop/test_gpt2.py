@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.bundle.bundle import Bundle
 from regard.errors import InputError
 from regard.interop.huggingface import export_huggingface
-from regard.interop.imports import import_checkpoint
+from regard.interop.import_checkpoint import import_checkpoint
+from regard.model import Model
 from regard.models.decoder import Decoder, DecoderConfig
-from regard.trace.run import trace_bundle
+from regard.trace.capture import trace_model
 
 SMALL = {
     "vocab_size": 40,
@@ -33,7 +33,7 @@ IDS = torch.tensor([[2, 7, 9, 11, 4, 30, 3]])
 def test_logits_and_attention_are_those_of_transformers(saved, same_patterns, changes):
     both = saved("GPT2LMHeadModel", settings=SMALL | changes)
     theirs = both.theirs(IDS, output_attentions=True)
-    trace = trace_bundle(both.ours, IDS[0])
+    trace = trace_model(both.ours, IDS[0])
     assert_close(trace.value("output.logits"), theirs.logits, rtol=0, atol=1e-4)
     same_patterns(trace, "decoder.layers.N.self", theirs.attentions)
 
@@ -46,9 +46,9 @@ def test_the_best_tokens_one_after_another_are_those_of_transformers(saved, seed
     theirs = both.theirs.generate(
         ids, do_sample=False, max_new_tokens=20, min_new_tokens=20, pad_token_id=0
     )
-    cache, written, fresh = both.ours.model.new_cache(), ids[0].tolist(), ids
+    cache, written, fresh = both.ours.module.new_cache(), ids[0].tolist(), ids
     for _ in range(20):
-        logits = both.ours.model(fresh, cache=cache)[0, -1]
+        logits = both.ours.module(fresh, cache=cache)[0, -1]
         logits[0] = -torch.inf  # the end is not to come before 20 tokens are written
         written.append(int(logits.argmax()))
         fresh = torch.tensor([written[-1:]])
@@ -103,6 +103,6 @@ def test_a_checkpoint_that_computes_something_else_is_refused(refused, changes, 
 )
 def test_a_decoder_that_is_no_gpt2_is_refused_with_the_reason(tmp_path, changes, sentence):
     sizes = {"n_vocab": 9, "d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1}
-    bundle = Bundle(model=Decoder(DecoderConfig(**(sizes | changes))), task="language")
+    model = Model(module=Decoder(DecoderConfig(**(sizes | changes))), task="language")
     with pytest.raises(InputError, match=f"cannot be exported: .*{sentence}"):
-        export_huggingface(bundle, tmp_path / "out")
+        export_huggingface(model, tmp_path / "out")

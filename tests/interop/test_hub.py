@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from regard.errors import FileError, MissingExtraError
-from regard.interop.hub import fetch
+from regard.interop.import_checkpoint import fetch
 
 
 @pytest.mark.parametrize("name", ["/nowhere/at all", "./here", "a/b/c", "../up"])

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.bundle.bundle import Bundle
 from regard.errors import InputError
 from regard.interop.huggingface import export_huggingface
-from regard.interop.imports import import_checkpoint
+from regard.interop.import_checkpoint import import_checkpoint
+from regard.model import Model
 from regard.models.decoder import Decoder, llama_config
-from regard.trace.run import trace_bundle
+from regard.trace.capture import trace_model
 
 SMALL = {
     "vocab_size": 40,
@@ -47,7 +47,7 @@ IDS = torch.randint(0, 40, (1, 30), generator=torch.Generator().manual_seed(0))
 def test_logits_and_attention_are_those_of_transformers(saved, same_patterns, kind, changes):
     both = saved(kind, settings=SMALL | changes)
     theirs = both.theirs(IDS, output_attentions=True)
-    trace = trace_bundle(both.ours, IDS[0])
+    trace = trace_model(both.ours, IDS[0])
     assert_close(trace.value("output.logits"), theirs.logits, rtol=0, atol=1e-4)
     same_patterns(trace, "decoder.layers.N.self", theirs.attentions)
 
@@ -76,9 +76,9 @@ def test_half_precision_checkpoints_are_read_as_float32(saved, tmp_path):
     both = saved("LlamaForCausalLM", settings=SMALL)
     both.theirs.half().save_pretrained(tmp_path / "half")
     again = import_checkpoint(tmp_path / "half")
-    weight = again.model.tokens.weight
+    weight = again.module.tokens.weight
     assert weight.dtype == torch.float32
-    assert torch.equal(weight, both.ours.model.tokens.weight.half().float())
+    assert torch.equal(weight, both.ours.module.tokens.weight.half().float())
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,6 @@ def test_a_checkpoint_that_computes_something_else_is_refused(refused, changes, 
 )
 def test_a_decoder_that_is_no_llama_is_refused_with_the_reason(tmp_path, changes, sentence):
     sizes = {"n_vocab": 9, "d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1}
-    bundle = Bundle(model=Decoder(llama_config(**(sizes | changes))), task="language")
+    model = Model(module=Decoder(llama_config(**(sizes | changes))), task="language")
     with pytest.raises(InputError, match=f"cannot be exported: .*{sentence}"):
-        export_huggingface(bundle, tmp_path / "out")
+        export_huggingface(model, tmp_path / "out")

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from regard.errors import FileError, InputError
 from regard.interop.huggingface import export_huggingface
-from regard.interop.imports import import_checkpoint
+from regard.interop.import_checkpoint import import_checkpoint
 from regard.interop.llama2c import in_halves, is_llama2c
 
 DIM, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCAB, LENGTH = 8, 12, 2, 2, 1, 10, 16
@@ -40,7 +40,7 @@ PIECES = ["<unk>", "\n<s>\n", "\n</s>\n", "<0x41>", " ", "a", "b", " a", "ab", "
 def test_tensors_follow_one_another_in_their_order(tmp_path, tied):
     weights = write_binary(tmp_path / "model.bin", tied=tied)
     ours = import_checkpoint(tmp_path / "model.bin")
-    state = ours.model.state_dict()
+    state = ours.module.state_dict()
     assert torch.equal(state["tokens.weight"].flatten(), weights[: VOCAB * DIM])
     at = VOCAB * DIM
     assert torch.equal(
@@ -56,7 +56,7 @@ def test_tensors_follow_one_another_in_their_order(tmp_path, tied):
     assert ours.tokenizer is None
 
 
-def test_rotary_pairs_that_are_neighbours_come_to_stand_half_a_head_apart_by_hand():
+def test_rotary_pairs_that_are_neighbors_come_to_stand_half_a_head_apart_by_hand():
     # one head of four numbers: pairs (0, 1) and (2, 3) become (0, 2) and (1, 3)
     weight = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
     assert in_halves(weight, 1).flatten().tolist() == [0, 2, 1, 3]
@@ -103,10 +103,10 @@ def test_a_binary_or_tokenizer_that_does_not_fit_is_refused(tmp_path):
 def test_the_real_stories260k_writes_a_story(data):
     ours = import_checkpoint(data / "stories260K" / "stories260K.bin")
     ids = ours.tokenizer.encode("Once upon a time")
-    cache, fresh = ours.model.new_cache(), torch.tensor([ids])
+    cache, fresh = ours.module.new_cache(), torch.tensor([ids])
     with torch.no_grad():
         for _ in range(40):
-            ids.append(int(ours.model(fresh, cache=cache)[0, -1].argmax()))
+            ids.append(int(ours.module(fresh, cache=cache)[0, -1].argmax()))
             fresh = torch.tensor([ids[-1:]])
     assert ours.tokenizer.decode(ids) == (
         "Once upon a time, there was a little girl named Lily. She loved to play outside in the "
@@ -124,4 +124,4 @@ def test_the_real_stories260k_has_the_same_logits_in_transformers(data, transfor
     text = "Lily and Ben saw a big dog."
     ids = torch.tensor([ours.tokenizer.encode(text)])
     assert cutter(text)["input_ids"] == ids[0].tolist()
-    assert_close(ours.model(ids), theirs(ids).logits, rtol=0, atol=1e-4)
+    assert_close(ours.module(ids), theirs(ids).logits, rtol=0, atol=1e-4)

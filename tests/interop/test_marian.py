@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from regard.bundle.bundle import Bundle
 from regard.errors import FileError, InputError
 from regard.interop.huggingface import export_huggingface
-from regard.interop.imports import import_checkpoint
+from regard.interop.import_checkpoint import import_checkpoint
+from regard.model import Model
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.trace.run import trace_bundle, write_greedily
+from regard.trace.capture import trace_model, write_greedily
 from tests.interop.changes import change_config
 
 SMALL = {
@@ -54,7 +54,7 @@ def test_logits_and_attention_are_those_of_transformers(saved, same_patterns, ki
     theirs = both.theirs(
         input_ids=SOURCE[:1], decoder_input_ids=TARGET[:, :-1], output_attentions=True
     )
-    trace = trace_bundle(both.ours, SOURCE[0], TARGET[0])
+    trace = trace_model(both.ours, SOURCE[0], TARGET[0])
     assert_close(trace.value("output.logits"), theirs.logits, rtol=0, atol=1e-4)
     same_patterns(trace, "encoder.layers.N.self", theirs.encoder_attentions)
     same_patterns(trace, "decoder.layers.N.self", theirs.decoder_attentions)
@@ -67,7 +67,7 @@ def test_padding_is_not_read(saved):
     target = TARGET[:, :-1].expand(2, -1)
     real = (SOURCE != 29).long()
     theirs = both.theirs(input_ids=SOURCE, attention_mask=real, decoder_input_ids=target).logits
-    model, lengths = both.ours.model, [6, 3]
+    model, lengths = both.ours.module, [6, 3]
     ours = model.project(model.decode(target, model.encode(SOURCE, lengths), lengths))
     assert_close(ours, theirs, rtol=0, atol=1e-4)
 
@@ -164,7 +164,7 @@ def test_our_own_translators_are_loaded_by_transformers_though_their_sinusoids_s
     cutter = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     again = import_checkpoint(tmp_path / "out")
     for text in ("abcde", "hgf", "aabbcc"):
-        trace = trace_bundle(ours, text)
+        trace = trace_model(ours, text)
         ids = torch.tensor([ours.tokenizer.encode(text)])
         assert cutter(text)["input_ids"] == again.tokenizer.encode(text) == ids[0].tolist()
         written = [ours.tokenizer.start_id, *trace.output["ids"]]
@@ -234,6 +234,6 @@ def test_vocabularies_that_do_not_fit_are_refused(translator):
 def test_a_transformer_that_is_no_marian_is_refused_with_the_reason(tmp_path, changes, sentence):
     sizes = {"n_vocab": 9, "d_model": 8, "n_heads": 2, "d_ff": 8}
     config = TransformerConfig(**(sizes | {"n_encoder_layers": 1, "n_decoder_layers": 1} | changes))
-    bundle = Bundle(model=Transformer(config), task="translation")
+    model = Model(module=Transformer(config), task="translation")
     with pytest.raises(InputError, match=f"cannot be exported: .*{sentence}"):
-        export_huggingface(bundle, tmp_path / "out")
+        export_huggingface(model, tmp_path / "out")

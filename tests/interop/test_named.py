@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import regard
-from regard.bundle.folder import read_card_of
 from regard.errors import MissingExtraError
-from regard.interop import named as names
-from regard.interop.named import Elsewhere, find_model, named
+from regard.interop import model_names as names
+from regard.interop.model_names import Elsewhere, find_model, named
+from regard.model_folder import read_card_of
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_minilm_is_imported_once_and_found_from_then_on(cache):
     stamp = (folder / "model.safetensors").stat().st_mtime_ns
     assert named()["minilm"] == folder == find_model("minilm")
     assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
-    assert read_card_of(folder).licence == "Apache-2.0"
+    assert read_card_of(folder).license == "Apache-2.0"
     site = regard.load("minilm").trace("The dog sleeps.")["encoder.layers.5.self"]
     assert site.n_heads == 12
     torch.testing.assert_close(site.weights(head=3).sum(-1), torch.ones(site.n_query))
@@ -36,7 +36,7 @@ def test_a_folder_of_that_name_comes_first(cache, tmp_path, monkeypatch):
 
 
 def test_a_package_that_is_not_installed_is_named_with_its_extra(cache, monkeypatch):
-    absent = Elsewhere(package="no-such-package", folder="model", data="", licence="")
+    absent = Elsewhere(package="no-such-package", folder="model", data="", license="")
     monkeypatch.setitem(names.ELSEWHERE, "absent", absent)
     with pytest.raises(MissingExtraError, match=r"no-such-package.*pip install 'regard\[absent\]'"):
         find_model("absent")

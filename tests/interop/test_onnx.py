@@ -7,12 +7,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.bundle.bundle import Bundle
 from regard.errors import InputError, MissingExtraError
 from regard.interop.onnx import export_onnx
-from regard.models.build import build
-from regard.models.config import config_from_dict
-from regard.text.train import train_tokenizer
+from regard.model import Model
+from regard.models.config import build, config_from_dict
+from regard.text.tokenizer_training import train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("no_shape_checks")
 
@@ -31,7 +30,7 @@ def bundle_of(shaken, family, **settings):
     sizes = SIZES if family == "vision" else SIZES | {"n_vocab": 30}
     torch.manual_seed(0)
     model = shaken(build(config_from_dict({"family": family, **sizes, **settings})))
-    return Bundle(model=model, task="embedding")
+    return Model(module=model, task="embedding")
 
 
 def run(file, **inputs):
@@ -47,48 +46,48 @@ def texts(lengths):
 
 @torch.no_grad()
 def test_an_encoder_with_both_heads(shaken, tmp_path):
-    bundle = bundle_of(shaken, "encoder", n_layers=1, n_classes=3, pool="mean", max_positions=12)
-    assert export_onnx(bundle, tmp_path / "out") == ["model.onnx"]
+    model = bundle_of(shaken, "encoder", n_layers=1, n_classes=3, pool="mean", max_positions=12)
+    assert export_onnx(model, tmp_path / "out") == ["model.onnx"]
     for lengths in BATCHES:
         ids, count = texts(lengths), torch.tensor(lengths)
         states, logits, classes = run(tmp_path / "out" / "model.onnx", ids=ids, lengths=count)
-        expected = bundle.model(ids, count)
+        expected = model.module(ids, count)
         for i, n in enumerate(lengths):
             assert_close(states[i, :n], expected[i, :n], rtol=0, atol=1e-5)
-            filled = bundle.model.fill_logits(expected[i, :n])
+            filled = model.module.fill_logits(expected[i, :n])
             assert_close(logits[i, :n], filled, rtol=0, atol=1e-5)
-        assert_close(classes, bundle.model.classify(expected, count), rtol=0, atol=1e-5)
+        assert_close(classes, model.module.classify(expected, count), rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("settings", [{"max_positions": 12}, LLAMA])
 def test_decoders_like_gpt2_and_like_llama(shaken, tmp_path, settings):
-    bundle = bundle_of(shaken, "decoder", n_layers=1, **settings)
-    export_onnx(bundle, tmp_path / "out")
+    model = bundle_of(shaken, "decoder", n_layers=1, **settings)
+    export_onnx(model, tmp_path / "out")
     for lengths in BATCHES:
         ids, count = texts(lengths), torch.tensor(lengths)
         (logits,) = run(tmp_path / "out" / "model.onnx", ids=ids, lengths=count)
-        expected = bundle.model(ids, count)
+        expected = model.module(ids, count)
         for i, n in enumerate(lengths):
             assert_close(logits[i, :n], expected[i, :n], rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
 def test_a_vision_model(shaken, tmp_path):
-    bundle = bundle_of(shaken, "vision", n_layers=1, image_size=8, patch_size=4, n_classes=3)
-    export_onnx(bundle, tmp_path / "out")
+    model = bundle_of(shaken, "vision", n_layers=1, image_size=8, patch_size=4, n_classes=3)
+    export_onnx(model, tmp_path / "out")
     for n in (1, 3):
         images = torch.randn(n, 3, 8, 8)
         (classes,) = run(tmp_path / "out" / "model.onnx", images=images)
-        assert_close(classes, bundle.model(images), rtol=0, atol=1e-5)
+        assert_close(classes, model.module(images), rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
 def test_a_transformer_in_two_graphs_with_its_tokenizers(shaken, tmp_path):
-    bundle = bundle_of(shaken, "transformer", n_encoder_layers=1, n_decoder_layers=1)
-    bundle.tokenizer = train_tokenizer(["abc"] * 2, kind="characters", vocab_size=12)
-    bundle.target_tokenizer = train_tokenizer(["cde"] * 2, kind="characters", vocab_size=12)
-    assert export_onnx(bundle, tmp_path / "out") == ["encoder.onnx", "decoder.onnx"]
+    model = bundle_of(shaken, "transformer", n_encoder_layers=1, n_decoder_layers=1)
+    model.tokenizer = train_tokenizer(["abc"] * 2, kind="characters", vocab_size=12)
+    model.target_tokenizer = train_tokenizer(["cde"] * 2, kind="characters", vocab_size=12)
+    assert export_onnx(model, tmp_path / "out") == ["encoder.onnx", "decoder.onnx"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *("decoder.onnx", "encoder.onnx", "tokenizer.json", "tokenizer.target.json")
     ]
@@ -99,15 +98,15 @@ def test_a_transformer_in_two_graphs_with_its_tokenizers(shaken, tmp_path):
         (memory,) = run(tmp_path / "out" / "encoder.onnx", **sides)
         inputs = {"target_ids": target, "memory": memory, "source_lengths": count}
         (logits,) = run(tmp_path / "out" / "decoder.onnx", **inputs)
-        states = bundle.model.decode(target, bundle.model.encode(source, count), count)
-        assert_close(logits, bundle.model.project(states), rtol=0, atol=1e-5)
+        states = model.module.decode(target, model.module.encode(source, count), count)
+        assert_close(logits, model.module.project(states), rtol=0, atol=1e-5)
 
 
 def test_what_cannot_be_written_is_refused(shaken, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="seq2seq reads step by step, in a loop"):
         export_onnx(
-            Bundle(
-                model=build(config_from_dict({"family": "seq2seq", "n_vocab": 9, "d_model": 8})),
+            Model(
+                module=build(config_from_dict({"family": "seq2seq", "n_vocab": 9, "d_model": 8})),
                 task="translation",
             ),
             tmp_path / "out",

@@ -17,7 +17,7 @@ from regard.interop.sentencepiece import (
 UNKNOWN, CONTROL, BYTE, BPE = 2, 3, 6, 2
 
 
-def message(pieces, *, model=1, **normaliser):
+def message(pieces, *, model=1, **normalizer):
     from transformers.utils import sentencepiece_model_pb2_new as messages
 
     made = messages.ModelProto()
@@ -26,7 +26,7 @@ def message(pieces, *, model=1, **normaliser):
     made.trainer_spec.input.append("a field that nobody reads")
     for text, score, kind in pieces:
         made.pieces.add(piece=text, score=score, type=kind)
-    for name, value in normaliser.items():
+    for name, value in normalizer.items():
         setattr(made.normalizer_spec, name, value)
     return made.SerializeToString()
 
@@ -107,7 +107,7 @@ PIECES += [
 
 
 def joined_by_scores(text):
-    """The definition: again and again, join the two neighbours whose union scores best."""
+    """The definition: again and again, join the two neighbors whose union scores best."""
     scores = {piece.text: piece.score for piece in PIECES[259:]}
     parts = list("▁" + text.replace(" ", "▁"))
     while True:

@@ -7,13 +7,13 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from regard.bundle.bundle import Bundle
-from regard.data.images import Normalisation
+from regard.data.images import Normalization
 from regard.errors import InputError
 from regard.interop.huggingface import export_huggingface
-from regard.interop.imports import import_checkpoint
+from regard.interop.import_checkpoint import import_checkpoint
+from regard.model import Model
 from regard.models.vision import Vision, VisionConfig
-from regard.trace.run import trace_bundle
+from regard.trace.capture import trace_model
 
 SMALL = {
     "hidden_size": 16,
@@ -50,8 +50,8 @@ def result(output):
 def test_results_and_attention_are_those_of_transformers(saved, same_patterns, kind, changes):
     both = saved(kind, settings=SMALL | changes)
     theirs = both.theirs(image(changes), output_attentions=True)
-    trace = trace_bundle(both.ours, image(changes)[0])
-    assert_close(both.ours.model(image(changes)), result(theirs), rtol=0, atol=1e-4)
+    trace = trace_model(both.ours, image(changes)[0])
+    assert_close(both.ours.module(image(changes)), result(theirs), rtol=0, atol=1e-4)
     same_patterns(trace, "encoder.layers.N.self", theirs.attentions)
     if changes is CLASSES:
         best = ("cat", "dog", "horse")[int(theirs.logits.argmax())]
@@ -63,7 +63,7 @@ def test_images_of_another_size_are_read_by_the_same_interpolation(saved):
     both = saved("ViTForImageClassification", settings=SMALL)
     wide = torch.randn(1, 3, 20, 28, generator=torch.Generator().manual_seed(1))
     theirs = both.theirs(wide, interpolate_pos_encoding=True).logits
-    assert_close(both.ours.model(wide), theirs, rtol=0, atol=1e-4)
+    assert_close(both.ours.module(wide), theirs, rtol=0, atol=1e-4)
 
 
 @torch.no_grad()
@@ -84,10 +84,10 @@ def test_pixels_are_scaled_as_the_checkpoint_says_and_that_is_handed_on(saved, t
     scale = {"do_normalize": True, "image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]}
     (folder / "preprocessor_config.json").write_text(json.dumps(scale))
     ours = import_checkpoint(folder)
-    assert ours.pixels == Normalisation((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    assert ours.pixels == Normalization((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
     export_huggingface(ours, tmp_path / "out")
     assert import_checkpoint(tmp_path / "out").pixels == ours.pixels
-    red = trace_bundle(ours, Image.new("RGB", (9, 9), (255, 0, 0)))
+    red = trace_model(ours, Image.new("RGB", (9, 9), (255, 0, 0)))
     patches = red.value("encoder.embedding.patches")
     assert_close(patches[0, 0, :1], torch.tensor([(1 - 0.4) / 0.2]))
 
@@ -117,6 +117,6 @@ def test_a_checkpoint_that_computes_something_else_is_refused(refused, changes, 
 def test_a_model_that_is_no_vit_is_refused_with_the_reason(tmp_path, changes, sentence):
     sizes = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1, "n_classes": 2}
     config = VisionConfig(**(sizes | {"image_size": 8, "patch_size": 4} | changes))
-    bundle = Bundle(model=Vision(config), task="classification")
+    model = Model(module=Vision(config), task="classification")
     with pytest.raises(InputError, match=f"cannot be exported: .*{sentence}"):
-        export_huggingface(bundle, tmp_path / "out")
+        export_huggingface(model, tmp_path / "out")

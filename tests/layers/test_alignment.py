@@ -5,9 +5,9 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.attention.masks import padding
+from regard.attention.mask import padding
 from regard.attention.similarity import Additive
-from regard.layers.alignment import Alignment, ProjectedKeys
+from regard.layers.rnn_attention import Alignment, ProjectedKeys
 
 
 def alignment(similarity="additive", seed=0):

@@ -6,7 +6,7 @@ from regard.attention.attend import attend
 from regard.attention.efficient import efficient_attention
 from regard.attention.similarity import Alibi
 from regard.errors import InputError, UnknownNameError
-from regard.layers.form import FormPlan, make_form
+from regard.layers.attention_forms import FormPlan, make_form
 
 QKV = torch.randn(3, 2, 4, 5, 6)
 

@@ -4,7 +4,7 @@ from torch import nn
 
 from regard.errors import UnknownNameError
 from regard.layers.embedding import TokenEmbedding
-from regard.layers.initialise import initialise
+from regard.layers.initialize import initialize
 from regard.layers.position import Learned
 
 N_IN, N_OUT = 300, 900
@@ -13,7 +13,7 @@ N_IN, N_OUT = 300, 900
 def linear(scheme: str) -> nn.Linear:
     torch.manual_seed(0)
     module = nn.Linear(N_IN, N_OUT)
-    initialise(module, scheme)
+    initialize(module, scheme)
     return module
 
 
@@ -49,20 +49,20 @@ def test_embeddings_have_unit_variance_once_scaled():
     torch.manual_seed(0)
     tokens, positions = TokenEmbedding(1000, 64, scaled=True), Learned(1000, 64)
     for module in (tokens, positions):
-        initialise(module, "xavier_uniform")
+        initialize(module, "xavier_uniform")
     assert tokens(torch.arange(1000)[None]).var().item() == pytest.approx(1, rel=0.05)
     assert positions.weight.var().item() == pytest.approx(1 / 64, rel=0.05)
 
 
-def test_norms_start_as_plain_normalisation():
+def test_norms_start_as_plain_normalization():
     norm = nn.LayerNorm(4)
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
-    initialise(norm)
+    initialize(norm)
     assert norm.weight.tolist() == [1, 1, 1, 1]
     assert norm.bias.tolist() == [0, 0, 0, 0]
 
 
 def test_an_unknown_scheme_is_refused_with_the_nearest():
     with pytest.raises(UnknownNameError, match="the nearest are xavier_normal, xavier_uniform"):
-        initialise(nn.Linear(1, 1), "xavier")
+        initialize(nn.Linear(1, 1), "xavier")

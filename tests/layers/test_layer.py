@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from regard.attention.masks import causal, padding
-from regard.layers.layer import Layer, LayerPlan, SubLayer
+from regard.attention.mask import causal, padding
+from regard.layers.stack import Layer, LayerPlan, SubLayer
 
 
 def layer(*, cross: bool = False, **changes) -> Layer:
@@ -69,7 +69,7 @@ def test_a_decoder_layer_equals_torchs_own(norm):
 
 @pytest.mark.parametrize(("norm", "expected"), [("post", [[1.0, -1.0]]), ("pre", [[6.0, 2.0]])])
 def test_where_the_norm_stands_by_hand(norm, expected):
-    # x = (3, 1) normalised is (1, -1). The inner layer is the identity, weights all on itself.
+    # x = (3, 1) normalized is (1, -1). The inner layer is the identity, weights all on itself.
     # post: norm(x + x) = norm(6, 2) = (1, -1). pre, with a norm that gives (3, 1): x + (3, 1)
     plan = LayerPlan(d_model=2, n_heads=1, d_ff=1, norm=norm, norm_eps=0.0)
     attention = plan.make_attention("site")

@@ -23,9 +23,9 @@ def test_eps_stands_under_the_root_and_the_variance_is_over_n_not_n_minus_1(eps)
     # slip 5: dividing by (unbiased std + eps) is another function, and not this one
     x = torch.randn(6, 4, dtype=torch.float64)
     norm = make_norm("layer", 4, eps=eps).double()
-    centred = x - x.mean(-1, keepdim=True)
-    right = centred / (x.var(-1, correction=0, keepdim=True) + eps).sqrt()
-    slip = centred / (x.std(-1, correction=1, keepdim=True) + eps)
+    centered = x - x.mean(-1, keepdim=True)
+    right = centered / (x.var(-1, correction=0, keepdim=True) + eps).sqrt()
+    slip = centered / (x.std(-1, correction=1, keepdim=True) + eps)
     assert_close(norm(x), right)
     assert (norm(x) - slip).abs().max() > 0.05
 
@@ -44,5 +44,5 @@ def test_equal_numbers_become_zeros_not_nan():
 
 
 def test_an_unknown_norm_is_refused_with_the_nearest():
-    with pytest.raises(UnknownNameError, match="no normalisation 'layers'; the nearest are layer"):
+    with pytest.raises(UnknownNameError, match="no normalization 'layers'; the nearest are layer"):
         make_norm("layers", 4)

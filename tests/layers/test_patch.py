@@ -23,8 +23,8 @@ GRID = PatchGrid(n_rows=2, n_columns=3, patch_size=4, first=1)
 def test_an_image_is_cut_from_the_upper_left_by_hand():
     image = torch.arange(8.0).view(1, 1, 2, 4)  # 0 1 2 3 / 4 5 6 7
     assert cut(image, 2).tolist() == [[[0, 1, 4, 5], [2, 3, 6, 7]]]
-    colours = torch.cat([image, 10 + image], dim=1)
-    assert cut(colours, 2)[0, 1].tolist() == [2, 3, 6, 7, 12, 13, 16, 17]
+    colors = torch.cat([image, 10 + image], dim=1)
+    assert cut(colors, 2)[0, 1].tolist() == [2, 3, 6, 7, 12, 13, 16, 17]
     assert cut(image, 1).flatten().tolist() == list(range(8))
 
 

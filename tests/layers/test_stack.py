@@ -2,10 +2,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from regard.attention.masks import causal
-from regard.layers.layer import LayerPlan
+from regard.attention.mask import causal
 from regard.layers.position import Learned, Sinusoidal, places, sinusoid
-from regard.layers.stack import InputEmbedding, Stack, cached, without_padding
+from regard.layers.stack import InputEmbedding, LayerPlan, Stack, cached, without_padding
 from regard.trace.trace import watch
 
 CPU = torch.device("cpu")
@@ -39,7 +38,7 @@ def test_tokens_types_and_positions_are_added_by_hand():
     assert_close(embedding(tokens, places(2, device=CPU))[0, 0], torch.tensor([101.0, 10]))
 
 
-def test_the_sum_is_normalised_where_the_model_does_so():
+def test_the_sum_is_normalized_where_the_model_does_so():
     embedding = InputEmbedding(4, positions=Sinusoidal(4), norm=nn.LayerNorm(4))
     tokens = torch.randn(2, 3, 4)
     expected = nn.functional.layer_norm(tokens + sinusoid(3, 4).float(), (4,))

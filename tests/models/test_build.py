@@ -5,9 +5,8 @@ import sys
 
 import pytest
 
-from regard.layers.form import FORMS
-from regard.models.build import build, outline
-from regard.models.config import config_from_dict
+from regard.layers.attention_forms import FORMS
+from regard.models.config import build, config_from_dict, outline
 
 SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 12}
 CONFIGS = {
@@ -49,7 +48,7 @@ def test_an_outline_has_the_shapes_of_every_form_of_attention(form):
 
 def test_an_outline_does_not_load_torchs_compiler():
     program = (
-        "import sys; from regard.models.build import outline; "
+        "import sys; from regard.models.config import outline; "
         "from regard.models.config import config_from_dict; "
         f"[outline(config_from_dict({{'family': k, **v}})) for k, v in {CONFIGS}.items()]; "
         "print('torch._dynamo' in sys.modules)"

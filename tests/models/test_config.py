@@ -4,8 +4,7 @@ from dataclasses import FrozenInstanceError, fields, replace
 import pytest
 
 from regard.errors import InputError, UnknownNameError
-from regard.models.build import build
-from regard.models.config import FAMILIES, config_class, config_from_dict
+from regard.models.config import FAMILIES, build, config_class, config_from_dict
 from regard.models.decoder import DecoderConfig, llama_config
 from regard.models.encoder import EncoderConfig
 from regard.models.transformer import TransformerConfig
@@ -93,7 +92,7 @@ def test_a_setting_that_is_missing_is_named():
         ({"activation": "gellu"}, "activation is 'gellu', which is none of .* gelu"),
         ({"positions": "sinus"}, "positions is 'sinus', .* sinusoidal"),
         ({"attention": "exac"}, "attention is 'exac', .* exact"),
-        ({"initialisation": "xavier"}, "initialisation is 'xavier'"),
+        ({"initialization": "xavier"}, "initialization is 'xavier'"),
         ({"tie": "both"}, "tie is 'both'"),
         ({"n_source_vocab": 11}, "vocabularies of 11 and 10 tokens, so they cannot share"),
         (

@@ -34,7 +34,7 @@ IDS = torch.tensor([[3, 5, 7, 2, 1], [4, 6, 1, 9, 8]])
 def make(**changes) -> Decoder:
     torch.manual_seed(0)
     config = DecoderConfig(
-        **(SMALL | {"dropout": 0.0, "initialisation": "xavier_uniform"} | changes)
+        **(SMALL | {"dropout": 0.0, "initialization": "xavier_uniform"} | changes)
     )
     return Decoder(config).eval()
 

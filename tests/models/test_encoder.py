@@ -25,13 +25,13 @@ LENGTHS = [5, 3]
 def make(**changes) -> Encoder:
     torch.manual_seed(0)
     config = EncoderConfig(
-        **(SMALL | {"dropout": 0.0, "initialisation": "xavier_uniform"} | changes)
+        **(SMALL | {"dropout": 0.0, "initialization": "xavier_uniform"} | changes)
     )
     return Encoder(config).eval()
 
 
 def test_one_layer_one_head_by_hand():
-    """Width 2, no positions: a normalised vector of two numbers is (1, -1) or (-1, 1)."""
+    """Width 2, no positions: a normalized vector of two numbers is (1, -1) or (-1, 1)."""
     model = make(
         n_vocab=3,
         d_model=2,

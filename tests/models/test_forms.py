@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 import regard
 from regard.errors import InputError
-from regard.layers.form import FORMS, NOT_CAUSAL
+from regard.layers.attention_forms import FORMS, NOT_CAUSAL
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.encoder import Encoder, EncoderConfig
 from regard.models.transformer import Transformer, TransformerConfig

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from regard.errors import UnknownNameError
-from regard.models.build import build
+from regard.models.config import build
 from regard.models.presets import PRESETS, get_preset
 
 # Vaswani et al. 2017, table 3: parameters in millions

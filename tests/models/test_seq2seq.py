@@ -9,8 +9,7 @@ from torch.testing import assert_close
 
 import regard
 from regard.errors import InputError, UnknownNameError
-from regard.models.build import build
-from regard.models.config import config_from_dict
+from regard.models.config import build, config_from_dict
 from regard.models.seq2seq import ATTENTIONS, Memory, Seq2SeqConfig
 from tests.models.small_seq2seq import LENGTHS, SITE, SOURCE, TARGET, VARIANTS, seq2seq, variant
 

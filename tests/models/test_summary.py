@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.models.build import build
+from regard.models.config import build
 from regard.models.decoder import DecoderConfig, llama_config
 from regard.models.encoder import EncoderConfig
-from regard.models.summary import summarise
+from regard.models.summary import summarize
 from regard.models.transformer import TransformerConfig
 from regard.models.vision import VisionConfig
 from regard.tap import listen
@@ -27,7 +27,7 @@ N = 6
 
 
 def test_the_rows_of_a_decoder_by_hand():
-    summary = summarise(build(DecoderConfig(**SMALL, n_layers=2, max_positions=16)), n_token=N)
+    summary = summarize(build(DecoderConfig(**SMALL, n_layers=2, max_positions=16)), n_token=N)
     table = [(r.path, r.count, r.shape, r.parameters, r.flops) for r in summary.rows]
     attention = 4 * (8 * 8 + 8) + 16
     feed_forward = 8 * 12 + 12 + 12 * 8 + 8 + 16
@@ -51,7 +51,7 @@ def test_the_rows_of_a_decoder_by_hand():
 @pytest.mark.parametrize("name", CONFIGS)
 def test_parameters_are_all_there_and_counted_once(name):
     model = build(CONFIGS[name])
-    summary = summarise(model)
+    summary = summarize(model)
     assert summary.parameters == sum(p.numel() for p in model.parameters())
     assert summary.parameters == sum(row.parameters for row in summary.rows)
     assert summary.memory == 4 * summary.parameters
@@ -68,14 +68,14 @@ def test_flops_are_those_that_torch_counts(name):
             model.fill_logits(model(ids))
         else:
             model(ids)
-    assert summarise(model, n_token=N).flops * N == counter.get_total_flops()
+    assert summarize(model, n_token=N).flops * N == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("stem", ["linear", "convolution"])
 def test_images_are_as_long_as_their_patches(stem):
     plan = VisionConfig(image_size=8, patch_size=4, n_channels=1, n_classes=3, stem=stem)
     model = build(replace(plan, d_model=8, n_heads=2, d_ff=12, n_layers=2)).eval()
-    summary = summarise(model)
+    summary = summarize(model)
     assert "FLOPs for images of 5 tokens" in str(summary)
     with torch.no_grad(), listen(Everybody()), FlopCounterMode(display=False) as counter:
         model(torch.zeros(1, 1, 8, 8))
@@ -87,7 +87,7 @@ def test_images_are_as_long_as_their_patches(stem):
 def test_layers_that_differ_have_rows_of_their_own():
     model = build(DecoderConfig(**SMALL, n_layers=3))
     model.decoder.layers[1].feed_forward.inner.to_output.bias = None
-    paths = [row.path for row in summarise(model).rows if "feed_forward" in row.path]
+    paths = [row.path for row in summarize(model).rows if "feed_forward" in row.path]
     assert len(paths) == 2
 
 
@@ -103,4 +103,4 @@ def test_the_table_can_be_read():
 def test_a_model_without_room_can_be_summed_up():
     with torch.device("meta"):
         model = build(TransformerConfig(n_vocab=37_000))
-    assert summarise(model).parameters == 63_082_496
+    assert summarize(model).parameters == 63_082_496

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.models.build import build
-from regard.models.config import FAMILIES, config_class
+from regard.models.config import FAMILIES, build, config_class
 from regard.tap import listen
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "taps.md"

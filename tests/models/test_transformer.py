@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from regard.attention.masks import causal
+from regard.attention.mask import causal
 from regard.errors import InputError
 from regard.models.transformer import Transformer, TransformerConfig, shift_right
 from regard.trace.trace import watch
@@ -43,7 +43,7 @@ def set_linear(linear: nn.Linear, weight: list[list[float]]) -> None:
 
 
 def test_one_layer_one_head_by_hand():
-    """Width 2, no positions: a normalised vector of two numbers is (1, -1) or (-1, 1)."""
+    """Width 2, no positions: a normalized vector of two numbers is (1, -1) or (-1, 1)."""
     small = {"n_vocab": 3, "d_model": 2, "n_heads": 1, "d_ff": 1, "norm_eps": 1e-12}
     model = make(positions="none", n_encoder_layers=1, n_decoder_layers=1, **small)
     # times sqrt(2): token 0 is (2, 0), token 1 is (0, 2), token 2 is (2, 4)
@@ -66,7 +66,7 @@ def test_one_layer_one_head_by_hand():
 
     left, right = [1.0, -1.0], [-1.0, 1.0]
     # The encoder reads (2, 0), (2, 0), (0, 2), whose mean is (4, 2) / 3.
-    #   added and normalised: (10, 2) / 3 → left, left, (4, 8) / 3 → right
+    #   added and normalized: (10, 2) / 3 → left, left, (4, 8) / 3 → right
     seen("encoder.layers.0.self.output", [[4 / 3, 2 / 3]] * 3)
     seen("encoder.layers.0.self.residual", [left, left, right])
     #   feed-forward adds 3 relu(1 + 1) to the first number of left, and nothing to right

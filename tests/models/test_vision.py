@@ -9,8 +9,7 @@ from torch.testing import assert_close
 
 import regard
 from regard.errors import InputError, UnknownNameError
-from regard.models.build import build
-from regard.models.config import config_from_dict
+from regard.models.config import build, config_from_dict
 from regard.models.vision import Vision, VisionConfig, patch_grid
 
 TINY = {

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.text.boundaries import word_at, word_spans
+from regard.text.pieces import word_at, word_spans
 
 
 def words(text):

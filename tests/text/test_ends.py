@@ -7,8 +7,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, processors
 
 from regard.errors import InputError
-from regard.text.ends import with_ends
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, with_ends
 
 WORDS = {"<s>": 0, "</s>": 1, "<unk>": 2, "a": 3, "dog": 4, "<en>": 5}
 

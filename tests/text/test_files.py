@@ -9,9 +9,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard import files
 from regard.errors import FileError, InputError
-from regard.text import files
-from regard.text.files import read_lines, replacing, write_whole
+from regard.files import read_lines, replacing, write_whole
 
 LINES = [b"first", "둘째".encode(), b"", b"fourth"]
 TEXT = b"\n".join(LINES) + b"\n"

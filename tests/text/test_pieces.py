@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.text.pieces import CONTINUED, Span, characters_of, group_bytes, pieces_of_spans
-from regard.text.train import train_tokenizer
+from regard.text.tokenizer_training import train_tokenizer
 
 BYTES_ALONE = train_tokenizer(["x"], kind="byte-bpe", vocab_size=261)
 PLAIN_TEXT = st.text(st.characters(exclude_categories=["Cs"]))

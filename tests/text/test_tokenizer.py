@@ -96,7 +96,7 @@ def test_ids_outside_the_vocabulary_are_refused(trained, id):
 )
 def test_what_is_no_text_is_refused(trained, text, message):
     tokenizer = trained["bpe"]
-    for read in (tokenizer.encode, tokenizer.pieces, tokenizer.normalise):
+    for read in (tokenizer.encode, tokenizer.pieces, tokenizer.normalize):
         with pytest.raises(InputError, match=message):
             read(text)
     with pytest.raises(InputError, match=message):

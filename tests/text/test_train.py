@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError, UnknownNameError
-from regard.text.train import KINDS, train_tokenizer
+from regard.text.tokenizer_training import KINDS, train_tokenizer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ALPHABET = (
@@ -35,8 +35,8 @@ COVERING = {kind: covering(kind) for kind in KINDS}
 def test_the_first_merge_is_the_most_frequent_pair_by_hand():
     # "ab" occurs 4 times, every other pair less often; with its space "▁ab" occurs 3 times
     tokenizer = train_tokenizer(["ab ab ab cab"], kind="bpe", vocab_size=11)
-    learnt = [tokenizer.token_of(id) for id in range(5, len(tokenizer))]
-    assert learnt == ["a", "b", "c", "▁", "ab", "▁ab"]
+    learned = [tokenizer.token_of(id) for id in range(5, len(tokenizer))]
+    assert learned == ["a", "b", "c", "▁", "ab", "▁ab"]
     assert [piece.text for piece in tokenizer.pieces("ab cab", specials=False)] == [
         "ab",
         " ",
@@ -51,7 +51,7 @@ def test_wordpieces_inside_a_word_have_their_own_form():
     assert all(tokenizer.id_of(f"##{character}") for character in "hugsb")
 
 
-def test_characters_are_learnt_by_frequency_and_the_rest_is_unknown():
+def test_characters_are_learned_by_frequency_and_the_rest_is_unknown():
     tokenizer = train_tokenizer(["aaabbc"], kind="characters", vocab_size=7)
     assert [tokenizer.token_of(id) for id in (5, 6)] == ["a", "b"]
     assert tokenizer.encode("abc", specials=False) == [5, 6, 1]
@@ -61,7 +61,7 @@ def test_characters_are_learnt_by_frequency_and_the_rest_is_unknown():
 def test_byte_bpe_gives_any_text_back(text):
     tokenizer = COVERING["byte-bpe"]
     ids = tokenizer.encode(text, literal=True)
-    assert tokenizer.decode(ids) == tokenizer.normalise(text)
+    assert tokenizer.decode(ids) == tokenizer.normalize(text)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "characters"])
@@ -69,18 +69,18 @@ def test_byte_bpe_gives_any_text_back(text):
 def test_text_of_known_characters_comes_back(kind, text):
     tokenizer = COVERING[kind]
     back = tokenizer.decode(tokenizer.encode(text, literal=True))
-    assert back == tokenizer.normalise(text)
+    assert back == tokenizer.normalize(text)
     expected = unicodedata.normalize("NFC", text)
     assert back == (expected if kind == "characters" else expected.removeprefix(" "))
 
 
 @given(ANYTHING)
-def test_without_normalisation_bytes_keep_every_difference(text):
+def test_without_normalization_bytes_keep_every_difference(text):
     assert RAW.decode(RAW.encode(text, literal=True)) == text
 
 
-RAW = covering("byte-bpe", normalisation=None)
-LOWER = covering("bpe", normalisation="nfkc", lowercase=True)
+RAW = covering("byte-bpe", normalization=None)
+LOWER = covering("bpe", normalization="nfkc", lowercase=True)
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "characters"])
@@ -104,14 +104,14 @@ def test_composed_and_decomposed_hangul_are_the_same_text():
 
 
 def test_nfkc_folds_widths_but_leaves_single_hangul_letters_alone():
-    assert LOWER.normalise("ＡＢ① ㅋㅋㅋ ㅠㅏ ㄱㅏ ﬁ") == "ab1 ㅋㅋㅋ ㅠㅏ ㄱㅏ fi"
+    assert LOWER.normalize("ＡＢ① ㅋㅋㅋ ㅠㅏ ㄱㅏ ﬁ") == "ab1 ㅋㅋㅋ ㅠㅏ ㄱㅏ fi"
     assert unicodedata.normalize("NFKC", "ㄱㅏ") == "가"  # what it would have become
 
 
 @given(st.text("aÄßＡ①½ﬁ각힣"))
 def test_nfkc_is_the_standard_s_for_everything_else(text):
     seen = unicodedata.normalize("NFKC", text).lower()
-    assert LOWER.normalise(text) == seen
+    assert LOWER.normalize(text) == seen
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,9 +123,9 @@ def test_the_same_texts_give_the_same_vocabulary(kind):
 
 def test_another_process_learns_the_same_vocabularies(sentences):
     program = (
-        "import sys, json; from regard.text.train import train_tokenizer; "
-        "learnt = train_tokenizer(json.load(sys.stdin), kind='wordpiece', vocab_size=400); "
-        "print(learnt.fingerprint)"
+        "import sys, json; from regard.text.tokenizer_training import train_tokenizer; "
+        "learned = train_tokenizer(json.load(sys.stdin), kind='wordpiece', vocab_size=400); "
+        "print(learned.fingerprint)"
     )
     runs = {
         subprocess.run(
@@ -158,7 +158,7 @@ def test_rare_pieces_are_left_out():
     ("options", "message"),
     [
         ({"kind": "wordpieces"}, "no tokenizer of the kind 'wordpieces'; the nearest .*wordpiece"),
-        ({"normalisation": "nfd"}, "no normalisation 'nfd'; there are nfc, nfkc and none"),
+        ({"normalization": "nfd"}, "no normalization 'nfd'; there are nfc, nfkc and none"),
         ({"vocab_size": 5}, "bpe vocabulary of 5 entries is too small; it needs 6"),
         ({"kind": "byte-bpe", "vocab_size": 260}, "of 260 entries is too small; it needs 261"),
         ({"vocab_size": 8}, "so many different characters that 10 entries are needed"),
@@ -184,7 +184,7 @@ def test_one_string_or_bytes_in_place_of_texts_are_refused():
 
 
 @pytest.mark.data("tatoeba")
-def test_a_large_vocabulary_is_learnt_in_seconds_and_gives_every_sentence_back(data):
+def test_a_large_vocabulary_is_learned_in_seconds_and_gives_every_sentence_back(data):
     with gzip.open(data / "tatoeba" / "en-de.tsv.gz", "rt", encoding="utf-8") as lines:
         texts = [text for line in lines for text in line.rstrip("\n").split("\t")[:2]]
     before = time.process_time()
@@ -192,7 +192,7 @@ def test_a_large_vocabulary_is_learnt_in_seconds_and_gives_every_sentence_back(d
     assert time.process_time() - before < 60  # about 7 s of two cores, measured alone
     assert len(tokenizer) == 16_000
     some = texts[::50]
-    expected = [tokenizer.normalise(text) for text in some]
+    expected = [tokenizer.normalize(text) for text in some]
     assert tokenizer.decode_batch(tokenizer.encode_batch(some)) == expected
 
 

@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 
-from regard.attention.cache import KeyValueCache
-from regard.attention.masks import causal
-from regard.attention.multihead import MultiHeadAttention
-from regard.trace.edit import Edit
+from regard.attention.kv_cache import KeyValueCache
+from regard.attention.mask import causal
+from regard.attention.multi_head import MultiHeadAttention
+from regard.trace.edits import Edit
 from regard.trace.trace import watch
 
 

@@ -8,12 +8,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention.attend import attend
-from regard.attention.masks import causal, window
-from regard.attention.multihead import MultiHeadAttention
+from regard.attention.mask import causal, window
+from regard.attention.multi_head import MultiHeadAttention
 from regard.attention.similarity import General
 from regard.errors import UnknownNameError
 from regard.tap import listen, listening
-from regard.trace.edit import (
+from regard.trace.edits import (
     Edit,
     Editor,
     ablate,

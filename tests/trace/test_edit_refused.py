@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from regard.attention.attend import attend
-from regard.attention.multihead import MultiHeadAttention
+from regard.attention.multi_head import MultiHeadAttention
 from regard.errors import InputError, UnknownNameError
-from regard.trace.edit import (
+from regard.trace.edits import (
     Edit,
     ablate,
     forbid,

@@ -3,8 +3,8 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.attention.masks import Connection
-from regard.attention.multihead import MultiHeadAttention
+from regard.attention.mask import Connection
+from regard.attention.multi_head import MultiHeadAttention
 from regard.errors import FileError, InputError
 from regard.trace.trace import Trace
 

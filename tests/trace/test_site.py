@@ -10,13 +10,12 @@ from torch.testing import assert_close
 
 from regard.attention.attend import attend
 from regard.attention.efficient import efficient_attention
-from regard.attention.mask import as_mask
-from regard.attention.masks import causal, edges, padding, window
+from regard.attention.mask import as_mask, causal, edges, padding, window
 from regard.attention.pattern import Exact
 from regard.attention.similarity import Additive, Alibi, General, as_similarity
 from regard.errors import InputError, UnknownNameError
 from regard.tap import listen
-from regard.trace.edit import (
+from regard.trace.edits import (
     ablate,
     forbid,
     set_scores,

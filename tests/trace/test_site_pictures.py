@@ -7,10 +7,10 @@ import torch
 from torch.testing import assert_close
 
 from regard.attention.attend import attend
-from regard.attention.masks import causal, padding
+from regard.attention.mask import causal, padding
 from regard.errors import InputError
 from regard.tap import listen
-from regard.trace.edit import set_weights
+from regard.trace.edits import set_weights
 from regard.trace.site import Site
 from regard.trace.trace import watch
 from tests.largest import Largest

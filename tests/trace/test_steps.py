@@ -5,10 +5,9 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.attention.mask import Everything, Grid
-from regard.attention.masks import causal, padding
+from regard.attention.mask import Everything, Grid, causal, padding
 from regard.errors import InputError, UnknownNameError
-from regard.trace.steps import Steps
+from regard.trace.stepwise import Steps
 from regard.trace.trace import Trace
 
 N_QUERY, N_KEY = 4, 5

@@ -8,12 +8,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention.attend import attend
-from regard.attention.cache import KeyValueCache
-from regard.attention.masks import causal, padding
-from regard.attention.multihead import MultiHeadAttention
+from regard.attention.kv_cache import KeyValueCache
+from regard.attention.mask import causal, padding
+from regard.attention.multi_head import MultiHeadAttention
 from regard.errors import NotFiniteError, UnknownNameError
 from regard.tap import listen, listening, tap
-from regard.trace.edit import ablate, forbid, set_scores, set_value, set_weights, temperature
+from regard.trace.edits import ablate, forbid, set_scores, set_value, set_weights, temperature
 from regard.trace.site import Site
 from regard.trace.trace import Trace, watch
 from tests.listeners import Everybody

@@ -5,11 +5,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.training.assemble import make_learner, make_trainer
+from regard.training.build import (
+    build_seeded,
+    complete_config,
+    given_fields,
+    make_learner,
+    make_trainer,
+)
 from regard.training.callbacks import Callbacks, Reporter
-from regard.training.construct import build_seeded, complete_config, given_fields
 from regard.training.distributed import Team
-from regard.training.prepare import prepare
+from regard.training.prepare_data import prepare
 from regard.training.recipe import make_recipe
 from tests.backwards import write_numbers
 

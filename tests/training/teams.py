@@ -17,10 +17,9 @@ from safetensors.torch import save_file
 from torch.distributed import TCPStore
 
 from regard.cli.main import app
-from regard.training.assemble import make_learner
-from regard.training.construct import build_seeded, complete_config, given_fields
+from regard.training.build import build_seeded, complete_config, given_fields, make_learner
 from regard.training.distributed import joined, whole
-from regard.training.prepare import prepare
+from regard.training.prepare_data import prepare
 from regard.training.recipe import read_recipe
 
 LONG = 240

@@ -4,18 +4,18 @@ import pytest
 import torch
 
 from regard.errors import UnknownNameError
-from regard.models.build import build
+from regard.models.config import build
 from regard.models.decoder import DecoderConfig
 from regard.models.transformer import TransformerConfig
-from regard.text.train import train_tokenizer
-from regard.training.construct import (
+from regard.text.tokenizer_training import train_tokenizer
+from regard.training.build import (
     build_seeded,
     complete_config,
     given_fields,
     image_tokens,
     take_over,
 )
-from regard.training.material import Material
+from regard.training.datasets import Material
 from regard.training.recipe import make_recipe
 
 SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 16}

@@ -135,7 +135,7 @@ def test_agreement_by_hand():
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 100])
-def test_agreement_is_half_of_what_r_drop_minimises_with_the_same_gradients(smoothing, rows):
+def test_agreement_is_half_of_what_r_drop_minimizes_with_the_same_gradients(smoothing, rows):
     states, weight, bias, _ = example(14, 11)
     targets = example(7, 11, seed=1)[-1]
     loss, surprise = cross_entropy_sum(

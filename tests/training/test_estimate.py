@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.training.estimate import Estimate, estimate, spoken_size, spoken_time
+from regard.training.progress_report import Estimate, estimate, spoken_size, spoken_time
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_operations_are_those_of_the_matrix_products(make):
     assert least < found.flops < 1.8 * least
 
 
-def test_nothing_is_learnt_and_nothing_left_behind(make):
+def test_nothing_is_learned_and_nothing_left_behind(make):
     trainer = make()
     before = [one.detach().clone() for one in trainer.model.parameters()]
     state = trainer.feed.state()
@@ -54,13 +54,13 @@ def test_nothing_is_learnt_and_nothing_left_behind(make):
     assert all(map(torch.equal, before, trainer.model.parameters()))
     assert all(one.grad is None for one in trainer.model.parameters())
     assert trainer.feed.state() == state
-    assert not trainer.learner.optimiser.state
+    assert not trainer.learner.optimizer.state
 
 
 def test_an_epoch_of_more_batches_takes_longer(make, monkeypatch):
     trainer = make(batch_tokens=100)
     ticks = iter([0.0, 6.0] * 2)
-    monkeypatch.setattr("regard.training.estimate.time.perf_counter", lambda: next(ticks))
+    monkeypatch.setattr("regard.training.progress_report.time.perf_counter", lambda: next(ticks))
     once = estimate(trainer.learner, trainer.feed)
     count = trainer.feed.numbers.count
     monkeypatch.setattr(trainer.feed.numbers, "count", lambda: 2 * count())

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from regard.data.corpus import build_corpus
-from regard.data.images import Images, Normalisation
-from regard.data.language import Masking
-from regard.data.rows import labelled_text, parallel_text, plain_text
-from regard.data.split import Splitting
-from regard.text.train import train_tokenizer
-from regard.training.examples import HiddenTokens, LabelledTexts, Pairs, Pictures, Windows
+from regard.data.images import Images, Normalization
+from regard.data.language_modeling import Masking
+from regard.data.readers import labeled_text, parallel_text, plain_text
+from regard.data.subword_regularization import Splitting
+from regard.text.tokenizer_training import train_tokenizer
+from regard.training.datasets import HiddenTokens, LabeledTexts, Pairs, Pictures, Windows
 
 TEXTS = ["one two three", "four five", "six seven eight nine", "ten"]
 
@@ -106,21 +106,21 @@ def test_hidden_tokens_are_told_and_others_are_as_they_were(tokenizer, tmp_path)
     assert 0.2 < share < 0.6  # of half the tokens that are no special ones
 
 
-def test_labelled_texts_have_their_classes(tokenizer, tmp_path):
+def test_labeled_texts_have_their_classes(tokenizer, tmp_path):
     path = tmp_path / "labels.tsv"
     path.write_text("b\tone two\na\tthree\nb\tfour\n")
-    corpus = build_corpus(labelled_text(path), [tokenizer], cache=tmp_path / "cache")
-    batch = LabelledTexts(corpus, pad_id=tokenizer.pad_id)([1, 0], epoch=0)
+    corpus = build_corpus(labeled_text(path), [tokenizer], cache=tmp_path / "cache")
+    batch = LabeledTexts(corpus, pad_id=tokenizer.pad_id)([1, 0], epoch=0)
     assert corpus.classes == ("a", "b")
     assert batch.labels.tolist() == [0, 1]
     assert ids(batch.ids, batch.lengths) == [tokenizer.encode("three"), tokenizer.encode("one two")]
 
 
-def test_pictures_are_normalised_cut_to_their_middle_and_labelled():
+def test_pictures_are_normalized_cut_to_their_middle_and_labeled():
     pixels = np.arange(2 * 4 * 4, dtype=np.uint8).reshape(2, 4, 4, 1)
     images = Images(pixels, np.array([3, 1]), ("w", "x", "y", "z"))
-    normalisation = Normalisation(mean=(0.5,), deviation=(0.25,))
-    pictures = Pictures(images, normalisation, n_tokens=5, side=2)
+    normalization = Normalization(mean=(0.5,), deviation=(0.25,))
+    pictures = Pictures(images, normalization, n_tokens=5, side=2)
     batch = pictures([1, 0], epoch=0)
     assert batch.labels.tolist() == [1, 3]
     assert batch.images.shape == (2, 1, 2, 2)

@@ -47,8 +47,8 @@ def test_the_loss_falls(make):
     moments = trainer.callbacks.reporter.moments
     assert outcome.why == "steps"
     assert [one.place.step for one in moments] == list(range(1, 61))
-    assert moments[-1].learnt.surprise < 0.8 * moments[0].learnt.surprise
-    assert outcome.numbers["loss"] < moments[0].learnt.surprise
+    assert moments[-1].learned.surprise < 0.8 * moments[0].learned.surprise
+    assert outcome.numbers["loss"] < moments[0].learned.surprise
 
 
 def test_the_same_recipe_gives_the_same_weights_bit_by_bit(make):
@@ -99,7 +99,7 @@ def test_accumulated_batches_are_one_large_batch(make):
     (total,) = [sum(part.n_targets() for part in parts)]
     small.learner.gradients(parts, step=1, n_targets=total)
     accumulated = [one.grad.clone() for one in small.model.parameters()]
-    small.learner.optimiser.zero_grad()
+    small.learner.optimizer.zero_grad()
     rows = [row for part in parts for row in rows_of(part)]
     loss = sum(small.learner.objective(row).loss for row in rows) / total
     loss.backward()
@@ -277,7 +277,7 @@ def test_a_metric_that_nobody_measures_and_another_seed_are_refused(make):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"optimiser": "muon"}, r'training\.optimiser = "adam" and cannot go on with "muon"'),
+        ({"optimizer": "muon"}, r'training\.optimizer = "adam" and cannot go on with "muon"'),
         ({"precision": "fp16"}, r'training\.precision = "float32" and cannot go on with "fp16"'),
         ({"batch_tokens": 300}, r"training\.batch_tokens = 200 and cannot go on with 300"),
     ],
@@ -335,5 +335,5 @@ def test_half_precision_learns(make, precision):
     trainer = make(precision=precision, steps=40, validate_every=20)
     trainer.run()
     moments = trainer.callbacks.reporter.moments
-    assert moments[-1].learnt.surprise < moments[0].learnt.surprise
+    assert moments[-1].learned.surprise < moments[0].learned.surprise
     assert next(trainer.model.parameters()).dtype == torch.float32

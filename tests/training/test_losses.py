@@ -8,8 +8,8 @@ import torch
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.vision import Vision, VisionConfig
 from regard.training.batch import ImageBatch, TextBatch
-from regard.training.losses import mean_losses, summed_losses
 from regard.training.objective import Classification, Language
+from regard.training.validation import mean_losses, summed_losses
 
 SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 16, "n_layers": 1, "dropout": 0.0}
 

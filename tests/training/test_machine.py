@@ -8,15 +8,15 @@ import psutil
 import pytest
 import torch
 
-from regard.training import machine
-from regard.training.distributed import Team
-from regard.training.machine import (
+from regard import hardware as machine
+from regard.hardware import (
     keep_freed_memory,
     peak_memory,
     product_peak,
     set_threads,
     team_peak,
 )
+from regard.training.distributed import Team
 
 CPU = torch.device("cpu")
 MEGABYTE = 2**20

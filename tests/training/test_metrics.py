@@ -4,15 +4,14 @@ import json
 
 import pytest
 
-from regard.training.callbacks import Evaluation, Moment, Reporter
-from regard.training.limits import Place
+from regard.training.callbacks import Evaluation, Moment, Place, Reporter
 from regard.training.metrics import Everybody, MetricsFile, Stretch, read_metrics
-from regard.training.step import Learnt
+from regard.training.step import Learned
 
 
 def moment(step, *, seconds, loss=2.0, n_targets=100, progress=0.5):
-    learnt = Learnt(loss, loss - 0.5, 0.0, n_targets, 1.5)
-    return Moment(Place(step, step / 10, seconds), progress, 0.01 * step, learnt)
+    learned = Learned(loss, loss - 0.5, 0.0, n_targets, 1.5)
+    return Moment(Place(step, step / 10, seconds), progress, 0.01 * step, learned)
 
 
 def test_losses_are_means_over_targets_and_speed_counts_from_the_first_step_on():

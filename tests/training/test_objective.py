@@ -14,7 +14,7 @@ from regard.models.vision import Vision, VisionConfig
 from regard.training.batch import (
     NO_LABEL,
     ImageBatch,
-    LabelledTextBatch,
+    LabeledTextBatch,
     MaskedBatch,
     PairBatch,
     TextBatch,
@@ -108,7 +108,7 @@ def test_classes_of_texts_and_images_and_how_many_were_right():
     torch.manual_seed(0)
     reader = Encoder(EncoderConfig(n_vocab=11, n_layers=1, n_classes=3, fill_head=False, **SMALL))
     ids, lengths, labels = torch.randint(0, 11, (4, 5)), torch.full((4,), 5), torch.arange(4) % 3
-    sums = Classification(reader)(LabelledTextBatch(ids, lengths, labels))
+    sums = Classification(reader)(LabeledTextBatch(ids, lengths, labels))
     logits = reader.classify(reader(ids, lengths), lengths)
     assert_close(sums.loss, F.cross_entropy(logits, labels, reduction="sum"))
     assert sums.right == (logits.argmax(-1) == labels).sum()

@@ -1,4 +1,4 @@
-"""Optimisers: Adam by hand, decay for matrices alone, and parameters that stay as they are."""
+"""Optimizers: Adam by hand, decay for matrices alone, and parameters that stay as they are."""
 
 import pytest
 import torch
@@ -6,23 +6,23 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.errors import InputError, UnknownNameError
-from regard.training.optimiser import OptimiserPlan, freeze, make_optimiser
+from regard.training.optimizer import OptimizerPlan, freeze, make_optimizer
 
 
-def step(module: nn.Module, optimiser: torch.optim.Optimizer, lr: float = 0.1):
-    for group in optimiser.param_groups:
+def step(module: nn.Module, optimizer: torch.optim.Optimizer, lr: float = 0.1):
+    for group in optimizer.param_groups:
         group["lr"] = lr
     for parameter in module.parameters():
         if parameter.requires_grad:
             parameter.grad = torch.ones_like(parameter)
-    optimiser.step()
+    optimizer.step()
 
 
 def test_the_first_step_of_adam_is_the_learning_rate_in_the_direction_of_the_gradient():
     # m = 0.1 g and v = 0.02 g², both corrected to g and g²: the step is lr · g / |g|
     module = nn.Linear(2, 2)
     before = module.weight.detach().clone()
-    step(module, make_optimiser(module, OptimiserPlan()))
+    step(module, make_optimizer(module, OptimizerPlan()))
     assert_close(module.weight.detach(), before - 0.1)
 
 
@@ -30,26 +30,26 @@ def test_adamw_decays_matrices_and_leaves_vectors_alone():
     module = nn.Linear(2, 2)
     nn.init.ones_(module.weight)
     nn.init.ones_(module.bias)
-    step(module, make_optimiser(module, OptimiserPlan("adamw", weight_decay=0.5)))
+    step(module, make_optimizer(module, OptimizerPlan("adamw", weight_decay=0.5)))
     assert_close(module.weight.detach(), torch.full((2, 2), 1 - 0.1 * 0.5 - 0.1))
     assert_close(module.bias.detach(), torch.full((2,), 1 - 0.1))
 
 
-def test_the_fused_optimiser_does_what_the_plain_one_does():
+def test_the_fused_optimizer_does_what_the_plain_one_does():
     torch.manual_seed(0)
     ours, plain = nn.Linear(3, 3), nn.Linear(3, 3)
     plain.load_state_dict(ours.state_dict())
-    fused = make_optimiser(ours, OptimiserPlan())
+    fused = make_optimizer(ours, OptimizerPlan())
     reference = torch.optim.Adam(
         plain.parameters(), lr=0.1, betas=(0.9, 0.98), eps=1e-9, foreach=False
     )
     for group in fused.param_groups:
         group["lr"] = 0.1
     for number in range(5):
-        for module, optimiser in ((ours, fused), (plain, reference)):
+        for module, optimizer in ((ours, fused), (plain, reference)):
             for parameter in module.parameters():
                 parameter.grad = torch.full_like(parameter, 0.3 * number - 0.5)
-            optimiser.step()
+            optimizer.step()
     assert_close(ours.weight, plain.weight)
 
 
@@ -57,7 +57,7 @@ def test_frozen_parts_are_named_by_pattern_and_do_not_move():
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     assert freeze(module, ["0.*"]) == ["0.weight", "0.bias"]
     before = module[0].weight.detach().clone()
-    step(module, make_optimiser(module, OptimiserPlan()))
+    step(module, make_optimizer(module, OptimizerPlan()))
     assert torch.equal(module[0].weight, before)
     assert module[1].weight.requires_grad
 
@@ -73,13 +73,13 @@ def test_a_pattern_that_names_nothing_and_a_model_with_nothing_to_learn_are_refu
         freeze(module, ["encoder.*"])
     freeze(module, ["*"])
     with pytest.raises(InputError, match="every parameter is frozen"):
-        make_optimiser(module, OptimiserPlan())
+        make_optimizer(module, OptimizerPlan())
 
 
 def test_plans_that_make_no_sense_are_refused():
     with pytest.raises(UnknownNameError, match="'adams'; the nearest"):
-        OptimiserPlan("adams")
+        OptimizerPlan("adams")
     with pytest.raises(InputError, match="each is from 0"):
-        OptimiserPlan(betas=(0.9, 1.0))
+        OptimizerPlan(betas=(0.9, 1.0))
     with pytest.raises(InputError, match="eps must be above 0"):
-        OptimiserPlan(eps=0.0)
+        OptimizerPlan(eps=0.0)

@@ -5,8 +5,7 @@ import pytest
 from PIL import Image
 
 from regard.errors import InputError
-from regard.training.pictures import split_images
-from regard.training.prepare import prepare
+from regard.training.prepare_data import prepare, split_images
 from regard.training.recipe import make_recipe
 
 

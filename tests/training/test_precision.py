@@ -5,16 +5,16 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from regard.training.assemble import compile_layers
 from regard.training.batch import TextBatch
+from regard.training.build import compile_layers
 from regard.training.distributed import Team
 from regard.training.objective import Language
-from regard.training.optimiser import OptimiserPlan, make_optimiser
+from regard.training.optimizer import OptimizerPlan, make_optimizer
 from regard.training.step import Learner
 
 
 def decoder(**changes):
-    from regard.models.build import build
+    from regard.models.config import build
     from regard.models.decoder import llama_config
 
     fields = {"n_vocab": 20, "d_model": 16, "n_heads": 2, "d_ff": 32, "n_layers": 1} | changes
@@ -24,7 +24,7 @@ def decoder(**changes):
 
 def learner(model, **options):
     objective = Language(model).train()
-    return Learner(objective, make_optimiser(objective, OptimiserPlan()), Team(), **options)
+    return Learner(objective, make_optimizer(objective, OptimizerPlan()), Team(), **options)
 
 
 BATCH = TextBatch(torch.arange(36).view(4, 9) % 20, torch.tensor([9, 9, 7, 5]))
@@ -39,7 +39,7 @@ def test_half_precision_has_the_gradients_of_float32_to_its_own_accuracy(precisi
     )
     for one in (exact, half):
         one.gradients([BATCH], step=1, n_targets=BATCH.n_targets())
-    half.scaler.unscale_(half.optimiser)
+    half.scaler.unscale_(half.optimizer)
     assert seen == [{"bf16": torch.bfloat16, "fp16": torch.float16}[precision]]
     for ours, theirs in zip(half.objective.parameters(), exact.objective.parameters(), strict=True):
         assert ours.grad.dtype == ours.dtype == torch.float32
@@ -54,7 +54,7 @@ def test_fp16_scales_its_loss_and_undoes_it():
     loss, _, _ = half.gradients([BATCH], step=1, n_targets=BATCH.n_targets())
     assert scale > 1000
     longest = max(float(one.grad.abs().max()) for one in half.objective.parameters())
-    half.scaler.unscale_(half.optimiser)
+    half.scaler.unscale_(half.optimizer)
     undone = max(float(one.grad.abs().max()) for one in half.objective.parameters())
     assert longest / undone == pytest.approx(scale)
     assert loss == pytest.approx(3.0 * BATCH.n_targets(), rel=0.5)  # log 20 each, not scaled
@@ -68,9 +68,9 @@ def test_an_overflow_in_fp16_leaves_the_step_out_and_halves_the_scale():
     hook = half.objective.model.tokens.weight.register_hook(
         lambda gradient: gradient * float("inf")
     )
-    learnt = half.learn([BATCH], step=2, lr=0.01)
-    assert not learnt.finite
-    assert not half.failed(learnt)
+    learned = half.learn([BATCH], step=2, lr=0.01)
+    assert not learned.finite
+    assert not half.failed(learned)
     assert half.scaler.get_scale() == scale / 2
     assert all(map(torch.equal, before, half.objective.parameters()))
     hook.remove()
@@ -95,7 +95,7 @@ def test_fp16_learns_and_resumes_with_its_scale(make):
     trainer = make(precision="fp16", steps=8, validate_every=4)
     outcome = trainer.run()
     moments = trainer.callbacks.reporter.moments
-    assert moments[-1].learnt.loss < moments[0].learnt.loss
+    assert moments[-1].learned.loss < moments[0].learned.loss
     assert outcome.numbers["loss"] > 0
     assert trainer.state.scaler["scale"] == trainer.learner.scaler.get_scale()
     assert trainer.checkpoints.load_state(8).scaler == trainer.state.scaler

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import InputError
-from regard.training.prepare import prepare
+from regard.training.prepare_data import prepare
 from regard.training.recipe import make_recipe
 
 

@@ -120,6 +120,6 @@ def test_only_pairs_are_split():
 
 
 def test_muon_cannot_be_shared_out(recipe):
-    changes = ["training.optimiser=muon", "training.shard=true"]
+    changes = ["training.optimizer=muon", "training.shard=true"]
     with pytest.raises(InputError, match="muon needs whole matrices"):
         read_recipe(recipe, changes=changes)

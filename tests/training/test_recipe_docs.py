@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from regard.data.checks import PROBLEMS, Checks
+from regard.data.text_checks import PROBLEMS, Checks
 from regard.models.config import FAMILIES
 from regard.training.recipe import Data, Evaluate, Recipe, TokenizerSettings, Training, make_recipe
 

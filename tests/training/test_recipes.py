@@ -8,13 +8,18 @@ import pytest
 import torch
 
 import regard
-from regard.layers.form import FORMS
+from regard.layers.attention_forms import FORMS
 from regard.models.seq2seq import ATTENTIONS
-from regard.training.assemble import make_learner, make_schedule
-from regard.training.construct import build_seeded, complete_config, given_fields, image_tokens
+from regard.training.build import (
+    build_seeded,
+    complete_config,
+    given_fields,
+    image_tokens,
+    make_learner,
+    make_schedule,
+)
 from regard.training.distributed import Team
-from regard.training.pictures import is_image_data
-from regard.training.prepare import prepare
+from regard.training.prepare_data import is_image_data, prepare
 from regard.training.recipe import read_recipe
 
 FOLDER = Path(regard.__file__).parent / "recipes"

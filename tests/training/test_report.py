@@ -5,15 +5,14 @@ import io
 import pytest
 from rich.console import Console
 
-from regard.training.callbacks import Evaluation, Moment
-from regard.training.limits import Place
-from regard.training.report import Bar, Lines, Machine, Pace, sample_lines, told_numbers
-from regard.training.step import Learnt
+from regard.training.callbacks import Evaluation, Moment, Place
+from regard.training.progress_report import Bar, Lines, Machine, Pace, sample_lines, told_numbers
+from regard.training.step import Learned
 
 
 def moment(step, *, seconds, surprise=0.0, n_targets=100, progress=0.25):
-    learnt = Learnt(surprise + 1, surprise, 0.0, n_targets, 1.0)
-    return Moment(Place(step, step / 4, seconds), progress, 0.1, learnt)
+    learned = Learned(surprise + 1, surprise, 0.0, n_targets, 1.0)
+    return Moment(Place(step, step / 4, seconds), progress, 0.1, learned)
 
 
 def pace(*moments, machine=None):

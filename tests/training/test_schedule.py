@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import InputError, UnknownNameError
-from regard.training.schedule import SCHEDULES, Schedule, paper_rate
+from regard.training.optimizer import SCHEDULES, Schedule, paper_rate
 
 
 @pytest.mark.parametrize("step", [1, 10, 3999, 4000, 4001, 100_000])

@@ -4,8 +4,8 @@ import pytest
 
 from regard.data.dates import LOCALES
 from regard.errors import FileError, InputError, UnknownNameError
+from regard.training.data_sources import Held, Sources, find_data
 from regard.training.recipe import make_recipe
-from regard.training.sources import Held, Sources, find_data
 
 
 def recipe(task="translation", **data):
@@ -124,7 +124,7 @@ def test_texts_for_a_vocabulary_are_those_of_training_by_field(tmp_path):
     assert list(running.texts("train")) == ["one\n", "two\n"]  # the whole, ends of lines with it
 
 
-def test_dates_need_no_file_and_are_never_held_out_and_learnt():
+def test_dates_need_no_file_and_are_never_held_out_and_learned():
     sources = Sources(recipe(generate="dates", count=300, locales=["en", "ko"]))
     train = {row.fields for row in sources.rows("train")}
     held = {row.fields for row in sources.rows("validation")}

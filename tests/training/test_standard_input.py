@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from regard.errors import InputError
-from regard.training.prepare import prepare
+from regard.training.data_sources import Sources
+from regard.training.prepare_data import prepare
 from regard.training.recipe import make_recipe
-from regard.training.sources import Sources
-from regard.training.standard_input import keep_standard_input, with_standard_input
+from regard.training.run_folder import keep_standard_input, with_standard_input
 
 
 def recipe(task="translation", **data):

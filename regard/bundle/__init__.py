@@ -1,1 +1,0 @@
-"""Model folders: a model with its tokenizer, configuration and card, saved whole or not at all."""

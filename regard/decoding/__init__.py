@@ -1,1 +1,0 @@
-"""From ids to ids: greedy, sampling and beam search, with their caches."""

@@ -1,1 +1,0 @@
-"""Text in, text out, at the speed of the fastest engine that can run the model."""

@@ -1,0 +1,1 @@
+"""Scores of translations, word alignments, and the report of `regard evaluate`."""

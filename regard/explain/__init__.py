@@ -1,1 +1,0 @@
-"""Pure functions from a trace to small dataclasses."""

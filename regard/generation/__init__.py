@@ -1,0 +1,1 @@
+"""Text in, text out: search, sampling, and the engines that run them."""

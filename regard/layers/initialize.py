@@ -1,0 +1,60 @@
+"""How weights start out, for all models, in one place.
+
+    xavier_uniform   U(±sqrt(6 / (n_in + n_out)))     Glorot and Bengio 2010
+    xavier_normal    N(0, 2 / (n_in + n_out))         (variances, not their roots)
+    lecun            N(0, 1 / n_in)                   LeCun et al. 1998
+    normal           N(0, 0.02²)                      as BERT and GPT-2 start
+
+Biases start at 0 and norms at 1. Embeddings start with N(0, 1 / d_model), so that they have unit
+variance once they are multiplied by sqrt(d_model), and logits do if they share the matrix.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import UnknownNameError, nearest
+from regard.layers.embedding import TokenEmbedding
+from regard.layers.position import Learned
+
+
+def _lecun(weight: Tensor) -> None:
+    nn.init.normal_(weight, std=weight[0].numel() ** -0.5)
+
+
+def _normal(weight: Tensor) -> None:
+    nn.init.normal_(weight, std=0.02)
+
+
+def _embedding(weight: Tensor) -> None:
+    nn.init.normal_(weight, std=weight.size(-1) ** -0.5)
+
+
+_MATRICES: dict[str, Callable[[Tensor], object]] = {
+    "xavier_uniform": nn.init.xavier_uniform_,
+    "xavier_normal": nn.init.xavier_normal_,
+    "lecun": _lecun,
+    "normal": _normal,
+}
+INITIALIZATIONS = tuple(_MATRICES)
+
+
+@torch.no_grad()
+def initialize(model: nn.Module, scheme: str = "xavier_uniform") -> None:
+    """Give every matrix, bias, embedding and norm of the model its first values."""
+    if scheme not in _MATRICES:
+        raise UnknownNameError(
+            f"there is no initialization {scheme!r}; {nearest(scheme, _MATRICES)}."
+        )
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            _MATRICES[scheme](module.weight)
+            if module.bias is not None:
+                module.bias.zero_()
+        elif isinstance(module, TokenEmbedding | Learned | nn.Embedding):
+            (_normal if scheme == "normal" else _embedding)(module.weight)
+        elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
+            module.weight.fill_(1.0)
+            if isinstance(module, nn.LayerNorm):
+                module.bias.zero_()

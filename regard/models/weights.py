@@ -1,0 +1,96 @@
+"""The weights of a model as a safetensors file, and the model that they are put into."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from regard.errors import FileError, InputError
+from regard.models.config import ModelConfig, outline
+
+STORED: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+"""The types that weights can be stored in."""
+
+
+def write_weights(file: Path, model: nn.Module, *, dtype: str | None = None) -> None:
+    """Write all weights, as they are or in another type."""
+    if dtype is not None and dtype not in STORED:
+        raise InputError(f"weights can be stored as {', '.join(STORED)}, not as {dtype!r}.")
+    wanted = None if dtype is None else STORED[dtype]
+    tensors = {
+        name: weight.detach().cpu().to(wanted or weight.dtype).contiguous()
+        for name, weight in model.state_dict().items()
+    }
+    for name, weight in tensors.items():
+        if dtype == "float16" and not torch.isfinite(weight).all():
+            raise InputError(
+                f"{name} has numbers that float16 cannot hold: store the weights as bfloat16 or "
+                "float32."
+            )
+    try:
+        save_file(tensors, file, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise FileError(f"{file} cannot be written ({error}).") from error
+
+
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """All tensors of a safetensors file, by name."""
+    try:
+        return load_file(file)
+    except SafetensorError as error:
+        what = "is empty" if file.stat().st_size == 0 else "is damaged, cut off or another kind"
+        raise FileError(
+            f"{file} {what} of file ({error}): fetch the folder again, or save the model again."
+        ) from error
+    except OSError as error:
+        raise FileError(f"{file} cannot be read: {error.strerror or error}.") from error
+
+
+def build_with(
+    config: ModelConfig,
+    weights: Mapping[str, Tensor],
+    *,
+    dtype: torch.dtype | None = torch.float32,
+    source: str | Path,
+) -> nn.Module:
+    """The model with these weights, ready to run; `source` is where they come from.
+
+    Args:
+        dtype: the type of the model's numbers; as they are stored if None.
+    """
+    model = outline(config)  # no room and no random numbers for weights that are replaced
+    wanted = model.state_dict()
+    _check_fit(weights, wanted, source)
+    own = {name: weights[name].to(dtype or weights[name].dtype, copy=True) for name in wanted}
+    model.load_state_dict(own, assign=True)
+    return model.eval()
+
+
+def _check_fit(
+    weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor], source: str | Path
+) -> None:
+    """Refuse weights of another model."""
+    for name in wanted:
+        if name not in weights:
+            raise FileError(f"{source} has no weights {name!r}, {_MIXED}.")
+        given, right = tuple(weights[name].shape), tuple(wanted[name].shape)
+        if given != right:
+            raise FileError(
+                f"{name} in {source} has the shape {given} where the configuration needs {right}, "
+                f"{_MIXED}."
+            )
+        if not weights[name].is_floating_point():
+            raise FileError(f"{name} in {source} holds {weights[name].dtype}, {_MIXED}.")
+    for name in weights:
+        if name not in wanted:
+            raise FileError(f"{source} has weights {name!r} that the model does not, {_MIXED}.")
+
+
+_MIXED = "so it belongs to another configuration: fetch the folder again, or save the model again"

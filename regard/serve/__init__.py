@@ -1,1 +1,0 @@
-"""The local server and its page."""

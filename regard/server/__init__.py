@@ -1,0 +1,1 @@
+"""The explorer: HTTP API, background jobs, and the page."""

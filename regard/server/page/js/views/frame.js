@@ -1,0 +1,207 @@
+// The page around the panes: names, languages, light and dark, and what fits on which screen.
+
+import { forgetColors } from "../color.js";
+import { el, fill, focusOf, isPage, whenIdle } from "../dom.js";
+import { changesBar } from "./changes.js";
+import { showHelp } from "./help.js";
+import { firstLesson, lessons, openLesson } from "./lessons.js";
+import { overview } from "./overview.js";
+import { pattern } from "./pattern.js";
+import { steps } from "./steps.js";
+import { texts } from "./texts.js";
+import { worked } from "./worked.js";
+
+/**
+ * @typedef {import("../app.js").App} App
+ * @typedef {import("../app.js").Pane} Pane
+ */
+
+const PANES = /** @type {const} */ (["overview", "pattern", "steps"]);
+const THEME = "regard-theme";
+
+/**
+ * Build the page; gives back what brings it up to date.
+ * @param {App} app
+ */
+export function frame(app) {
+  /** @type {Pane[]} */
+  let panes = [];
+  /** @type {Pane[]} the picture, and what a host tells below it */
+  let first = [];
+  app.root.classList.add("regard");
+  app.root.dataset.theme = remembered() ?? systemTheme();
+  const build = () => {
+    const page = app.store.state.page;
+    const picture = page === "worked" ? null : pattern(app);
+    panes = picture ? [texts(app), overview(app), picture, steps(app), changesBar(app)] : [worked(app)];
+    const [head, ...rest] = panes.map((pane) => pane.element);
+    const [above, below] = app.extras.map((make) => make(app));
+    const tour = lessons(app);
+    panes = [tour, above, ...panes, below].filter(Boolean); // what stands above the pictures takes its room first
+    first = picture ? [picture, below].filter(Boolean) : [];
+    const middle = page === "worked" ? [head] : [head, tabs(app), el("main.panes", {}, rest.slice(0, 3)), rest[3]];
+    app.root.lang = app.store.state.language;
+    if (isPage(app.root)) document.documentElement.lang = app.store.state.language;
+    fill(app.root, top(app, () => update(new Set(["theme"]))), tour.element, above?.element, middle, below?.element, foot(app));
+  };
+  const late = new Late();
+  const update = async (/** @type {Set<string>} */ given) => {
+    const anew = ["all", "language", "page"].some((one) => given.has(one));
+    const refocus = anew ? focusOf(app.root) : null;
+    if (anew) build();
+    app.root.dataset.pane = app.store.state.pane;
+    app.root.dataset.page = app.store.state.page;
+    const moves = app.root.classList.contains("changed") !== app.store.state.edits.length > 0; // bars come or go
+    app.root.classList.toggle("changed", app.store.state.edits.length > 0);
+    if (given.has("theme")) forgetColors();
+    for (const tab of app.root.querySelectorAll(".tabs button")) {
+      tab.setAttribute("aria-selected", String(tab.getAttribute("data-tab") === (app.store.state.pane || "pattern")));
+    }
+    app.root.querySelector(".top .tour")?.setAttribute("aria-pressed", String(app.store.state.lesson > 0));
+    const changed = anew || given.has("trace") ? new Set([...given, "all"]) : given.has("lesson") ? new Set([...given, "size"]) : given;
+    const urgent = first.length && !moves && [...changed].every((one) => QUICK.has(one)) && URGENT.some((one) => changed.has(one));
+    if (urgent) {
+      first.forEach((pane) => pane.update(changed));
+      await late.wait(changed, (missed) => panes.forEach((pane) => first.includes(pane) || pane.update(missed)));
+      return;
+    }
+    const missed = late.take(changed); // of which the first ones have missed nothing
+    for (const pane of panes) pane.update(first.includes(pane) ? changed : missed);
+    refocus?.();
+  };
+  follow(app, update);
+  return { update };
+}
+
+/** Changes after which the first panes are drawn before all others, if nothing more than the selection changes with them. */
+const URGENT = ["site", "head", "edits"];
+const QUICK = new Set([...URGENT, "query", "key", "pinned", "peek"]);
+
+/** What panes other than the first ones show when the browser has nothing more urgent to do. */
+class Late {
+  constructor() {
+    this.missed = /** @type {Set<string>} */ (new Set());
+    /** @type {Promise<void> | null} */
+    this.waiting = null;
+  }
+
+  /**
+   * All changes that were missed so far, and these: from now on they are known.
+   * @param {Iterable<string>} changed
+   */
+  take(changed) {
+    const all = new Set([...this.missed, ...changed]);
+    this.missed.clear();
+    return all;
+  }
+
+  /**
+   * @param {Iterable<string>} changed
+   * @param {(missed: Set<string>) => void} show
+   */
+  wait(changed, show) {
+    for (const one of changed) this.missed.add(one);
+    this.waiting ??= whenIdle().then(() => {
+      this.waiting = null;
+      if (this.missed.size) show(this.take([]));
+    });
+    return this.waiting;
+  }
+}
+
+/**
+ * Draw again when there is more or less room, or when the system goes dark.
+ * @param {App} app
+ * @param {(changed: Set<string>) => Promise<void>} update
+ */
+function follow(app, update) {
+  let width = app.root.clientWidth;
+  let height = innerHeight;
+  const onsize = () => {
+    if (!app.root.isConnected || (app.root.clientWidth === width && innerHeight === height)) return;
+    [width, height] = [app.root.clientWidth, innerHeight];
+    update(new Set(["size"]));
+  };
+  new ResizeObserver(onsize).observe(app.root);
+  addEventListener("resize", onsize);
+  DARK().addEventListener("change", () => {
+    app.root.dataset.theme = remembered() ?? systemTheme();
+    update(new Set(["theme"]));
+  });
+}
+
+/**
+ * @param {App} app
+ * @param {() => void} repaint
+ */
+function top(app, repaint) {
+  const { say, store, about } = app;
+  const link = (/** @type {"explore" | "worked"} */ page) =>
+    el("button.link", { "aria-current": store.state.page === page ? "page" : undefined, onclick: () => store.set({ page }) }, say(page));
+  const language = (/** @type {string} */ code, /** @type {string} */ text) =>
+    el("button", { role: "radio", lang: code, "aria-checked": String(store.state.language === code), onclick: () => store.set({ language: code }) }, text);
+  const theme = el("button.icon", { title: say("theme"), "aria-label": say("theme"), onclick: () => turnTheme(app, repaint) }, "◐");
+  return el("header.top", {},
+    el("span.brand", {}, "regard"),
+    about.title ? el("span.model", {}, about.title) : "",
+    el("nav", { "aria-label": say("pages") }, pages(app, link)),
+    el("button.quiet.tour", { onclick: () => openLesson(app, store.state.lesson && store.state.page === "explore" ? 0 : firstLesson(app)) }, say("lessons")),
+    el("span.gap"),
+    el("div.choice.language", { role: "radiogroup", "aria-label": say("language") }, language("en", "en"), language("ko", "한")),
+    theme,
+    el("button.icon", { title: say("keys"), "aria-label": say("keys"), onclick: () => showHelp(app) }, "?"));
+}
+
+/**
+ * Where else there is to go: training runs have an address of their own.
+ * @param {App} app
+ * @param {(page: "explore" | "worked") => HTMLElement} link
+ */
+function pages({ root, say, store }, link) {
+  const { runs, replays } = root.dataset;
+  const away = (/** @type {string} */ href, /** @type {"explore" | "training"} */ word) => el("a.link", { href }, say(word));
+  if (!replays) return [link("explore"), link("worked"), Number(runs) ? away("?run=", "training") : ""];
+  const here = el("button.link", { "aria-current": store.state.page === "explore" ? "page" : undefined, onclick: () => store.set({ page: "explore" }) }, say("training"));
+  return [away("?", "explore"), here, link("worked")];
+}
+
+/** @param {App} app */
+function tabs(app) {
+  return el("nav.tabs", { role: "tablist" }, PANES.map((name) =>
+    el("button", { role: "tab", "data-tab": name, onclick: () => app.store.set({ pane: name }) }, app.say(name))));
+}
+
+/** @param {App} app */
+function foot(app) {
+  const { say, about } = app;
+  const rounded = (about.digits ?? 3) < 3 ? ` ${say("rounded")}` : "";
+  return el("footer.foot", {}, about.live ? "" : [`${say("oneFile")}${rounded}`, el("span.edited", {}, say("answerNeedsModel"))]);
+}
+
+/**
+ * @param {App} app
+ * @param {() => void} repaint
+ */
+function turnTheme(app, repaint) {
+  app.root.dataset.theme = app.root.dataset.theme === "dark" ? "light" : "dark";
+  try {
+    localStorage.setItem(THEME, app.root.dataset.theme);
+  } catch {
+    // a page from disk may have no memory
+  }
+  repaint();
+}
+
+const DARK = () => matchMedia("(prefers-color-scheme: dark)");
+
+function systemTheme() {
+  return DARK().matches ? "dark" : "light";
+}
+
+function remembered() {
+  try {
+    return localStorage.getItem(THEME);
+  } catch {
+    return null;
+  }
+}

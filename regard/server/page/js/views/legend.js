@@ -1,0 +1,101 @@
+// What sizes and colors mean, and between which numbers.
+
+import { el, shape } from "../dom.js";
+import { full, short } from "../format.js";
+import { tone } from "../color.js";
+import { isHot, plotOf } from "./plot.js";
+
+/**
+ * @typedef {import("../app.js").App} App
+ * @typedef {import("../source.js").Stage} Stage
+ */
+
+/**
+ * The stage's name, its range, and how to read the picture.
+ * @param {App} app
+ * @param {{ stage: Stage, tables: import("../head.js").Tables, name: string }} figure
+ */
+export function caption(app, { stage, tables, name }) {
+  const { range, rows, columns } = plotOf(app, tables, stage);
+  const { view } = app.store.state;
+  const hot = app.open.large || (view === "grid" && isHot({ rows, columns }));
+  const key = view === "grid" ? (hot ? heatKey(stage, range) : circleKey(app, stage, range, name !== "")) : el("span", {}, app.say(/** @type {any} */ (`how_${view}`)));
+  return el("figcaption", {},
+    name ? el(`b.${name}`, {}, app.say(name === "before" ? "before" : "after")) : "",
+    el("span", {}, app.say(stage)),
+    app.open.large ? "" : el("span.range", { title: `${full(range[0])} … ${full(range[1])}` }, rangeText(app, stage, tables, range)),
+    key);
+}
+
+/**
+ * The same caption for other numbers.
+ * @param {App} app
+ * @param {Element} old
+ * @param {{ stage: Stage, tables: import("../head.js").Tables }} figure
+ */
+export function renew(app, old, { stage, tables }) {
+  const { range } = plotOf(app, tables, stage);
+  const told = old.querySelector(".range");
+  const most = old.querySelector("svg.key text");
+  if (told) told.textContent = rangeText(app, stage, tables, range);
+  told?.setAttribute("title", `${full(range[0])} … ${full(range[1])}`);
+  if (most) most.textContent = mostText(stage, range);
+}
+
+/**
+ * @param {App} app
+ * @param {Stage} stage
+ * @param {import("../head.js").Tables} tables
+ * @param {[number, number]} range
+ */
+function rangeText(app, stage, tables, range) {
+  const hidden = stage === "masked" && tables.allowed ? `, −∞ ${app.say("whereMasked")}` : "";
+  return `${short(range[0])} … ${short(range[1])}${hidden}`;
+}
+
+/**
+ * The number at the dark end of a bar of tones.
+ * @param {Stage} stage
+ * @param {[number, number]} range
+ */
+function mostText(stage, range) {
+  return stage === "weights" ? short(range[1]) : `±${short(Math.max(Math.abs(range[0]), Math.abs(range[1])), 1)}`;
+}
+
+/**
+ * Circles of a few sizes with their numbers; rings where numbers are negative.
+ * @param {App} app
+ * @param {Stage} stage
+ * @param {[number, number]} range
+ * @param {boolean} few
+ */
+function circleKey(app, stage, range, few) {
+  const weights = stage === "weights";
+  const most = weights ? 1 : Math.max(Math.abs(range[0]), Math.abs(range[1])) || 1;
+  const samples = weights ? (few ? [0.5, 1] : [0.1, 0.5, 1]) : [-most / 2, most / 2];
+  const made = shape("svg.key", { width: samples.length * 46, height: 18, "aria-hidden": "true" });
+  samples.forEach((x, i) => {
+    const r = 7 * Math.sqrt(Math.abs(x) / most);
+    const role = weights ? "weights" : x < 0 ? "negative" : "positive";
+    made.append(shape(`circle.${role}`, { cx: 8 + i * 46, cy: 9, r: x < 0 ? r - 0.8 : r }), shape("text.sum", { x: 19 + i * 46, y: 9, dy: "0.35em" }, short(x, weights ? 1 : 0)));
+  });
+  return el("span.how", { title: app.say(weights ? "sizeWeights" : "sizeScores") }, made);
+}
+
+/**
+ * A bar of tones between the lowest and the highest number.
+ * @param {Stage} stage
+ * @param {[number, number]} range
+ */
+function heatKey(stage, range) {
+  const steps = 24;
+  const made = shape("svg.key", { width: 150, height: 18, "aria-hidden": "true" });
+  const low = stage === "weights" ? 0 : -1;
+  for (let i = 0; i < steps; i++) {
+    const t = low + ((1 - low) * i) / (steps - 1);
+    const role = stage === "weights" ? "weight" : t < 0 ? "negative" : "positive";
+    made.append(shape("rect", { x: 4 * i, y: 4, width: 4.2, height: 10, fill: tone(role, Math.abs(t)) }));
+  }
+  made.append(shape("text.sum", { x: 4 * steps + 6, y: 9, dy: "0.35em" }, mostText(stage, range)));
+  return made;
+}

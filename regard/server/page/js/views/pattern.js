@@ -1,0 +1,300 @@
+// One head: its pattern in one of several views, the sentence that says what is seen, the numbers.
+
+import { el, fill, focusOf } from "../dom.js";
+import { full, plainNumber, short } from "../format.js";
+import { stageOf } from "../head.js";
+import { lineAt, otherHead } from "../select.js";
+import { sentence } from "../sentence.js";
+import { STAGES } from "../source.js";
+import { tickAt } from "../tokens.js";
+import { draw as drawBars } from "./bars.js";
+import { draw as drawGraph } from "./graph.js";
+import { draw as drawGrid } from "./grid.js";
+import { hands, pickCell } from "./hands.js";
+import { draw as drawHeat } from "./heat.js";
+import { caption, renew } from "./legend.js";
+import { draw as drawImage } from "./image.js";
+import { draw as drawLines } from "./lines.js";
+import { groupTitle } from "./overview.js";
+import { paneHead } from "./pane.js";
+import { draw as drawEfficient } from "./efficient.js";
+import { drawOwn, positionsOf } from "./own.js";
+import { axesOf, isHot, plotOf } from "./plot.js";
+import { draw as drawRollout } from "./rollout.js";
+import { draw as drawSpace } from "./space.js";
+import { readTable } from "./table.js";
+import { toolbar } from "./toolbar.js";
+
+/**
+ * @typedef {import("../app.js").App} App
+ * @typedef {import("./plot.js").Plot} Plot
+ * @typedef {import("../source.js").Stage} Stage
+ * @typedef {import("./own.js").Own} Own
+ * @typedef {((query: number, key: number, peek?: boolean) => void) & { repaint?: (plot: Partial<Plot>) => void }} Select
+ * @typedef {{ stage: Stage, name: "" | "before" | "after", tables: import("../head.js").Tables }} Figure
+ * @typedef {{ figures: Figure[], selects: Select[], open: App["open"] }} Drawn
+ */
+
+/** The least height of a picture, and from which width two of them have the long names of axes. */
+const LOWEST = 150;
+const NARROW = 380;
+const REDRAWN = ["all", "site", "head", "edits", "view", "stage", "turned", "words", "mass", "pane", "heads", "spin", "theme", "size"];
+
+/**
+ * @param {App} app
+ * @returns {import("../app.js").Pane}
+ */
+export function pattern(app) {
+  const tools = toolbar(app);
+  const title = el("div.title");
+  const says = el("p.sentence", { "aria-live": "polite" });
+  // a picture that is drawn anew under the mouse never hears it leave; the board does
+  const leave = () => app.peek && app.look(null);
+  const board = el("div.board", { onpointerleave: leave, onpointermove: (/** @type {any} */ event) => event.target.closest("svg, canvas") || leave() });
+  const reading = el("p.reading");
+  const tuning = hands(app);
+  const table = el("div.unseen");
+  const element = el("section.pane.pattern", { "aria-label": app.say("pattern") },
+    paneHead(app, "pattern", title, () => own()?.data() ?? dataOf(app)), tools.element, says, board, reading, tuning.element, table);
+  /** @type {Drawn | null} */
+  let last = null;
+  /** @type {Select[]} */
+  let selects = [];
+  let own = /** @returns {Own | null} */ () => null;
+  const viewport = { window: null };
+  const room = { height: 0 };
+  /** @type {App["open"] | null} */
+  let drawn = null; // what has not changed is not drawn again: the reader may be about to click on it
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let waiting;
+  const update = (/** @type {Set<string>} */ changed) => {
+    const zoomed = viewport.window !== null;
+    if (changed.has("site") || changed.has("head")) viewport.window = null;
+    tools.update();
+    element.dataset.view = app.store.state.view;
+    tuning.update();
+    const why = REDRAWN.filter((one) => changed.has(one));
+    const same = !own() && drawn?.before === app.open.before && drawn.after === app.open.after;
+    if (why.length && !(same && why.every((one) => one === "edits"))) {
+      drawn = app.open;
+      const refocus = focusOf(title);
+      if (why.some((one) => one !== "edits")) fill(title, titleOf(app));
+      refocus();
+      const special = drawSpecial(app, board);
+      own = special?.own ?? (() => null);
+      if (special || zoomed || !last || !repainted(app, board, last, why)) {
+        room.height = board.clientHeight;
+        last = special ? null : drawBoard(app, board, viewport);
+      }
+      selects = special ? [special.select] : (last?.selects ?? []);
+    }
+    const at = look(app);
+    const view = own();
+    selects.forEach((select) => (view ? select(at.query, at.key, at.peek) : select(at.row, at.column, at.peek)));
+    fill(says, view ? view.says(at.query, at.key) : sentence(app, at.query));
+    if (changed.has("size") || changed.has("all")) says.style.minHeight = "";
+    fill(reading, view ? view.reads(at.query, at.key) : readingOf(app, at.query, at.key));
+    clearTimeout(waiting);
+    waiting = setTimeout(() => fill(table, own()?.table(at.query) ?? readTable(app)), 200);
+  };
+  // a shorter sentence shall not move the picture
+  new ResizeObserver(() => (says.style.minHeight = `${says.offsetHeight}px`)).observe(says);
+  new ResizeObserver(() => hasMoved(board, room) && update(new Set(["size"]))).observe(board);
+  return { element, update };
+}
+
+/**
+ * Whether bars above or below have taken room from a board whose room does not follow its pictures.
+ * @param {HTMLElement} board
+ * @param {{ height: number }} room what it had when it was drawn
+ */
+function hasMoved(board, room) {
+  return room.height > 0 && Math.abs(board.clientHeight - room.height) > 4 && getComputedStyle(board).overflowY === "auto";
+}
+
+/**
+ * Where the reader looks: where the mouse is, or what is selected.
+ * @param {App} app
+ */
+function look(app) {
+  const { query, key } = app.peek ?? app.store.state;
+  const { rows, columns } = axesOf(app);
+  return { query, key, peek: app.peek !== null, row: tickAt(rows, query), column: tickAt(columns, key) };
+}
+
+/** @param {App} app */
+function titleOf(app) {
+  const { site, head } = app.open;
+  const step = (/** @type {number} */ by, /** @type {string} */ text) =>
+    el("button.icon", { title: app.say(by > 0 ? "nextHead" : "lastHead"), "aria-label": app.say(by > 0 ? "nextHead" : "lastHead"), onclick: () => app.store.set(otherHead(app, by) ?? {}) }, text);
+  const layer = site.layer === null ? "" : ` · ${app.say("layerName", { layer: site.layer })}`;
+  const name = el("span.site", { title: site.path }, `${groupTitle(app, site.group)}${layer}`);
+  if (app.store.state.view === "rollout") return [name, " · ", el("span.headname", {}, app.say("meanHeads"))];
+  return [
+    name,
+    " · ",
+    step(-1, "‹"),
+    el("span.headname", {}, app.say("headName", { head })),
+    step(1, "›"),
+  ];
+}
+
+/**
+ * The views that are not of one head's table; null for all others.
+ * @param {App} app
+ * @param {HTMLElement} board
+ */
+function drawSpecial(app, board) {
+  const { source, open, store } = app;
+  const { path } = open.site;
+  const act = positionsOf(app);
+  switch (store.state.view) {
+    case "space":
+      return drawOwn(app, board, source.space(path, store.state.edits), (element, data) => drawSpace(element, app, data, act));
+    case "rollout":
+      return drawOwn(app, board, source.rollout(path, store.state.edits), (element, data) => drawRollout(element, app, data, act));
+    case "exact":
+      return drawOwn(app, board, source.exact(path, open.head), (element, data) => drawEfficient(element, app, data, act));
+    default:
+      return null;
+  }
+}
+
+/**
+ * Which tables stand side by side: one, three stages, or before and after.
+ * @param {App} app
+ * @returns {Figure[]}
+ */
+function figuresOf({ open, store }) {
+  const { state } = store;
+  const known = STAGES.filter((stage) => stage === "weights" || open.after[stage]);
+  const stage = /** @type {Stage} */ (known.includes(/** @type {any} */ (state.stage)) ? state.stage : "weights");
+  const all = state.stage === "all" && state.view !== "image" && !open.large ? known : [stage];
+  const versions = open.after !== open.before && state.view !== "bars" ? [open.before, open.after] : [open.after];
+  return versions.flatMap((tables, v) => all.map((stage) => ({ tables, stage, name: versions.length > 1 ? (v ? "after" : "before") : "" })));
+}
+
+/**
+ * Draw all figures; what moves their selections is given back.
+ * @param {App} app
+ * @param {HTMLElement} board
+ * @param {{ window: any }} viewport
+ * @returns {Drawn}
+ */
+function drawBoard(app, board, viewport) {
+  const figures = figuresOf(app);
+  const stages = new Set(figures.map((one) => one.stage)).size;
+  const across = Math.max(1, Math.min(figures.length, Math.floor(board.clientWidth / (stages > 1 ? 190 : 240)) || 1, stages > 1 ? stages : 2));
+  const down = Math.ceil(figures.length / across);
+  const room = { alone: figures.length === 1, width: Math.floor((board.clientWidth - 16 * (across - 1)) / across), height: Math.max(LOWEST, Math.floor(board.clientHeight / down) - 44) };
+  const frames = figures.map((one) => el(one.name ? "figure.named" : "figure", {}, el("div.plot"), caption(app, one)));
+  board.style.setProperty("--across", String(across));
+  fill(board, frames);
+  const selects = figures.map(({ tables, stage }, i) => {
+    const plot = { ...plotOf(app, tables, stage), ...room, ...listeners(app) };
+    if (room.width < (room.alone ? 300 : NARROW)) Object.assign(plot, { asks: app.say("asksShort"), answers: app.say("answersShort") });
+    return drawOne(app, /** @type {Element} */ (frames[i].firstElementChild), plot, viewport);
+  });
+  return { figures, selects, open: app.open };
+}
+
+/**
+ * While a slider moves or heads of one kind are leafed through, only colors change: they are put
+ * into the pictures that are there. False if there is more to draw.
+ * @param {App} app
+ * @param {HTMLElement} board
+ * @param {Drawn} last
+ * @param {string[]} why
+ */
+function repainted(app, board, last, why) {
+  const { open } = app;
+  const figures = figuresOf(app);
+  const same = figures.length === last.figures.length && figures.every(({ stage, name }, i) => stage === last.figures[i].stage && name === last.figures[i].name);
+  const named = open.rows === last.open.rows && open.columns === last.open.columns;
+  const only = why.every((one) => ["site", "head", "edits"].includes(one));
+  if (!same || !named || !only || open.large || last.selects.some((select) => !select.repaint)) return false;
+  const captions = board.querySelectorAll("figcaption");
+  figures.forEach((figure, i) => {
+    if (figure.tables === last.figures[i].tables) return;
+    const { table, range, off, edited, allowed, kept } = plotOf(app, figure.tables, figure.stage);
+    last.selects[i].repaint?.({ table, range, off, edited, allowed, kept });
+    renew(app, captions[i], figure);
+  });
+  Object.assign(last, { figures, open });
+  return true;
+}
+
+/**
+ * @param {App} app
+ * @param {Element} element
+ * @param {Plot} plot
+ * @param {{ window: any }} viewport
+ * @returns {Select}
+ */
+function drawOne(app, element, plot, viewport) {
+  const { open, store, source } = app;
+  const { view } = store.state;
+  if (open.large) {
+    return drawHeat(element, plot, viewport, (rows, columns) => source.tile(open.site.path, open.head, plot.stage, rows, columns));
+  }
+  if (view === "lines") return drawLines(element, plot);
+  if (view === "graph") return drawGraph(element, plot, open.site.asks !== null && open.site.asks === open.site.answers);
+  if (view === "bars") {
+    const before = open.after !== open.before ? { ...plotOf(app, open.before, plot.stage), ...plot, ...{ table: plotOf(app, open.before, plot.stage).table } } : null;
+    return drawBars(element, plot, before);
+  }
+  if (view === "image") return drawImage(element, plot, app);
+  if (isHot(plot)) return drawHeat(element, plot, viewport);
+  return drawGrid(element, plot);
+}
+
+/** @param {App} app */
+function listeners(app) {
+  const ticks = () => axesOf(app);
+  return {
+    onhover: (/** @type {number} */ i, /** @type {number} */ j) => {
+      if (i < 0 && j < 0) return app.look(null);
+      const { rows, columns } = ticks();
+      const query = rows[i]?.first ?? app.store.state.query;
+      const key = columns[j]?.first ?? app.store.state.key;
+      if (app.peek?.query === query && app.peek.key === key) return undefined;
+      return app.look({ query, key });
+    },
+    onpick: (/** @type {number} */ i, /** @type {number} */ j) => {
+      const { rows, columns } = ticks();
+      pickCell(app, rows[i]?.first ?? -1, columns[j]?.first ?? -1);
+    },
+  };
+}
+
+/**
+ * The exact numbers of one cell.
+ * @param {App} app
+ * @param {number} query
+ * @param {number} key
+ */
+function readingOf(app, query, key) {
+  const { open, say } = app;
+  const [after, before] = [lineAt(app, query), lineAt(app, query, "before")];
+  const figure = (/** @type {Stage} */ stage) => {
+    const [x, old] = [stageOf(after, stage).data[key], stageOf(before, stage).data[key]];
+    const was = open.after !== open.before && old !== x ? [el("s", { title: full(old) }, short(old)), " → "] : [];
+    return el(`span.figure.${stage}`, {}, el("i", {}, say(/** @type {const} */ ({ scores: "score", masked: "maskedOne", weights: "weight" })[stage])), " ", ...was, el("b", { title: full(x) }, app.peek ? full(x) : short(x)));
+  };
+  const stages = STAGES.filter((stage) => open.after[stage]);
+  return [
+    el("span.who", {}, el("b.term.query", {}, open.rows[query].label), " → ", el("b.term.key", {}, open.columns[key].label)),
+    ...stages.map(figure),
+    app.store.state.pinned ? el("span.pin", { title: say("keyUnpin") }, say("pinned")) : "",
+  ];
+}
+
+/** @param {App} app */
+function dataOf(app) {
+  const { state } = app.store;
+  const stage = state.stage === "all" ? "weights" : state.stage;
+  const { table, rows, columns } = plotOf(app, app.open.after, /** @type {Stage} */ (stage));
+  const head = ["", ...columns.map((tick) => tick.label)];
+  const lines = rows.map((tick, i) => [tick.label, ...Array.from(table.data.subarray(i * columns.length, (i + 1) * columns.length), plainNumber)]);
+  return [head, ...lines].map((line) => line.join("\t")).join("\n");
+}

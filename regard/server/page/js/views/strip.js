@@ -1,0 +1,109 @@
+// A vector as a strip: one bar a number, up if it is positive, down if it is negative.
+
+import { color } from "../color.js";
+import { sharpen } from "../dom.js";
+
+/**
+ * @typedef {object} Strip
+ * @property {ArrayLike<number>} values
+ * @property {string} role whose color it has
+ * @property {string} label for those who listen
+ * @property {string} [name] what it is called where others say that they come from it
+ * @property {string} [from] what it comes from
+ * @property {number} [most] the size that fills the strip; its own largest unless given
+ * @property {[number, number]} [part] a stretch to bring out
+ * @property {number} [height]
+ * @property {number} [mark]
+ * @property {(i: number) => void} [onhover] with -1 when the mouse leaves
+ */
+
+/**
+ * Canvases that nobody shows any more, by their size: to make new ones takes longer than to paint them.
+ * @type {Map<string, HTMLCanvasElement[]>}
+ */
+const SPARE = new Map();
+
+/** @param {Iterable<HTMLElement>} canvases that have been taken away */
+export function giveBack(canvases) {
+  for (const canvas of canvases) {
+    const size = canvas.dataset.size ?? "";
+    SPARE.set(size, [...(SPARE.get(size) ?? []), /** @type {HTMLCanvasElement} */ (canvas)]);
+  }
+}
+
+/**
+ * @param {Strip} strip
+ * @param {number} width
+ */
+function canvasFor({ label, name, from, values, height }, width) {
+  const size = `${width} ${height}`;
+  const canvas = SPARE.get(size)?.pop() ?? document.createElement("canvas");
+  canvas.dataset.size = size;
+  const all = { class: "strip", role: "img", "aria-label": label, "data-name": name, "data-from": from, "data-n": values.length };
+  for (const [key, value] of Object.entries(all)) {
+    if (value === undefined) canvas.removeAttribute(key);
+    else canvas.setAttribute(key, String(value));
+  }
+  return canvas;
+}
+
+/**
+ * @param {Strip} strip
+ * @param {number} width
+ * @returns {{ element: HTMLElement, mark: (i: number) => void }}
+ */
+export function drawStrip(strip, width) {
+  const canvas = canvasFor(strip, width);
+  const paint = (/** @type {number} */ marked) => bars(canvas, strip, width, marked);
+  paint(strip.mark ?? -1);
+  canvas.onpointermove = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const i = Math.floor(((event.clientX - box.left) / box.width) * strip.values.length);
+    strip.onhover?.(Math.min(Math.max(0, i), strip.values.length - 1));
+  };
+  canvas.onpointerleave = () => strip.onhover?.(-1);
+  return { element: canvas, mark: (i) => paint(i < 0 ? (strip.mark ?? -1) : i) };
+}
+
+/**
+ * @param {HTMLCanvasElement} canvas
+ * @param {Strip} strip
+ * @param {number} width
+ * @param {number} marked
+ */
+function bars(canvas, { values, role, most, part, height = 26 }, width, marked) {
+  const pen = sharpen(canvas, width, height);
+  const n = values.length;
+  const step = width / n;
+  const top = most ?? (largestSize(values) || 1);
+  const signed = Array.prototype.some.call(values, (x) => x < 0);
+  const zero = signed ? height / 2 : height - 0.5;
+  const reach = signed ? height / 2 - 1 : height - 2;
+  if (part) {
+    pen.fillStyle = color("band");
+    pen.fillRect(part[0] * step, 0, (part[1] - part[0]) * step, height);
+  }
+  pen.fillStyle = color("hairline");
+  pen.fillRect(0, zero - 0.5, width, 1);
+  const gap = step > 5 ? 1 : step > 2.5 ? 0.5 : 0;
+  for (let i = 0; i < n; i++) {
+    const size = Math.min(1, Math.abs(values[i]) / top) * reach;
+    const faded = (part && (i < part[0] || i >= part[1])) || (marked >= 0 && i !== marked);
+    pen.globalAlpha = faded ? 0.38 : 1;
+    pen.fillStyle = color(values[i] < 0 ? `${role}-under` : role);
+    pen.fillRect(i * step + gap / 2, values[i] < 0 ? zero : zero - size, Math.max(step - gap, 0.6), size);
+  }
+  pen.globalAlpha = 1;
+  if (marked >= 0) {
+    pen.strokeStyle = color("ink");
+    pen.lineWidth = 1;
+    pen.strokeRect(marked * step - 0.5 + gap / 2, 0.5, Math.max(3, step + 1 - gap), height - 1);
+  }
+}
+
+/** @param {ArrayLike<number>} values */
+export function largestSize(values) {
+  let found = 0;
+  for (let i = 0; i < values.length; i++) found = Math.max(found, Math.abs(values[i]));
+  return found;
+}

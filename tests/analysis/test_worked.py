@@ -1,0 +1,99 @@
+from math import inf
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from regard.analysis.worked_example import DEFAULT, read_example, work
+from regard.errors import FileError, InputError, UnknownNameError
+
+
+def close(table, values, tolerance=1e-4):
+    given, wanted = torch.tensor(table.values), torch.tensor(values)
+    assert_close(given.float(), wanted.float(), atol=tolerance, rtol=0)
+
+
+def test_the_built_in_example_has_the_numbers_everybody_can_check():
+    worked = work()
+    close(worked["query"], [[2, 0, 1, 1], [0, 2, 0, 2], [2, 1, 1, 2]])
+    close(worked["key"], [[0, 1, 1, 2], [2, 0, 2, 0], [1, 1, 2, 2]])
+    close(worked["value"], [[1, 2, 3, 3], [0, 6, 2, 0], [1, 5, 4, 3]])
+    close(worked["compared"], [[3, 6, 6], [6, 0, 6], [6, 6, 9]])
+    close(worked["scores"], [[1.5, 3, 3], [3, 0, 3], [3, 3, 4.5]])
+    weights = [[0.1004, 0.4498, 0.4498], [0.4879, 0.0243, 0.4879], [0.1543, 0.1543, 0.6914]]
+    close(worked["weights"], weights)
+    output = [[0.5502, 5.1487, 3.0000, 1.6506], [0.9757, 3.5607, 3.4636, 2.9271]]
+    close(worked["context"], [*output, [0.8457, 4.6914, 3.5372, 2.5372]])
+
+
+def test_a_causal_mask_gives_the_first_word_nothing_but_itself():
+    worked = work({**DEFAULT, "mask": "causal"})
+    close(worked["weights"], [[1, 0, 0], [0.9526, 0.0474, 0], [0.1543, 0.1543, 0.6914]])
+    assert worked["masked"].values[0] == [1.5, -inf, -inf]
+    assert worked["context"].values[0] == worked["value"].values[0]
+
+
+def test_masks_are_read_in_all_their_spellings():
+    rows = [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
+    by_hand = work({**DEFAULT, "mask": rows})["weights"].values
+    pairs = [[i, j] for i in range(3) for j in range(3) if rows[i][j]]
+    assert work({**DEFAULT, "mask": {"window": 1}})["weights"].values == by_hand
+    assert work({**DEFAULT, "mask": {"edges": pairs}})["weights"].values == by_hand
+
+
+def test_without_projections_the_inputs_serve_directly():
+    worked = work({"x": [[1, 0], [0, 1]], "similarity": "dot"})
+    close(worked["context"], torch.softmax(torch.eye(2), -1).tolist())
+    assert [table.name for table in worked.tables] == [
+        *("x", "query", "key", "value", "compared", "weights", "context")
+    ]
+
+
+def test_cross_attention_has_other_inputs_for_keys_and_values():
+    worked = work({"x": [[1.0, 0]], "x_key": [[1, 0], [0, 1], [1, 1]], "similarity": "cosine"})
+    close(worked["compared"], [[1, 0, 2**-0.5]])
+    assert (worked["weights"].rows, worked["weights"].columns) == (["1"], ["1", "2", "3"])
+
+
+def test_learned_similarities_take_their_weights_from_the_example():
+    general = work({"x": [[1, 0], [0, 1]], "similarity": "general", "general": [[8, 9], [9, 8]]})
+    close(general["weights"], [[0.2689, 0.7311], [0.7311, 0.2689]])
+    parts = {"w_query": [[1, 0]], "w_key": [[0, 1]], "v": [[2]]}
+    additive = work({"x": [[0.5, 1.0]], "similarity": "additive", "additive": parts})
+    close(additive["compared"], [[2 * torch.tanh(torch.tensor(1.5)).item()]])
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"w_query": [[1, 0, 1, 0]] * 4}, "w_query has 4 rows, but the inputs are 3 wide"),
+        ({"x": [[1, 2], [3]]}, r"x is \[\[1, 2\], \[3\]\]; give rows of numbers"),
+        ({"mask": "diagonal"}, "mask is 'diagonal'; it can be 'none', 'causal'"),
+        ({"words": ["one"]}, "give 3 words, one for each row"),
+        ({"temperature": "hot"}, "temperature is 'hot'; give a number"),
+        ({"temperature": -1}, "temperature is -1.0; it must be 0"),
+        ({"similarity": "dots"}, "there is no similarity 'dots'"),
+        ({"similarity": "additive", "additive": {}}, "w_query is None; give rows of numbers"),
+    ],
+)
+def test_mistakes_get_a_sentence(change, sentence):
+    with pytest.raises(InputError, match=sentence):
+        work({**DEFAULT, **change})
+
+
+def test_files_are_read_with_the_same_care(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('x = [[1]]\nwrods = ["a"]')
+    with pytest.raises(UnknownNameError, match=r"'wrods'; the nearest .*words"):
+        read_example(path)
+    path.write_text("x = [[1]")
+    with pytest.raises(FileError, match=r"mine\.toml is not TOML"):
+        read_example(path)
+    path.write_text("temperature = 1")
+    with pytest.raises(InputError, match="has no x"):
+        read_example(path)
+    path.write_bytes(b"x = '\xff'")
+    with pytest.raises(FileError, match="not a text file in UTF-8"):
+        read_example(path)
+    with pytest.raises(FileError, match=r"none\.toml cannot be read"):
+        read_example(tmp_path / "none.toml")

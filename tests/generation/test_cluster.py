@@ -1,0 +1,100 @@
+"""Bulk work on a real Ray cluster of this machine, one worker of which is killed on the way."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from regard.errors import InputError
+from regard.generation import ray_cluster as cluster
+from regard.generation.ray_cluster import ClusterTranslator, Translating
+from regard.generation.search import SearchOptions
+from regard.generation.translator import open_translator
+from tests.generation.toy import pairs
+
+LINES = [source for source, _ in pairs(12_000, seed=-30)]
+
+
+def killed_one(driver):
+    """The id of a worker of this driver's cluster that was busy and is no more."""
+    for child in psutil.Process(driver).children(recursive=True):
+        if "Translating" in " ".join(child.cmdline()) or "Translating" in child.name():
+            os.kill(child.pid, signal.SIGKILL)
+            return child.pid
+    return None
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_loses_and_doubles_no_line(toy_folder, tmp_path):
+    source, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("".join(line + "\n" for line in LINES))
+    words = [str(toy_folder), str(source), "-o", str(output), "--cluster"]
+    driver = subprocess.Popen([sys.executable, "-m", "regard", "translate", *words])
+    killed = None
+    while driver.poll() is None:
+        if killed is None and output.exists() and output.stat().st_size:
+            killed = killed_one(driver.pid)
+        time.sleep(0.02)
+    assert driver.returncode == 0
+    assert killed is not None
+    alone = open_translator(toy_folder).translate(LINES, SearchOptions())
+    assert output.read_text().splitlines() == [one.text for one in alone]
+
+
+@pytest.mark.slow
+def test_a_cluster_that_others_have_started_is_joined_by_its_address(toy_folder, tmp_path):
+    quiet = {"env": os.environ | {"HOME": str(tmp_path)}, "stdout": subprocess.PIPE, "text": True}
+    ray = [sys.executable, "-m", "ray.scripts.scripts"]
+    begin = ["start", "--head", "--port=0", "--num-cpus=2", "--include-dashboard=false"]
+    subprocess.run([*ray, "get-auth-token", "--generate"], check=True, **quiet)
+    try:
+        told = subprocess.run([*ray, *begin], check=True, **quiet)
+        (address,) = set(re.findall(r"--address='([^']+)'", told.stdout))
+        translate = [sys.executable, "-m", "regard", "translate", toy_folder, "--address", address]
+        found = subprocess.run(translate, input="one two\nsix\n", check=True, **quiet)
+    finally:
+        subprocess.run([*ray, "stop", "--force"], check=True, **quiet)
+    alone = open_translator(toy_folder).translate(["one two", "six"], SearchOptions())
+    assert found.stdout.splitlines() == [one.text for one in alone]
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("chosen", [None, "disabled"])
+def test_a_token_of_the_user_is_shown_unless_somebody_chose_otherwise(
+    known, chosen, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(os, "environ", {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")})
+    if chosen:
+        os.environ["RAY_AUTH_MODE"] = chosen
+    if known:
+        (tmp_path / "token").write_text("secret")
+    cluster._show_token()
+    assert os.environ.get("RAY_AUTH_MODE") == (chosen or ("token" if known else None))
+
+
+def test_a_worker_translates_a_window_as_a_single_process_does(toy_folder, monkeypatch):
+    monkeypatch.setenv("REGARD_WORKERS", "2")
+    worker = Translating(str(toy_folder), {"engine": "ctranslate2"}, SearchOptions())
+    row = worker({"number": 3, "lines": ["one two", "", "six"]})
+    assert row["number"] == 3
+    done = cluster.pickle.loads(row["done"])
+    alone = open_translator(toy_folder).translate(["one two", "", "six"], SearchOptions())
+    assert [one.text for one in done] == [one.text for one in alone]
+    assert done[0].text == "zwei eins"
+
+
+def test_windows_are_handed_over_in_handfuls_and_at_once_where_somebody_waits(monkeypatch):
+    monkeypatch.setattr(cluster, "_AT_ONCE", 2)
+    windows = [["a"], ["b"], ["c"], [], [], ["d"]]
+    assert list(cluster._handfuls(windows)) == [[["a"], ["b"]], [["c"]], [["d"]]]
+
+
+def test_without_ray_a_sentence_says_what_to_do(toy_folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"needs Ray, .* pip install 'regard\[ray\]'"):
+        ClusterTranslator(toy_folder, opening={"engine": "auto"})

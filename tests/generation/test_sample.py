@@ -1,0 +1,139 @@
+from collections import Counter
+from math import inf, log
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from regard.errors import InputError
+from regard.generation.sampling import sample, shape
+from regard.generation.search import SampleOptions
+from regard.generation.stepper import Stepper, WritingStepper
+from regard.models.decoder import Decoder, DecoderConfig
+
+PROBABILITIES = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
+
+
+class Always(Stepper):
+    """The same probabilities at every token."""
+
+    def __init__(self, n_rows=1, probabilities=PROBABILITIES):
+        self.n_rows, self.line = n_rows, probabilities.log()
+
+    def step(self, ids):
+        return self.line.expand(len(ids), -1)
+
+    def keep(self, rows):
+        self.n_rows = len(rows)
+
+
+def shaped(**options):
+    return shape(PROBABILITIES.log(), [[]], SampleOptions(None, **options)).exp()
+
+
+def test_shapes_by_hand():
+    assert_close(shaped(), PROBABILITIES)
+    assert_close(shaped(top_k=2), torch.tensor([[0.625, 0.375, 0, 0]]))
+    assert_close(shaped(top_p=0.6), torch.tensor([[0.625, 0.375, 0, 0]]))
+    assert_close(shaped(top_p=0.49), torch.tensor([[1.0, 0, 0, 0]]))
+    squares = PROBABILITIES**2
+    assert_close(shaped(temperature=0.5), squares / squares.sum())
+    assert_close(shaped(temperature=0.0), torch.tensor([[1.0, 0, 0, 0]]))
+    assert_close(shaped(temperature=1e6), torch.full((1, 4), 0.25), atol=1e-5, rtol=0)
+    assert_close(shaped(top_k=9, top_p=1.0), PROBABILITIES)
+
+
+def test_repetition_is_made_less_likely_or_impossible():
+    before = [[0, 1, 0]]
+    penalized = shape(
+        PROBABILITIES.log(), before, SampleOptions(None, repetition_penalty=2.0)
+    ).exp()
+    raw = torch.tensor([[0.25, 0.09, 0.15, 0.05]])
+    assert_close(penalized, raw / raw.sum())
+    barred = shape(PROBABILITIES.log(), before, SampleOptions(None, no_repeat=2))
+    assert barred[0, 1] == -inf  # "0 1" was written already
+    assert (barred[0, [0, 2, 3]] > -inf).all()
+    only_new = shape(PROBABILITIES.log(), before, SampleOptions(None, no_repeat=1))
+    assert (only_new[0] == -inf).tolist() == [True, True, False, False]
+
+
+def test_tokens_are_drawn_as_often_as_their_probability_says():
+    options = SampleOptions(None, max_tokens=4000, seed=1)
+    (text,) = sample(Always(), torch.tensor([[0]]), options)
+    counts = Counter(text.ids)
+    for token, probability in enumerate(PROBABILITIES[0].tolist()):
+        assert counts[token] / 4000 == pytest.approx(probability, abs=0.03)
+    assert text.log_probs[0] == pytest.approx(log(PROBABILITIES[0, text.ids[0]]), abs=1e-5)
+
+
+def test_a_text_does_not_depend_on_what_is_written_beside_it():
+    options = SampleOptions(3, max_tokens=30, seed=5)
+    prompts = torch.tensor([[0], [1], [2]])
+    together = sample(Always(3), prompts, options)
+    alone = sample(Always(1), prompts[:1], options)
+    assert together[0] == alone[0]
+    assert sample(Always(3), prompts, options) == together
+    assert len({tuple(text.ids) for text in together}) > 1
+
+
+def test_the_end_token_ends_a_text_and_is_not_part_of_it():
+    texts = sample(Always(20), torch.zeros(20, 1, dtype=torch.long), SampleOptions(0, max_tokens=6))
+    for text in texts:
+        assert 0 not in text.ids
+        assert text.finished == (len(text.ids) < 6)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_text_ends_when_nothing_is_left_that_may_be_written(temperature):
+    options = SampleOptions(None, max_tokens=9, no_repeat=1, temperature=temperature)
+    found = sample(Always(), torch.tensor([[0]]), options, seen=[[]])
+    assert sorted(found[0].ids) == [0, 1, 2, 3]
+    assert not found[0].finished
+
+
+def test_tokens_are_told_as_they_are_written():
+    told = []
+    (text,) = sample(
+        Always(), torch.tensor([[0]]), SampleOptions(None, max_tokens=5),
+        on_token=lambda row, token: told.append((row, token)),
+    )  # fmt: skip
+    assert told == [(0, token) for token in text.ids]
+
+
+@torch.no_grad()
+def test_prompts_of_any_length_side_by_side_write_what_each_writes_alone():
+    torch.manual_seed(0)
+    model = Decoder(DecoderConfig(n_vocab=17, d_model=16, n_heads=2, d_ff=32, n_layers=2))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    model = model.double().eval()
+    prompts = [[3, 4, 5, 6], [7], [8, 9]]
+    padded = torch.tensor([[0] * (4 - len(p)) + p for p in prompts])
+    lengths = torch.tensor([4, 1, 2])
+    options = SampleOptions(1, max_tokens=12, temperature=0.0)
+    together = sample(WritingStepper(model, lengths), padded, options, seen=prompts)
+    for i, prompt in enumerate(prompts):
+        ids = list(prompt)
+        for _ in range(12):  # the definition: no cache, no padding, no batch
+            token = int(model(torch.tensor([ids]))[0, -1].argmax())
+            if token == 1:
+                break
+            ids.append(token)
+        assert together[i].ids == ids[len(prompt) :]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"temperature": -1.0}, "temperature is -1.0; it must be 0"),
+        ({"temperature": float("nan")}, "temperature is nan"),
+        ({"top_k": 0}, "top_k is 0; it must be 1 or more"),
+        ({"top_p": 0.0}, "top_p is 0.0; it must be above 0, up to 1"),
+        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"no_repeat": -1}, "no_repeat is -1"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, sentence):
+    with pytest.raises(InputError, match=sentence):
+        SampleOptions(None, **options)

@@ -1,0 +1,88 @@
+"""Small models in folders, and a server that has them."""
+
+import pytest
+import torch
+from playwright.sync_api import sync_playwright
+from starlette.testclient import TestClient
+
+from regard.model import Model, load
+from regard.models.config import build, config_from_dict
+from regard.server.app import make_app
+from regard.server.catalog import Catalog
+from regard.server.service import Service
+from regard.text.tokenizer_training import train_tokenizer
+
+TEXTS = ["the dog is sleeping in the garden .", "der hund schläft im garten ."] * 2
+SIZES = {"d_model": 16, "n_heads": 2, "d_ff": 24}
+FAMILIES = {
+    "transformer": ({**SIZES, "n_encoder_layers": 2, "n_decoder_layers": 1}, "translation"),
+    "seq2seq": ({"d_model": 16}, "translation"),
+    "encoder": ({**SIZES, "n_layers": 2}, "masked"),
+    "decoder": ({**SIZES, "n_layers": 1, "positions": "rotary"}, "language"),
+    "vision": (
+        {**SIZES, "n_layers": 1, "image_size": 8, "patch_size": 4, "n_classes": 3},
+        "classification",
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """One model folder of each family, by its name."""
+    tokenizer = train_tokenizer(TEXTS, vocab_size=80, min_frequency=1)
+    place, made = tmp_path_factory.mktemp("models"), {}
+    for name, (settings, task) in FAMILIES.items():
+        torch.manual_seed(14)  # with which the translator's answers come to an end
+        reads_text = name != "vision"
+        more = {"n_vocab": len(tokenizer)} if reads_text else {}
+        model = build(config_from_dict({"family": name, **settings, **more})).eval()
+        for weight in (one for one in model.parameters() if one.dim() > 1):
+            torch.nn.init.normal_(weight, std=0.4)
+        kinds = {"tokenizer": tokenizer} if reads_text else {"labels": ("cat", "dog", "horse")}
+        Model(module=model, task=task, **kinds).save(place / name)
+        made[name] = place / name
+    return made
+
+
+@pytest.fixture(scope="session")
+def model(folders):
+    """The translator, as Python has it."""
+    return load(folders["transformer"])
+
+
+@pytest.fixture(scope="session")
+def service(folders):
+    made = Service(Catalog(folders.values()))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def client(service):
+    app = make_app(service, version="1.2.3")
+    # not entered: leaving it would close the service, which other tests share
+    return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+
+
+@pytest.fixture(scope="session")
+def ask(client):
+    """Traces with the server and gives the description; refusals fail the test."""
+
+    def trace(model="transformer", text="the dog is sleeping", **more):
+        answer = client.post("/api/trace", json={"model": model, "text": text, **more})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    return trace
+
+
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One browser for all tests of this process: two at a time disturb each other."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=OPTIONS)
+        yield chromium
+        chromium.close()

@@ -1,0 +1,332 @@
+"""The live page in a real browser, before a real server: it asks, shows, edits and is reopened."""
+
+import json
+import re
+import threading
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+from safetensors.numpy import load as load_arrays
+
+from regard.model import load
+from regard.server.app import address_of, bind, make_app
+from regard.server.catalog import Catalog
+from regard.server.service import Service
+from regard.trace.edits import unscaled
+
+CROSS = "decoder.layers.0.cross"
+# What "copy data" of a pane gives, without a clipboard that a test may not have.
+COPIED = """async (pane) => {
+  let told = "";
+  navigator.clipboard.writeText = async (text) => void (told = text);
+  document.querySelector(`${pane} .menu .items button:last-child`).click();
+  await new Promise(requestAnimationFrame);
+  return told;
+}"""
+
+
+class Running:
+    """A server in a thread, at an address of its own."""
+
+    def __init__(self, service: Service):
+        bound = bind("127.0.0.1", 0)
+        self.address = address_of(bound, "127.0.0.1")
+        config = uvicorn.Config(make_app(service), log_level="warning", lifespan="off")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [bound]})
+        self.thread.start()
+
+    def end(self):
+        self.server.should_exit = True
+        self.thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(service):
+    running = Running(service)
+    yield running.address
+    running.end()
+
+
+@pytest.fixture
+def page(browser, address):
+    """A window; at the end nothing may have gone wrong in it, nor gone elsewhere."""
+    context = browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
+    made, faults, hosts = context.new_page(), [], set()
+    made.on("console", lambda m: faults.append(m.text) if m.type != "log" else None)
+    made.on("pageerror", lambda error: faults.append(str(error)))
+    made.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
+    yield made
+    context.close()
+    assert faults == []
+    assert hosts == {urlsplit(address).netloc}
+
+
+def opened(page, address):
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_selector("#regard[data-ready]")
+    return page
+
+
+def text_of(page, selector):
+    return " ".join(page.inner_text(selector).split())
+
+
+def test_numbers_on_the_page_are_those_of_the_python_trace(page, address, folders, ask):
+    model = load(folders["transformer"])
+    told = ask(text="the dog is")
+    ids = [model.target_tokenizer.start_id, *told["answer"]["ids"]]
+    site = model.trace("the dog is", ids)[CROSS]
+    opened(page, f"{address}/?model=transformer&text=the+dog+is#site={CROSS}&head=1&query=1&key=2")
+    shown = text_of(page, ".pattern")
+    assert f"weight {site.weights(1)[1, 2]:.3f}" in shown
+    assert f"score {site.scores(1)[1, 2]:.3f}".replace("-", "−") in shown
+    assert text_of(page, ".texts .text:first-child .tokens").split() == [
+        piece.strip() for piece in told["tokens"]["source"]
+    ]
+
+
+def test_another_text_is_run_and_its_link_reopens_it(page, address, ask):
+    opened(page, f"{address}/?model=transformer&text=the+dog")
+    page.fill(".ask .text", "the garden is sleeping")
+    page.press(".ask .text", "Enter")
+    told = ask(text="the garden is sleeping")
+    source = [piece.strip() for piece in told["tokens"]["source"]]
+    page.wait_for_function(
+        "n => document.querySelectorAll('.texts .text:first-child .token').length === n",
+        arg=len(source),
+    )
+    assert page.evaluate("document.activeElement.className") == "text"  # to go on typing
+    assert "text=the+garden+is+sleeping" in page.url
+    page.go_back()
+    fewer = "n => document.querySelectorAll('[data-side=source]').length < n"
+    page.wait_for_function(fewer, arg=len(source))
+    page.go_forward()
+    opened(page, page.url)
+    assert text_of(page, ".texts .text:first-child .tokens").split() == source
+    assert page.input_value(".ask .text") == "the garden is sleeping"
+
+
+def test_what_a_head_is_made_of_comes_before_it_is_opened(page, address):
+    """The next one for those who leaf, and the one under the mouse."""
+    asked = []
+    page.on("request", lambda one: asked.append(one.url) if "/vectors?" in one.url else None)
+    first, second = (f"encoder.layers.{layer}.self" for layer in (0, 1))
+    opened(page, f"{address}/?model=encoder&text=the+dog#site={first}&head=0&query=1&key=0")
+    page.wait_for_selector("#regard[data-measured]")
+    heads = lambda: [url.split("site=")[1].split("&head=") for url in asked]  # noqa: E731
+    assert heads() == [[first, "0"]]
+    with page.expect_request(lambda one: f"{second}&head=0" in one.url):
+        page.keyboard.press("]")
+    assert heads() == [[first, "0"], [first, "1"], [second, "0"]]
+    with page.expect_request(lambda one: f"{second}&head=1" in one.url):
+        box = page.locator(".overview canvas").bounding_box()
+        page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 0.75 * box["height"])
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_function("() => document.querySelector('.headname').textContent.includes('1')")
+    assert len(asked) == 4
+
+
+def test_an_edit_shows_the_answer_before_and_after(page, address, client):
+    edit = {"kind": "ablate", "site": "decoder.layers.0.self", "head": 0}
+    asked = {"model": "transformer", "text": "the dog is sleeping", "edits": [edit]}
+    answer = client.post("/api/answer", json=asked).json()["answer"]
+    state = "site=decoder.layers.0.self&head=0&query=1&key=0"
+    opened(page, f"{address}/?model=transformer&text=the+dog+is+sleeping#{state}")
+    assert page.is_hidden(".compared")
+    page.click(".headOff input")
+    page.wait_for_selector(".compared .moved li")
+    page.wait_for_selector(".compared .is:not(.pending)")
+    shown = text_of(page, ".compared")
+    first = answer["compare"][0]
+    assert f"{first['before']:.3f} → {first['after']:.3f}" in shown
+    moved = re.findall(r"(\d\.\d+) → (\d\.\d+) ([=▲▼])", shown)
+    assert all((was == now) == (sign == "=") for was, now, sign in moved)
+    same = answer["ids"] == answer["before"]["ids"]
+    assert ("stays the same" in shown) == same
+    link = page.evaluate("new Promise(done => setTimeout(() => done(location.href), 300))")
+    opened(page, link)
+    page.wait_for_selector(".compared .is:not(.pending)")
+    assert text_of(page, ".compared") == shown
+    page.click(".changes button:has-text('reset')")
+    page.wait_for_selector(".compared", state="hidden")
+
+
+def test_a_slider_asks_no_more_often_than_the_server_answers(page, address):
+    """While it moves, effects come one at a time; the search begins when it rests, once."""
+    asked = []
+    page.on("request", lambda one: asked.append(one) if one.url.endswith("/api/answer") else None)
+    state = f"site={CROSS}&head=0&query=1&key=0"
+    opened(page, f"{address}/?model=transformer&text=the+dog+is+sleeping#{state}")
+    page.evaluate(
+        """async () => {
+          const slider = document.querySelector(".hands input[type=range]");
+          for (let i = 0; i < 40; i++) {
+            slider.value = String(1.05 + i * 0.05);
+            slider.dispatchEvent(new Event("input", { bubbles: true }));
+            await new Promise((done) => requestAnimationFrame(done));
+          }
+        }"""
+    )
+    page.wait_for_selector(".compared .is:not(.pending)")
+    bodies = [json.loads(one.post_data) for one in asked]
+    searches = [one for one in bodies if "target" not in one]
+    effects = [one for one in bodies if "target" in one]
+    assert len(searches) == 1
+    assert searches[0]["edits"][0]["value"] == pytest.approx(3.0)
+    assert effects[-1]["edits"] == searches[0]["edits"]
+    spans = [one.timing for one in asked if "target" in json.loads(one.post_data)]
+    starts = [one["startTime"] for one in spans]
+    ends = [one["startTime"] + one["responseEnd"] for one in spans]
+    assert all(end <= start + 1 for end, start in zip(ends, starts[1:], strict=False))
+
+
+def test_a_head_that_reads_what_an_edit_has_changed_is_shown_as_it_is_then(page, address, folders):
+    model, edit = load(folders["encoder"]), unscaled("encoder.layers.0.self")
+    before, after = (
+        model.trace("the dog is", edits=edits)["encoder.layers.1.self"].weights(0)[1, 2]
+        for edits in ([], [edit])
+    )
+    expected = f"{after:.3f}"
+    assert expected != f"{before:.3f}"
+    state = "site=encoder.layers.1.self&head=0&query=1&key=2&edits=unscaled:encoder.layers.0.self"
+    opened(page, f"{address}/?model=encoder&text=the+dog+is#{state}")
+    page.wait_for_function(
+        "x => document.querySelector('.pattern').innerText.replace(/\\s+/g, ' ').includes(x)",
+        arg=expected,
+    )
+
+
+def test_steps_after_an_edit_elsewhere_start_from_what_the_model_computes_then(
+    page, address, folders
+):
+    model, edit = load(folders["encoder"]), unscaled("encoder.layers.0.self")
+    traces = [model.trace("the dog is", edits=edits) for edits in ([], [edit])]
+    sites = [trace["encoder.layers.1.self"] for trace in traces]
+    products = [float(site.compared(0)[1, 2]) for site in sites]
+    assert abs(products[0] - products[1]) > 1e-3
+    state = "site=encoder.layers.1.self&head=0&query=1&key=2&edits=unscaled:encoder.layers.0.self"
+    opened(page, f"{address}/?model=encoder&text=the+dog+is#{state}")
+    shown = "Number(document.querySelector('[data-name=compared]').title.replace('−', '-'))"
+    page.wait_for_function(f"x => Math.abs({shown} - x) < 1e-4", arg=products[1])
+    told = page.evaluate(f"({COPIED})('.steps')")
+    rows = dict(line.split("\t", 1) for line in told.splitlines())
+    assert_close(
+        [float(x) for x in rows["query"].split("\t")[1:]], sites[1].query[0, 0, 1].tolist()
+    )
+    context = sites[1].context(0)[1]
+    assert_close([float(x) for x in rows["context"].split("\t")], context.tolist())
+
+
+def assert_close(found, expected):
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_what_is_asked_one_by_one_is_not_set_to_a_mean_that_nobody_knows_yet(page, address):
+    opened(page, f"{address}/?model=seq2seq&text=the+dog#site=decoder.cross")
+    assert page.is_visible(".headOff")
+    assert page.is_hidden(".headMean")
+
+
+def test_another_token_is_put_in_the_place_of_a_key(page, address, client):
+    text, site = "the dog is sleeping", "encoder.layers.0.self"
+    told = client.post("/api/trace", json={"model": "transformer", "text": text}).json()
+    edit = {"kind": "token", "side": "source", "position": 1, "token": "garden"}
+    asked = {"model": "transformer", "text": text, "edits": [edit]}
+    same = client.post("/api/answer", json={**asked, "target": told["answer"]["ids"]}).json()
+    opened(page, f"{address}/?model=transformer&text={text}#site={site}&head=0&query=0&key=1")
+    page.fill(".hands .put input", "garden")
+    page.press(".hands .put input", "Enter")
+    page.wait_for_selector(".compared .is:not(.pending)")
+    moved = max(same["answer"]["compare"], key=lambda one: abs(one["after"] - one["before"]))
+    assert f"{moved['before']:.3f} → {moved['after']:.3f}" in text_of(page, ".compared")
+    put = page.locator(".texts .token.put")
+    assert put.count() == 1
+    assert put.inner_text().endswith("→garden")
+    after = client.get(f"/api/trace/{same['id']}/tile", params=cell_of(site, 0, 1))
+    expected = load_arrays(after.content)["tile"][0, 0]
+    page.wait_for_function(
+        "x => document.querySelector('.reading .weights b').textContent === x",
+        arg=f"{expected:.3f}",
+    )
+    assert page.locator(".board svg.grid").count() == 2  # before and after
+    page.click(".changes button:has-text('undo')")
+    page.wait_for_function("!document.querySelector('.token.put')")
+
+
+def cell_of(site, query, key):
+    rows = {"row_start": query, "row_stop": query + 1}
+    return {"site": site, "head": 0, **rows, "column_start": key, "column_stop": key + 1}
+
+
+def test_a_language_model_writes_on_at_the_temperature_of_sampling(page, address, client):
+    asked = {"model": "decoder", "text": "the dog", "temperature": 0.0, "max_tokens": 40}
+    written = client.post("/api/generate", json=asked).json()["written"]
+    opened(page, f"{address}/?model=decoder&text=the+dog")
+    page.fill(".ask .others input[type=range]", "0")
+    page.click(".ask .write")
+    page.wait_for_selector(".ask .written button")
+    assert text_of(page, ".ask .written b") == " ".join(written.split())
+    url = page.evaluate("new Promise(done => setTimeout(() => done(location.href), 300))")
+    assert "sampling=0" in url
+
+
+def test_an_edit_shows_the_best_next_token_before_and_after(page, address, client):
+    edit = {"kind": "ablate", "site": "decoder.layers.0.self", "head": 0}
+    asked = {"model": "decoder", "text": "the dog", "edits": [edit]}
+    answer = client.post("/api/answer", json=asked).json()["answer"]
+    opened(page, f"{address}/?model=decoder&text=the+dog#edits=ablate:decoder.layers.0.self:0")
+    page.wait_for_selector(".compared .pair")
+    best = [one["candidates"][0]["probability"] for one in (answer["before"], answer)]
+    shown = page.locator(".compared .pair .digits").all_inner_texts()
+    assert shown == [f"{one:.3f}" for one in best]
+
+
+def test_a_click_on_what_may_come_next_goes_on_with_it(page, address, client, ask):
+    told = ask(model="decoder", text="the dog")
+    asked = f"/api/trace/{told['id']}/next?temperature=0.5"
+    likely = client.get(asked).json()["candidates"]
+    assert likely[0]["probability"] > told["answer"]["candidates"][0]["probability"]
+    opened(page, f"{address}/?model=decoder&text=the+dog#sampling=0.5")
+    page.wait_for_selector("button.candidate")
+    shown = page.locator(".candidate .digits").all_inner_texts()
+    assert shown == [f"{one['probability']:.3f}" for one in likely]
+    page.click("button.candidate >> nth=0")
+    longer = len(told["tokens"]["target"]) + 1
+    page.wait_for_function(
+        "n => document.querySelectorAll('.token[data-side=target]').length === n", arg=longer
+    )
+    first = next(one["text"] for one in likely if one["text"])
+    assert page.input_value(".ask .text") == first
+
+
+def test_what_a_model_refuses_is_said_in_the_page(page, address):
+    opened(page, f"{address}/?model=transformer&text=the+dog")
+    page.route(
+        "**/api/trace",
+        lambda route: route.fulfill(
+            body='event: error\ndata: {"error": "the text is too long."}\n\n',
+            content_type="text/event-stream",
+        ),
+    )
+    page.fill(".ask .text", "the dog the dog")
+    page.press(".ask .text", "Enter")
+    page.wait_for_selector(".ask .fault")
+    assert text_of(page, ".ask .fault") == "the text is too long."
+
+
+def test_without_a_model_the_worked_example_is_open(browser, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.interop.model_names.ZOO", tmp_path)
+    running = Running(Service(Catalog()))
+    try:
+        context = browser.new_context(locale="ko-KR")
+        page = opened(context.new_page(), running.address)
+        assert "regard serve FOLDER" in text_of(page, ".ask")
+        assert page.is_visible(".worked input")
+        assert "니다" in text_of(page, ".ask")
+        context.close()
+    finally:
+        running.end()
