@@ -17,7 +17,7 @@ import numpy as np
 from regard.analysis.site_json import Payload, payload
 from regard.analysis.worked_example import DEFAULT
 from regard.errors import InputError
-from regard.files import write_whole
+from regard.files import write_atomic
 from regard.trace.trace import Trace
 
 PAGE = Path(__file__).with_name("page")
@@ -30,8 +30,8 @@ _COMMENT = re.compile(
 
 
 @cache
-def joined_script(entry: str = "js/main.js") -> str:
-    """One script that does what the module `entry` does; its exports are in `$main`."""
+def joined_script(entry: str = "js/offline.js") -> str:
+    """One script that does what the module `entry` does; its exports are in `$offline`."""
     order: dict[Path, str] = {}
     _visit(PAGE / entry, order, ())
     return "\n".join(order.values())
@@ -167,7 +167,7 @@ _TEMPLATE = """<!doctype html>
 <script type="application/json" id="regard-data">{data}</script>
 <script type="module">
 {script}
-$main.startFromPage(document.getElementById("regard"));
+$offline.startFromPage(document.getElementById("regard"));
 </script>
 </body>
 </html>
@@ -185,7 +185,7 @@ def write_html(
             residual streams and projection matrices, as fit; it says so where it had to round.
         batch: which sequence of the batch.
     """
-    write_whole(path, as_html(trace, title=title, megabytes=megabytes, batch=batch))
+    write_atomic(path, as_html(trace, title=title, megabytes=megabytes, batch=batch))
 
 
 def as_html(trace: Trace, *, title: str = "", megabytes: float = MEGABYTES, batch: int = 0) -> str:

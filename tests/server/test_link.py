@@ -61,7 +61,7 @@ def test_the_page_itself_joins_into_a_script_without_imports():
     assert not re.search(r"^\s*(import|export)\b", script, re.MULTILINE)
     assert "startFromPage" in script
     names = re.findall(r"^const (\$\w+) = \(\(\) =>", script, re.MULTILINE)
-    assert len(names) == len(set(names)) == len(_reached(PAGE / "js/main.js"))
+    assert len(names) == len(set(names)) == len(_reached(PAGE / "js/offline.js"))
 
 
 def _reached(path, seen=None):
@@ -76,7 +76,7 @@ def _reached(path, seen=None):
 
 def test_every_module_of_the_page_is_used_small_and_well_named():
     modules = {path.resolve() for path in (PAGE / "js").rglob("*.js")}
-    assert _reached(PAGE / "js/main.js") <= modules
+    assert _reached(PAGE / "js/offline.js") <= modules
     for path in modules:
         assert len(path.read_text("utf-8").splitlines()) <= 400, path.name
         assert path.stem not in {"utils", "util", "helpers", "common", "base", "manager"}

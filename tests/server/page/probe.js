@@ -1,6 +1,7 @@
 // What tests ask the page's modules, on the data that a test puts beside them.
 
-import { compare, matrix, project, softmax } from "/js/attention.js";
+import { compare, softmax } from "/js/attention.js";
+import { matrix, project } from "/js/matrix.js";
 import { FileSource } from "/js/file_source.js";
 import { computeRow, computeTables, contextOf, lineOf } from "/js/head.js";
 import { labelOf } from "/js/tokens.js";

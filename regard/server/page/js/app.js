@@ -1,12 +1,12 @@
 // The explorer: one source, one selection, several panes that show it.
 
-import { Follower, openHead } from "./follow.js";
+import { Follower, openHead } from "./controller.js";
 import { showDigits } from "./format.js";
-import { listenToKeys } from "./keys.js";
-import { withinBounds } from "./select.js";
+import { listenToKeys } from "./keyboard.js";
+import { speaker } from "./messages.js";
+import { withinBounds } from "./selection.js";
 import { Store } from "./state.js";
-import { frame } from "./views/frame.js";
-import { speaker } from "./words.js";
+import { frame } from "./views/layout.js";
 
 /**
  * @typedef {import("./source.js").Source} Source
@@ -43,7 +43,7 @@ import { speaker } from "./words.js";
  * @property {Site[]} sites
  * @property {Store} store
  * @property {Open} open
- * @property {import("./words.js").Say} say
+ * @property {import("./messages.js").Say} say
  * @property {{ query: number, key: number } | null} peek where the mouse is
  * @property {(peek: App["peek"]) => void} look
  * @property {<T>(work: Promise<T>) => Promise<T>} during say that the page is busy until this is done

@@ -4,41 +4,50 @@
 //   key ───┴─ compare ─ × scale (+ bias) ─ mask ─ softmax over keys ─┐
 //   value ───────────────────────────────────────────────────────────┴─ weighted sum ─▶ context
 //
-// Sums are kept in double precision; tables in single, like the model's own.
+// Sums are kept in double precision; tables in single, like the model's own. Every function is
+// compared with Python in tests/server/page/test_javascript_math.py.
+
+import { largest, matrix, row } from "./matrix.js";
+
+/** @typedef {import("./matrix.js").Matrix} Matrix */
 
 /**
- * A table of numbers, row after row.
- * @typedef {{ rows: number, columns: number, data: Float32Array }} Matrix
+ * All pairs; query i sees keys 0 to i; or one bit a cell (most significant first), from `first` on.
+ * @typedef {{ kind: "all" } | { kind: "causal" } | { kind: "bits", bits: Uint8Array, first: number }} Mask
  */
 
 /**
+ * What one query may see, one byte a key; null if everything.
+ * @param {Mask} mask
+ * @param {number} query
+ * @param {number} columns
+ * @returns {Uint8Array | null}
+ */
+export function allowedRow(mask, query, columns) {
+  if (mask.kind === "all") return null;
+  const made = new Uint8Array(columns);
+  for (let j = 0; j < columns; j++) {
+    if (mask.kind === "causal") made[j] = Number(j <= query);
+    else {
+      const at = mask.first + query * columns + j;
+      made[j] = (mask.bits[at >> 3] >> (7 - (at & 7))) & 1;
+    }
+  }
+  return made;
+}
+
+/**
+ * The same for all queries, row after row.
+ * @param {Mask} mask
  * @param {number} rows
  * @param {number} columns
- * @param {ArrayLike<number>} [data]
- * @returns {Matrix}
+ * @returns {Uint8Array | null}
  */
-export function matrix(rows, columns, data) {
-  if (data instanceof Float32Array) return { rows, columns, data };
-  return { rows, columns, data: data ? Float32Array.from(data) : new Float32Array(rows * columns) };
-}
-
-/**
- * One row, as a view.
- * @param {Matrix} table
- * @param {number} i
- */
-export function row(table, i) {
-  return table.data.subarray(i * table.columns, (i + 1) * table.columns);
-}
-
-/**
- * @param {ArrayLike<number>} a
- * @param {ArrayLike<number>} b
- */
-export function dot(a, b) {
-  let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += a[i] * b[i];
-  return sum;
+export function allowedTable(mask, rows, columns) {
+  if (mask.kind === "all") return null;
+  const made = new Uint8Array(rows * columns);
+  for (let i = 0; i < rows; i++) made.set(/** @type {Uint8Array} */ (allowedRow(mask, i, columns)), i * columns);
+  return made;
 }
 
 /**
@@ -239,134 +248,42 @@ export function exponential(score, peak, temperature) {
   return Math.exp((score - peak) / temperature);
 }
 
-/** @param {ArrayLike<number>} values */
-export function largest(values) {
-  let found = -Infinity;
-  for (let i = 0; i < values.length; i++) if (values[i] > found) found = values[i];
-  return found;
-}
-
 /**
- * Weighted sums of the values: one row for each query.
- * @param {Matrix} weights
- * @param {Matrix} value
+ * Â · whole, where Â is half the mean of the heads' weights and half the identity, rows made to sum to 1.
+ * @param {Matrix[]} heads
+ * @param {Matrix | null} whole the rollout of the layers before; null before the first
  * @returns {Matrix}
  */
-export function weightedSum(weights, value) {
-  const made = matrix(weights.rows, value.columns);
-  for (let i = 0; i < weights.rows; i++) row(made, i).set(mixture(row(weights, i), value));
-  return made;
-}
-
-/**
- * One weighted sum of rows.
- * @param {ArrayLike<number>} weights
- * @param {Matrix} value
- * @returns {Float64Array}
- */
-export function mixture(weights, value) {
-  const sum = new Float64Array(value.columns);
-  for (let j = 0; j < value.rows; j++) {
-    if (!weights[j]) continue;
-    for (let c = 0, at = j * value.columns; c < sum.length; c++) sum[c] += weights[j] * value.data[at + c];
-  }
-  return sum;
-}
-
-/**
- * x · Wᵀ + b for a weight kept as torch keeps it: output × input.
- * @param {ArrayLike<number>} x
- * @param {Matrix} weight
- * @param {ArrayLike<number> | null} bias
- * @returns {Float64Array}
- */
-export function project(x, weight, bias) {
-  const made = new Float64Array(weight.rows);
-  for (let i = 0; i < weight.rows; i++) made[i] = dot(x, row(weight, i)) + (bias ? bias[i] : 0);
-  return made;
-}
-
-/**
- * A · B, for the worked example.
- * @param {Matrix} a
- * @param {Matrix} b
- * @returns {Matrix}
- */
-export function product(a, b) {
-  return weightedSum(a, b);
-}
-
-/**
- * Rows and columns gathered into fewer: each cell the mean or the largest of those it covers.
- * @param {Matrix} table
- * @param {number} rows
- * @param {number} columns
- * @param {"mean" | "max"} how
- * @returns {Matrix}
- */
-export function pooled(table, rows, columns, how = "mean") {
-  if (rows >= table.rows && columns >= table.columns) return table;
-  const [high, wide, n] = [Math.min(rows, table.rows), Math.min(columns, table.columns), table.columns];
-  const made = matrix(high, wide);
-  const [down, across] = [edges(table.rows, high), edges(n, wide)];
-  const line = new Float32Array(n); // rows that come together, before their columns do
-  const [gather, join] = how === "max" ? [gatherMax, joinMax] : [gatherSum, joinMean];
-  for (let i = 0; i < high; i++) {
-    line.set(row(table, down[i]));
-    for (let a = down[i] + 1; a < down[i + 1]; a++) gather(line, row(table, a));
-    join(line, across, row(made, i), down[i + 1] - down[i]);
+export function throughLayer(heads, whole) {
+  const mixed = withResidual(heads);
+  if (!whole) return mixed;
+  const n = mixed.rows;
+  const made = matrix(n, n);
+  for (let i = 0; i < n; i++) {
+    const sums = new Float64Array(n);
+    for (let k = 0; k < n; k++) {
+      const share = mixed.data[i * n + k];
+      if (share === 0) continue;
+      for (let j = 0, at = k * n; j < n; j++) sums[j] += share * whole.data[at + j];
+    }
+    made.data.set(sums, i * n);
   }
   return made;
 }
 
 /**
- * Where each of so many bins begins, and where the last one ends.
- * @param {number} n
- * @param {number} bins
+ * @param {Matrix[]} heads
+ * @returns {Matrix}
  */
-function edges(n, bins) {
-  return Int32Array.from({ length: bins + 1 }, (_, bin) => Math.ceil((bin * n) / bins));
-}
-
-/**
- * @param {Float32Array} line
- * @param {Float32Array} other
- */
-function gatherMax(line, other) {
-  for (let j = 0; j < line.length; j++) line[j] = other[j] > line[j] ? other[j] : line[j];
-}
-
-/**
- * @param {Float32Array} line
- * @param {Float32Array} other
- */
-function gatherSum(line, other) {
-  for (let j = 0; j < line.length; j++) line[j] += other[j];
-}
-
-/**
- * @param {Float32Array} line
- * @param {Int32Array} across
- * @param {Float32Array} into
- */
-function joinMax(line, across, into) {
-  for (let j = 0, k = 0; j < into.length; j++) {
-    let found = line[k++];
-    for (const stop = across[j + 1]; k < stop; k++) found = line[k] > found ? line[k] : found;
-    into[j] = found;
+function withResidual(heads) {
+  const n = heads[0].rows;
+  const made = matrix(n, n);
+  for (let i = 0; i < n; i++) {
+    const line = new Float64Array(n);
+    for (const { data } of heads) for (let j = 0; j < n; j++) line[j] += Math.max(0, data[i * n + j]) / heads.length;
+    line[i] += 1;
+    const sum = line.reduce((a, b) => a + b, 0);
+    for (let j = 0; j < n; j++) made.data[i * n + j] = line[j] / sum;
   }
-}
-
-/**
- * @param {Float32Array} line
- * @param {Int32Array} across
- * @param {Float32Array} into
- * @param {number} high how many rows the line is the sum of
- */
-function joinMean(line, across, into, high) {
-  for (let j = 0; j < into.length; j++) {
-    let sum = 0;
-    for (let k = across[j]; k < across[j + 1]; k++) sum += line[k];
-    into[j] = sum / (high * (across[j + 1] - across[j]));
-  }
+  return made;
 }

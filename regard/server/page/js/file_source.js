@@ -1,9 +1,9 @@
 // A source that is the page itself: arrays lie in the HTML file, patterns are computed here.
 
-import { matrix, pooled, row } from "./attention.js";
+import { unpack } from "./arrays.js";
+import { throughLayer } from "./attention.js";
 import { computeRow, computeTables, contextOf, stageOf } from "./head.js";
-import { throughLayer } from "./rollout.js";
-import { unpack } from "./unpack.js";
+import { matrix, pooled, row } from "./matrix.js";
 
 /**
  * @typedef {import("./source.js").Source} Source
@@ -12,12 +12,12 @@ import { unpack } from "./unpack.js";
  * @typedef {import("./source.js").Span} Span
  * @typedef {import("./source.js").Stage} Stage
  * @typedef {import("./source.js").Streams} Streams
- * @typedef {import("./attention.js").Matrix} Matrix
+ * @typedef {import("./matrix.js").Matrix} Matrix
  */
 
 /** @implements {Source} */
 export class FileSource {
-  /** @param {{ about: any, arrays: Record<string, import("./unpack.js").Packed> }} data */
+  /** @param {{ about: any, arrays: Record<string, import("./arrays.js").Packed> }} data */
   constructor(data) {
     this.data = data;
     /** @type {Map<string, Promise<Float32Array | Uint8Array>>} */
@@ -254,7 +254,7 @@ export class FileSource {
   /**
    * @param {any} site
    * @param {number} head
-   * @returns {Promise<import("./mask.js").Mask>}
+   * @returns {Promise<import("./attention.js").Mask>}
    */
   async mask({ mask, n_query: rows, n_key: columns }, head) {
     if (mask.kind !== "bits") return { kind: mask.kind };

@@ -1,19 +1,10 @@
 // One head, opened: its tables as the model computed them, and as they are after edits.
 
-import {
-  compare,
-  compareAdditively,
-  masked,
-  matrix,
-  mixture,
-  row,
-  scaled,
-  softmax,
-} from "./attention.js";
-import { allowedRow, allowedTable } from "./mask.js";
+import { allowedRow, allowedTable, compare, compareAdditively, masked, scaled, softmax } from "./attention.js";
+import { matrix, mixture, row } from "./matrix.js";
 
 /**
- * @typedef {import("./attention.js").Matrix} Matrix
+ * @typedef {import("./matrix.js").Matrix} Matrix
  * @typedef {import("./source.js").Site} Site
  * @typedef {import("./source.js").Vectors} Vectors
  * @typedef {import("./source.js").Stage} Stage
@@ -188,21 +179,4 @@ export function lineOf(tables, query) {
     weights: /** @type {Matrix} */ (only(tables.weights)),
     allowed: tables.allowed && tables.allowed.subarray(query * n, (query + 1) * n),
   };
-}
-
-/**
- * The lowest and the highest finite number of a table.
- * @param {Matrix} table
- * @returns {[number, number]}
- */
-export function rangeOf(table) {
-  let low = Infinity;
-  let high = -Infinity;
-  const { data } = table;
-  for (let i = 0; i < data.length; i++) {
-    const x = data[i];
-    if (x < low && x !== -Infinity) low = x;
-    if (x > high) high = x;
-  }
-  return low > high ? [0, 0] : [low, high];
 }

@@ -1,9 +1,9 @@
 // The model behind a trace of the local server: what it computes and answers after edits.
 
+import { latest } from "./debounce.js";
 import { askedEdits, changesOf } from "./edits.js";
 import { computeTables, meanRows } from "./head.js";
 import { requestJson } from "./http.js";
-import { latest } from "./latest.js";
 
 /**
  * @typedef {import("./http_source.js").HttpSource} HttpSource

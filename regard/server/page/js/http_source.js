@@ -1,9 +1,9 @@
 // A source that asks the local server: models run there, parts of tables come as they are needed.
 
-import { matrix } from "./attention.js";
+import { arraysOf } from "./arrays.js";
 import { askFor, request, requestJson } from "./http.js";
 import { heatOf, HttpModel } from "./http_model.js";
-import { arraysOf } from "./safetensors.js";
+import { matrix } from "./matrix.js";
 
 /**
  * @typedef {import("./source.js").Source} Source
@@ -12,12 +12,12 @@ import { arraysOf } from "./safetensors.js";
  * @typedef {import("./source.js").Span} Span
  * @typedef {import("./source.js").Stage} Stage
  * @typedef {import("./source.js").Streams} Streams
- * @typedef {import("./attention.js").Matrix} Matrix
+ * @typedef {import("./matrix.js").Matrix} Matrix
  * @typedef {import("./source.js").Measures} Measures
  * @typedef {import("./http.js").Ask} Ask
  * @typedef {import("./http.js").Progress} Progress
  * @typedef {import("./edits.js").Edit} Edit
- * @typedef {import("./safetensors.js").Named} Named
+ * @typedef {import("./arrays.js").Named} Named
  */
 
 /** Up to so many cells of all heads together, pictures and measures are asked for at once. */

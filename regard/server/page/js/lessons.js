@@ -1,12 +1,12 @@
 // The lessons: what each says, what it asks the reader to do, and when that is done.
 
-import { largest } from "./attention.js";
-import { lineAt } from "./select.js";
+import { largest } from "./matrix.js";
+import { lineAt } from "./selection.js";
 
 /**
  * @typedef {import("./app.js").App} App
  * @typedef {import("./state.js").State} State
- * @typedef {import("./words.js").Word} Word
+ * @typedef {import("./messages.js").Word} Word
  */
 
 /**

@@ -3,11 +3,11 @@
 import { start } from "./app.js";
 import { fetchModels, Refusal } from "./http.js";
 import { HttpSource } from "./http_source.js";
+import { speaker } from "./messages.js";
 import { startReplay } from "./replay.js";
 import { pageAddress } from "./state.js";
-import { askBar, DOING } from "./views/ask.js";
 import { comparison } from "./views/comparison.js";
-import { speaker } from "./words.js";
+import { askBar, DOING } from "./views/input_bar.js";
 
 /**
  * @typedef {import("./app.js").App} App

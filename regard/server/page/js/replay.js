@@ -3,9 +3,9 @@
 import { start } from "./app.js";
 import { Refusal } from "./http.js";
 import { HttpSource } from "./http_source.js";
+import { speaker } from "./messages.js";
 import { pageAddress } from "./state.js";
-import { replayBar } from "./views/replay.js";
-import { speaker } from "./words.js";
+import { replayBar } from "./views/replay_bar.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -88,7 +88,7 @@ export async function startReplay(root) {
  * @param {HTMLElement} root
  * @param {Run[]} runs
  * @param {any} worked
- * @param {import("./words.js").Say} say
+ * @param {import("./messages.js").Say} say
  */
 async function begin(root, runs, worked, say) {
   const given = new URLSearchParams(location.search);

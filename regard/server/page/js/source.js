@@ -2,7 +2,7 @@
 // itself (file_source.js), the local server (http_source.js). Views know nothing else.
 
 /**
- * @typedef {import("./attention.js").Matrix} Matrix
+ * @typedef {import("./matrix.js").Matrix} Matrix
  */
 
 /**
@@ -66,7 +66,7 @@
  * @property {Matrix} query
  * @property {Matrix} key
  * @property {Matrix} value
- * @property {import("./mask.js").Mask} mask
+ * @property {import("./attention.js").Mask} mask
  * @property {Matrix | null} compareQuery what is compared where it is not the query itself
  * @property {Matrix | null} compareKey
  * @property {Float32Array | null} compareWeight of additive similarity

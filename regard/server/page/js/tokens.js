@@ -1,9 +1,9 @@
 // Tokens as labels, and tokens gathered into words.
 
-import { matrix } from "./attention.js";
+import { matrix } from "./matrix.js";
 
 /**
- * @typedef {import("./attention.js").Matrix} Matrix
+ * @typedef {import("./matrix.js").Matrix} Matrix
  * @typedef {import("./source.js").About} About
  * @typedef {import("./source.js").Site} Site
  */

@@ -2,7 +2,7 @@
 
 import { start } from "./app.js";
 import { FileSource } from "./file_source.js";
-import { speaker } from "./words.js";
+import { speaker } from "./messages.js";
 
 /**
  * What a host of widgets gives: values that Python and the page share.

@@ -1,8 +1,8 @@
 // One query's weights (or scores) as bars, one for each key.
 
-import { row } from "../attention.js";
 import { fill, shape, textWidth } from "../dom.js";
 import { short } from "../format.js";
+import { row } from "../matrix.js";
 import { shortened } from "./plot.js";
 
 /** @typedef {import("./plot.js").Plot} Plot */

@@ -1,7 +1,7 @@
 // A pattern as a graph: tokens are nodes, an arrow leads from who asks to who answers.
 
-import { row } from "../attention.js";
 import { fill, shape, textWidth } from "../dom.js";
+import { row } from "../matrix.js";
 import { around, strength } from "./lines.js";
 import { shortened } from "./plot.js";
 

@@ -1,9 +1,9 @@
 // Attention over an image: which patches one query looks at.
 
-import { largest, row } from "../attention.js";
 import { color } from "../color.js";
 import { el, fill, sharpen } from "../dom.js";
 import { short } from "../format.js";
+import { largest, row } from "../matrix.js";
 
 /**
  * @typedef {import("./plot.js").Plot} Plot

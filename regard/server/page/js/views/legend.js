@@ -1,8 +1,8 @@
 // What sizes and colors mean, and between which numbers.
 
+import { tone } from "../color.js";
 import { el, shape } from "../dom.js";
 import { full, short } from "../format.js";
-import { tone } from "../color.js";
 import { isHot, plotOf } from "./plot.js";
 
 /**

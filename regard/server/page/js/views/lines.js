@@ -1,8 +1,8 @@
 // A pattern as lines between two columns of tokens: the thicker, the more weight.
 
-import { row } from "../attention.js";
 import { fill, shape, textWidth } from "../dom.js";
 import { short } from "../format.js";
+import { row } from "../matrix.js";
 import { shortened } from "./plot.js";
 
 /** @typedef {import("./plot.js").Plot} Plot */

@@ -1,9 +1,9 @@
 // All heads at a glance: one small picture each, layer by layer or sorted by a measure.
 
-import { matrix } from "../attention.js";
+import { getReady } from "../controller.js";
 import { el, fill } from "../dom.js";
-import { getReady } from "../follow.js";
 import { plainNumber, short } from "../format.js";
+import { matrix } from "../matrix.js";
 import { paneHead } from "./pane.js";
 import { editedHeads, layOut, marks, measureOf, pictures, SORTS } from "./thumbnails.js";
 

@@ -3,33 +3,32 @@
 import { el, fill, focusOf } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
 import { stageOf } from "../head.js";
-import { lineAt, otherHead } from "../select.js";
-import { sentence } from "../sentence.js";
+import { lineAt, otherHead } from "../selection.js";
 import { STAGES } from "../source.js";
 import { tickAt } from "../tokens.js";
+import { draw as drawEfficient } from "./approximation.js";
 import { draw as drawBars } from "./bars.js";
+import { hands, pickCell } from "./edit_controls.js";
 import { draw as drawGraph } from "./graph.js";
 import { draw as drawGrid } from "./grid.js";
-import { hands, pickCell } from "./hands.js";
-import { draw as drawHeat } from "./heat.js";
-import { caption, renew } from "./legend.js";
+import { draw as drawHeat } from "./heatmap.js";
 import { draw as drawImage } from "./image.js";
+import { caption, renew } from "./legend.js";
 import { draw as drawLines } from "./lines.js";
 import { groupTitle } from "./overview.js";
 import { paneHead } from "./pane.js";
-import { draw as drawEfficient } from "./efficient.js";
-import { drawOwn, positionsOf } from "./own.js";
 import { axesOf, isHot, plotOf } from "./plot.js";
 import { draw as drawRollout } from "./rollout.js";
+import { sentence } from "./sentence.js";
 import { draw as drawSpace } from "./space.js";
-import { readTable } from "./table.js";
+import { drawOwn, positionsOf, readTable } from "./tables.js";
 import { toolbar } from "./toolbar.js";
 
 /**
  * @typedef {import("../app.js").App} App
  * @typedef {import("./plot.js").Plot} Plot
  * @typedef {import("../source.js").Stage} Stage
- * @typedef {import("./own.js").Own} Own
+ * @typedef {import("./tables.js").Own} Own
  * @typedef {((query: number, key: number, peek?: boolean) => void) & { repaint?: (plot: Partial<Plot>) => void }} Select
  * @typedef {{ stage: Stage, name: "" | "before" | "after", tables: import("../head.js").Tables }} Figure
  * @typedef {{ figures: Figure[], selects: Select[], open: App["open"] }} Drawn

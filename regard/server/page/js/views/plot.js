@@ -1,11 +1,11 @@
 // What every picture of a pattern is drawn from, and what they share.
 
+import { stageOf } from "../head.js";
+import { rangeOf, row } from "../matrix.js";
 import { gathered, gatheredTable, tickAt } from "../tokens.js";
-import { matrix, row } from "../attention.js";
-import { rangeOf, stageOf } from "../head.js";
 
 /**
- * @typedef {import("../attention.js").Matrix} Matrix
+ * @typedef {import("../matrix.js").Matrix} Matrix
  * @typedef {import("../tokens.js").Tick} Tick
  * @typedef {import("../source.js").Stage} Stage
  * @typedef {import("../app.js").App} App
@@ -176,18 +176,6 @@ function editedCells(app, rows, columns) {
   if (!cells.length) return null;
   const made = new Uint8Array(rows.length * columns.length);
   for (const cell of cells) made[tickAt(rows, cell.query) * columns.length + tickAt(columns, cell.key)] = 1;
-  return made;
-}
-
-/**
- * The table with rows and columns exchanged.
- * @param {Matrix} table
- */
-export function transposed(table) {
-  const made = matrix(table.columns, table.rows);
-  for (let i = 0; i < table.rows; i++) {
-    for (let j = 0; j < table.columns; j++) made.data[j * table.rows + i] = table.data[i * table.columns + j];
-  }
   return made;
 }
 

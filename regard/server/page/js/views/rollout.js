@@ -1,15 +1,15 @@
 // What a token has of each token of the input, followed back through all layers.
 
-import { row } from "../attention.js";
 import { el, fill } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
-import { drawTable, listedTerms, plotOfTable, tabbed } from "./own.js";
+import { row } from "../matrix.js";
+import { drawTable, listedTerms, plotOfTable, tabbed } from "./tables.js";
 
 /**
  * @typedef {import("../app.js").App} App
- * @typedef {import("../attention.js").Matrix} Matrix
- * @typedef {import("./own.js").Own} Own
- * @typedef {import("./own.js").Act} Act
+ * @typedef {import("../matrix.js").Matrix} Matrix
+ * @typedef {import("./tables.js").Own} Own
+ * @typedef {import("./tables.js").Act} Act
  */
 
 const FEW = 3;

@@ -2,15 +2,15 @@
 
 import { el, fill, shape } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
-import { tabbed } from "./own.js";
 import { backdrop, follow, label, layOut, placeLabels, tip } from "./space_plot.js";
+import { tabbed } from "./tables.js";
 
 /**
  * @typedef {import("../app.js").App} App
  * @typedef {import("../source.js").Space} Space
- * @typedef {import("../attention.js").Matrix} Matrix
- * @typedef {import("./own.js").Own} Own
- * @typedef {import("./own.js").Act} Act
+ * @typedef {import("../matrix.js").Matrix} Matrix
+ * @typedef {import("./tables.js").Own} Own
+ * @typedef {import("./tables.js").Act} Act
  * @typedef {import("./space_plot.js").Point} Point
  */
 
@@ -274,7 +274,7 @@ function headsOf(app, seen, space) {
  * @param {string[]} outside tokens that stand farther away than the picture reaches
  */
 function captionOf({ say, store, about }, seen, outside) {
-  const key = (/** @type {string} */ name, /** @type {import("../words.js").Word} */ word) =>
+  const key = (/** @type {string} */ name, /** @type {import("../messages.js").Word} */ word) =>
     el("span.how", {}, shape("svg.key", { width: 14, height: 12, "aria-hidden": "true" }, shape(`circle.${name}`, { cx: 7, cy: 6, r: 3.6 })), say(word));
   return el("figcaption", {},
     key("was", "before"), key("is", "after"), isWhole(seen) ? "" : key("partly", "spacePartly"),

@@ -1,14 +1,14 @@
 // The whole way from two vectors to one weight and what it brings about, in the model's own digits.
 
-import { row } from "../attention.js";
 import { el, fill } from "../dom.js";
 import { plainNumber } from "../format.js";
 import { contextOf } from "../head.js";
-import { lineAt } from "../select.js";
+import { row } from "../matrix.js";
+import { lineAt } from "../selection.js";
 import { paneHead } from "./pane.js";
-import { compareStep, inputStep, maskStep, scaleStep, softmaxStep } from "./steps_weight.js";
+import { giveBack } from "./step_parts.js";
 import { joinStep, outputStep, residualStep, valueStep } from "./steps_output.js";
-import { giveBack } from "./strip.js";
+import { compareStep, inputStep, maskStep, scaleStep, softmaxStep } from "./steps_weight.js";
 
 /**
  * @typedef {import("../app.js").App} App

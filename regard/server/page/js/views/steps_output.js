@@ -1,11 +1,10 @@
 // From weights to the residual stream: weighted values, all heads side by side, W_O, what is added.
 
-import { project, row } from "../attention.js";
 import { el } from "../dom.js";
 import { factor, full, short } from "../format.js";
-import { formula, sum, v } from "../math.js";
-import { largestTerms, line, linked, num, step } from "./step.js";
-import { largestSize } from "./strip.js";
+import { formula, sum, v } from "../formula.js";
+import { largestSize, project, row } from "../matrix.js";
+import { largestTerms, line, linked, num, step } from "./step_parts.js";
 
 /** @typedef {import("./steps.js").Way} Way */
 

@@ -1,10 +1,11 @@
 // From two inputs to a weight: project, compare, scale, mask, softmax.
 
-import { dot, exponential, largest, row } from "../attention.js";
+import { exponential } from "../attention.js";
 import { el } from "../dom.js";
 import { factor, full, short } from "../format.js";
-import { e, formula, fraction, root, sum, v } from "../math.js";
-import { largestTerms, line, linked, num, step } from "./step.js";
+import { e, formula, fraction, root, sum, v } from "../formula.js";
+import { dot, largest, row } from "../matrix.js";
+import { largestTerms, line, linked, num, step } from "./step_parts.js";
 
 /** @typedef {import("./steps.js").Way} Way */
 

@@ -6,7 +6,7 @@ import { fontFamily, sharpen } from "../dom.js";
 /**
  * @typedef {import("../app.js").App} App
  * @typedef {import("../source.js").Site} Site
- * @typedef {import("../attention.js").Matrix} Matrix
+ * @typedef {import("../matrix.js").Matrix} Matrix
  * @typedef {{ site: Site, head: number }} Place
  * @typedef {import("../source.js").Measures} Measures
  * @typedef {Exclude<typeof SORTS[number], "layer">} Measure

@@ -1,7 +1,7 @@
 // How a pattern is shown: view, stage, words, which way round, how much of the weight.
 
 import { el } from "../dom.js";
-import { viewsOf } from "../select.js";
+import { viewsOf } from "../selection.js";
 import { STAGES } from "../source.js";
 
 /** @typedef {import("../app.js").App} App */

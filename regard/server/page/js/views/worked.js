@@ -1,15 +1,16 @@
 // A worked example: small matrices that can be edited; everything below follows.
 
-import { compare, masked, matrix, product, scaled, softmax, weightedSum } from "../attention.js";
+import { compare, masked, scaled, softmax } from "../attention.js";
 import { el, fill } from "../dom.js";
 import { factor, short } from "../format.js";
-import { formula, fraction, root, v } from "../math.js";
-import { scaleFormula } from "./hands.js";
+import { formula, fraction, root, v } from "../formula.js";
+import { matrix, weightedSum } from "../matrix.js";
+import { scaleFormula } from "./edit_controls.js";
 import { saveMenu } from "./pane.js";
 
 /**
  * @typedef {import("../app.js").App} App
- * @typedef {import("../attention.js").Matrix} Matrix
+ * @typedef {import("../matrix.js").Matrix} Matrix
  * @typedef {Record<string, Matrix>} Tables
  */
 
@@ -66,7 +67,7 @@ function first({ about }) {
  * @returns {Tables}
  */
 export function compute({ X, WQ, WK, WV, causal, scaled: on, heat }) {
-  const [Q, K, V] = [WQ, WK, WV].map((weight) => product(X, weight));
+  const [Q, K, V] = [WQ, WK, WV].map((weight) => weightedSum(X, weight));
   const E = compare(Q, K);
   const S = on ? scaled(E, K.columns ** -0.5) : E;
   const allowed = causal ? Uint8Array.from({ length: E.data.length }, (_, i) => Number(i % E.columns <= Math.floor(i / E.columns))) : null;

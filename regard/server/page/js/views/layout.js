@@ -2,13 +2,13 @@
 
 import { forgetColors } from "../color.js";
 import { el, fill, focusOf, isPage, whenIdle } from "../dom.js";
-import { changesBar } from "./changes.js";
-import { showHelp } from "./help.js";
-import { firstLesson, lessons, openLesson } from "./lessons.js";
+import { showHelp } from "../keyboard.js";
+import { changesBar } from "./edit_list.js";
+import { firstLesson, lessons, openLesson } from "./lesson_panel.js";
 import { overview } from "./overview.js";
 import { pattern } from "./pattern.js";
 import { steps } from "./steps.js";
-import { texts } from "./texts.js";
+import { texts } from "./text_rows.js";
 import { worked } from "./worked.js";
 
 /**

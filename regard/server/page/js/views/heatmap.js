@@ -1,15 +1,14 @@
 // A pattern as heat cells on a canvas, for many tokens; beyond 200, with zoom and pan.
 
-import { pooled, matrix, row } from "../attention.js";
 import { color, ramp } from "../color.js";
+import { latest } from "../debounce.js";
 import { el, fill, shape, sharpen, textWidth } from "../dom.js";
-import { rangeOf } from "../head.js";
-import { latest } from "../latest.js";
+import { matrix, pooled, rangeOf, row } from "../matrix.js";
 import { shortened } from "./plot.js";
 
 /**
  * @typedef {import("./plot.js").Plot} Plot
- * @typedef {import("../attention.js").Matrix} Matrix
+ * @typedef {import("../matrix.js").Matrix} Matrix
  * @typedef {import("../source.js").Span} Span
  */
 

@@ -1,6 +1,6 @@
 // Every word on the page, in English and in Korean. {names} are filled in.
 
-import { LESSON_WORDS } from "./lesson_words.js";
+import { LESSON_WORDS } from "./lesson_messages.js";
 
 export const WORDS = {
   ...LESSON_WORDS,

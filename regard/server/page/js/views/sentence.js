@@ -1,13 +1,13 @@
 // One sentence that says what is seen.
 
-import { row } from "./attention.js";
-import { el } from "./dom.js";
-import { short } from "./format.js";
-import { lineAt } from "./select.js";
-import { gatheredTable, tickAt } from "./tokens.js";
-import { axesOf } from "./views/plot.js";
+import { el } from "../dom.js";
+import { short } from "../format.js";
+import { row } from "../matrix.js";
+import { lineAt } from "../selection.js";
+import { gatheredTable, tickAt } from "../tokens.js";
+import { axesOf } from "./plot.js";
 
-/** @typedef {import("./app.js").App} App */
+/** @typedef {import("../app.js").App} App */
 
 const ENOUGH = 0.6;
 const FEW = 3;
@@ -53,7 +53,7 @@ function heaviest(line) {
   return { keys, sum };
 }
 
-/** @param {import("./source.js").Site} site */
+/** @param {import("../source.js").Site} site */
 function frameOf(site) {
   if (site.group.endsWith("cross")) return "seeCross";
   return site.group.startsWith("decoder") ? "seeBack" : "seeSelf";

@@ -2,9 +2,9 @@
 
 import { changesOf } from "./edits.js";
 import { computeRow, computeTables } from "./head.js";
-import { isLarge, otherHead, otherLayer, siteNamed, withinBounds } from "./select.js";
+import { speaker } from "./messages.js";
+import { isLarge, otherHead, otherLayer, siteNamed, withinBounds } from "./selection.js";
 import { askingSide, ticksOf, withTokens } from "./tokens.js";
-import { speaker } from "./words.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -161,8 +161,8 @@ export class Follower {
 }
 
 /**
- * @param {import("./attention.js").Matrix | null} a
- * @param {import("./attention.js").Matrix | null} b
+ * @param {import("./matrix.js").Matrix | null} a
+ * @param {import("./matrix.js").Matrix | null} b
  */
 function areClose(a, b) {
   if (!a || !b) return a === b;

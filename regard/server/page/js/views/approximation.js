@@ -1,17 +1,16 @@
 // An efficient form of attention beside the exact one on the same queries and keys, and the error.
 
-import { matrix, row } from "../attention.js";
 import { el, fill } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
-import { rangeOf } from "../head.js";
-import { drawTable, plotOfTable, tabbed } from "./own.js";
+import { matrix, rangeOf, row } from "../matrix.js";
 import { shortened } from "./plot.js";
+import { drawTable, plotOfTable, tabbed } from "./tables.js";
 
 /**
  * @typedef {import("../app.js").App} App
- * @typedef {import("../attention.js").Matrix} Matrix
- * @typedef {import("./own.js").Own} Own
- * @typedef {import("./own.js").Act} Act
+ * @typedef {import("../matrix.js").Matrix} Matrix
+ * @typedef {import("./tables.js").Own} Own
+ * @typedef {import("./tables.js").Act} Act
  */
 
 /** Less room than this for each of the three pictures: they stand below each other. */
@@ -87,7 +86,7 @@ function clipped(tick) {
  */
 function errors({ say }, { largest, mean, variation }) {
   const average = variation.reduce((a, b) => a + b, 0) / (variation.length || 1);
-  const one = (/** @type {import("../words.js").Word} */ word, /** @type {number} */ x, /** @type {import("../words.js").Word} */ help) =>
+  const one = (/** @type {import("../messages.js").Word} */ word, /** @type {number} */ x, /** @type {import("../messages.js").Word} */ help) =>
     el("span.figure", { title: say(help) }, el("i", {}, say(word)), " ", el("b", { title: full(x) }, short(x)));
   return el("p.errors", {}, one("errorLargest", largest, "errorLargestHelp"), one("errorMean", mean, "errorMeanHelp"), one("errorVariation", average, "errorVariationHelp"));
 }

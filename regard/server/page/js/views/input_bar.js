@@ -2,16 +2,15 @@
 
 import { el, fill } from "../dom.js";
 import { short } from "../format.js";
-import { sendImage } from "../http.js";
+import { askFor, sendImage } from "../http.js";
 import { labelOf } from "../tokens.js";
-import { writing } from "./writing.js";
 
 /**
  * @typedef {import("../app.js").App} App
  * @typedef {import("../live.js").Live} Live
  */
 
-/** @type {Record<string, import("../words.js").Word>} */
+/** @type {Record<string, import("../messages.js").Word>} */
 export const DOING = { waiting: "doing_waiting", loading: "doing_loading", writing: "doing_writing", tracing: "doing_tracing" };
 
 /**
@@ -147,4 +146,47 @@ function alternatives(app, live, place) {
   const own = given ? el("button.quiet", { onclick: () => live.ask({ ...asked, target: undefined }) }, say("ownAnswer")) : "";
   const list = (answer.alternatives ?? []).map((/** @type {any} */ one) => choice(one.text, one.score, one.ids));
   return [list.length ? el("h2", {}, say("alternatives")) : "", ...list, el("span.gap"), own, more];
+}
+
+/** Tokens that a language model writes at most. */
+const MAX_NEW_TOKENS = 40;
+
+/**
+ * The controls with which a language model continues its text, sampled at a temperature.
+ * @param {App} app
+ * @param {Live} live
+ */
+function writing(app, live) {
+  const { say, store } = app;
+  const told = el("span.written", { "aria-live": "polite" });
+  /** @type {AbortController | null} */
+  let going = null;
+  let turn = 0; // another seed each time
+  const slider = el("input", { type: "range", min: 0, max: 2, step: 0.05, value: store.state.sampling, "aria-label": say("sampling"), oninput: () => heat(Number(slider.value)) });
+  const number = el("output.digits");
+  const show = (/** @type {number} */ heat) => fill(number, short(heat, 2));
+  const heat = (/** @type {number} */ value) => {
+    show(value);
+    store.set({ sampling: value });
+  };
+  show(store.state.sampling);
+  const write = async () => {
+    const { model, text } = /** @type {import("../http.js").Ask} */ (live.asked);
+    going?.abort();
+    const mine = (going = new AbortController());
+    const asked = { model, text, max_tokens: MAX_NEW_TOKENS, temperature: Number(slider.value), seed: turn++ };
+    fill(told, say("doing_writing"));
+    try {
+      const found = await askFor("/api/generate", asked, { signal: mine.signal, tell: (progress) => fill(told, progress.text ?? "") });
+      const go = el("button.quiet", { onclick: () => live.ask({ model, text: found.text }) }, say("lookInside"));
+      fill(told, el("b", {}, found.written), " ", go);
+    } catch (error) {
+      if (!mine.signal.aborted) fill(told, el("span.fault", {}, /** @type {Error} */ (error).message));
+    }
+  };
+  return [
+    el("button.quiet.write", { onclick: write }, say("writeOn")),
+    el("label.slider", { title: say("samplingHelp") }, say("sampling"), " ", slider, " ", number),
+    told,
+  ];
 }

@@ -2,8 +2,8 @@
 
 import { start } from "./app.js";
 import { FileSource } from "./file_source.js";
+import { speaker } from "./messages.js";
 import { pageAddress } from "./state.js";
-import { speaker } from "./words.js";
 
 /**
  * Show the trace that the page itself holds.

@@ -3,7 +3,7 @@
 import { el, fill, focusOf, isPage } from "../dom.js";
 import { short } from "../format.js";
 import { copyText } from "../save.js";
-import { siteNamed } from "../select.js";
+import { siteNamed } from "../selection.js";
 import { hasAddress } from "../state.js";
 import { askingSide, labelOf, ticksOf } from "../tokens.js";
 

@@ -1,10 +1,9 @@
 // The keyboard: arrows move query and key, brackets change head and layer.
 
-import { isPage } from "./dom.js";
-import { otherHead, otherLayer, viewsOf } from "./select.js";
-import { turnCell } from "./views/hands.js";
-import { showHelp } from "./views/help.js";
-import { firstLesson, openLesson } from "./views/lessons.js";
+import { el, isPage } from "./dom.js";
+import { otherHead, otherLayer, viewsOf } from "./selection.js";
+import { turnCell } from "./views/edit_controls.js";
+import { firstLesson, openLesson } from "./views/lesson_panel.js";
 
 /** @typedef {import("./app.js").App} App */
 
@@ -105,4 +104,41 @@ function simple(app, key) {
     default:
       return undefined;
   }
+}
+
+/** What each key does, in the order in which help lists them. */
+const KEYS = /** @type {const} */ ([
+  ["↑ ↓", "keyQuery"],
+  ["← →", "keyKey"],
+  ["[ ]", "keyHead"],
+  ["{ }", "keyLayer"],
+  ["Enter", "keyPin"],
+  ["Esc", "keyUnpin"],
+  ["1 2 3 4", "keyView"],
+  ["s", "keyStage"],
+  ["t", "keyTurn"],
+  ["w", "keyWords"],
+  ["m", "keyMask"],
+  ["u", "keyUndo"],
+  ["l", "keyLesson"],
+  ["< >", "keyLessonNext"],
+  ["?", "keyHelp"],
+]);
+
+/** What more there is on the page of a training run. */
+const REPLAY_KEYS = /** @type {const} */ ([[", .", "keyCheckpoint"], ["p", "keyPlay"]]);
+
+/** @param {App} app */
+export function showHelp(app) {
+  const { say } = app;
+  const all = app.root.dataset.replays ? [...KEYS, ...REPLAY_KEYS] : KEYS;
+  const rows = all.map(([key, word]) => [el("dt", {}, key.split(" ").map((one) => el("kbd", {}, one))), el("dd", {}, say(word))]);
+  const dialog = el(
+    "dialog.help",
+    { onclose: () => dialog.remove(), onclick: (/** @type {Event} */ event) => event.target === dialog && dialog.close() },
+    el("div.inner", {}, el("h2", {}, say("keys")), el("dl", {}, rows.flat()), el("p.note", {}, say("countedFromZero"))),
+    el("form", { method: "dialog" }, el("button", {}, say("close"))),
+  );
+  app.root.append(dialog);
+  dialog.showModal();
 }

@@ -1,9 +1,9 @@
 // What the model read and what it answered, token by token.
 
-import { largest } from "../attention.js";
 import { el, fill } from "../dom.js";
 import { short } from "../format.js";
-import { lineAt } from "../select.js";
+import { largest } from "../matrix.js";
+import { lineAt } from "../selection.js";
 import { labelOf, withTokens } from "../tokens.js";
 import { around } from "./lines.js";
 

@@ -1,10 +1,10 @@
 // Hands on: temperature, scale, mask cells, scores, the head itself. The open head follows at once.
 
-import { withEdit, withoutEdit } from "../edits.js";
 import { el } from "../dom.js";
+import { withEdit, withoutEdit } from "../edits.js";
 import { short } from "../format.js";
-import { formula, root, v } from "../math.js";
-import { lineAt } from "../select.js";
+import { formula, root, v } from "../formula.js";
+import { lineAt } from "../selection.js";
 
 /** @typedef {import("../app.js").App} App */
 

@@ -24,7 +24,7 @@ export function replayBar(app, replay) {
   const last = checkpoints.length - 1;
   const slider = el("input.scrub", { type: "range", min: 0, max: last, step: 1, "aria-label": say("checkpoint"), oninput: () => replay.go({ at: Number(slider.value) }) });
   const play = el("button.run.play", { onclick: () => replay.play(!replay.plays) });
-  const step = (/** @type {number} */ by, /** @type {string} */ sign, /** @type {import("../words.js").Word} */ word) =>
+  const step = (/** @type {number} */ by, /** @type {string} */ sign, /** @type {import("../messages.js").Word} */ word) =>
     el("button.icon", { title: say(word), "aria-label": say(word), onclick: () => replay.go({ at: replay.at + by }) }, sign);
   const text = el("select", { "aria-label": say("replayText"), onchange: () => replay.go({ text: Number(text.value) }) }, texts.map((one, i) => el("option", { value: i }, one)));
   const run = el("select", { "aria-label": say("replayRun"), onchange: () => (location.search = `?run=${encodeURIComponent(run.value)}`) }, replay.runs.map((one) => el("option", { value: one.name }, one.name)));

@@ -1,4 +1,4 @@
-// Arrays out of the page itself: base64, deflated, their bytes sorted by place.
+// Arrays as they reach the page: packed inside an HTML file, or as safetensors from the server.
 
 /**
  * How one array is packed.
@@ -93,4 +93,39 @@ function scaledBytes(bytes, count, width) {
   const made = new Float32Array(count);
   for (let i = 0; i < count; i++) made[i] = whole[i] * steps[Math.floor(i / width)];
   return made;
+}
+
+/**
+ * An array with its shape and what is said about the whole file.
+ * @typedef {{ data: Float32Array | Uint8Array, shape: number[], about: Record<string, string> }} Named
+ */
+
+/**
+ * All arrays of a safetensors file, by name; halves become whole numbers.
+ * @param {ArrayBuffer} file
+ * @returns {Record<string, Named>}
+ */
+export function arraysOf(file) {
+  const length = Number(new DataView(file).getBigUint64(0, true));
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(file, 8, length)));
+  const about = header.__metadata__ ?? {};
+  /** @type {Record<string, Named>} */
+  const made = {};
+  for (const [name, { dtype, shape, data_offsets: offsets }] of Object.entries(header)) {
+    if (name === "__metadata__") continue;
+    const bytes = file.slice(8 + length + offsets[0], 8 + length + offsets[1]);
+    made[name] = { data: numbers(dtype, bytes), shape, about };
+  }
+  return made;
+}
+
+/**
+ * @param {string} dtype
+ * @param {ArrayBuffer} bytes
+ * @returns {Float32Array | Uint8Array}
+ */
+function numbers(dtype, bytes) {
+  if (dtype === "U8") return new Uint8Array(bytes);
+  if (dtype === "F16") return halves(new Uint16Array(bytes));
+  return new Float32Array(bytes);
 }

@@ -1,13 +1,13 @@
 // The guided tour: one lesson at a time above the panes, ticked off when the reader has done it.
 
 import { el, fill } from "../dom.js";
+import { formula, root, v } from "../formula.js";
 import { beginning, LESSONS } from "../lessons.js";
-import { formula, root, v } from "../math.js";
 
 /**
  * @typedef {import("../app.js").App} App
  * @typedef {import("../lessons.js").Since} Since
- * @typedef {import("../words.js").Word} Word
+ * @typedef {import("../messages.js").Word} Word
  */
 
 /**

@@ -1,11 +1,13 @@
 // Views that show more than one head's table: what they have in common.
 
 import { el, fill } from "../dom.js";
-import { rangeOf } from "../head.js";
+import { short } from "../format.js";
+import { rangeOf } from "../matrix.js";
+import { lineAt } from "../selection.js";
 import { draw as drawGrid } from "./grid.js";
-import { draw as drawHeat } from "./heat.js";
+import { draw as drawHeat } from "./heatmap.js";
 import { draw as drawImage } from "./image.js";
-import { isHot } from "./plot.js";
+import { isHot, plotOf } from "./plot.js";
 
 /**
  * A view that draws, says and reads its own things.
@@ -20,7 +22,7 @@ import { isHot } from "./plot.js";
 /**
  * @typedef {import("../app.js").App} App
  * @typedef {{ onhover: (query: number, key: number) => void, onpick: (query: number, key: number) => void }} Act
- * @typedef {import("../attention.js").Matrix} Matrix
+ * @typedef {import("../matrix.js").Matrix} Matrix
  * @typedef {import("./plot.js").Plot} Plot
  */
 
@@ -131,4 +133,29 @@ export function listedTerms(app, keys) {
  */
 export function tabbed(lines) {
   return lines.map((line) => line.join("\t")).join("\n");
+}
+
+/** Tables up to this size are given whole; of larger ones the selected query's largest weights. */
+const MAX_WHOLE_TABLE = 16;
+const MAX_TABLE_ROWS = 60;
+
+/**
+ * @param {App} app
+ * @returns {HTMLElement}
+ */
+export function readTable(app) {
+  const { open, say, store } = app;
+  const { rows, columns, table } = plotOf(app, open.after, "weights");
+  const caption = el("caption", {}, `${say("weights")}: ${say("asks")}, ${say("answers")}`);
+  if (!open.large && rows.length <= MAX_WHOLE_TABLE && columns.length <= MAX_WHOLE_TABLE) {
+    const head = el("tr", {}, el("td"), columns.map((tick) => el("th", { scope: "col" }, tick.label)));
+    const body = rows.map((tick, i) =>
+      el("tr", {}, el("th", { scope: "row" }, tick.label), columns.map((_, j) => el("td", {}, short(table.data[i * columns.length + j])))));
+    return el("table", {}, caption, head, body);
+  }
+  const { query } = store.state;
+  const line = lineAt(app, query).weights.data;
+  const order = Array.from(line.keys()).sort((a, b) => line[b] - line[a]).slice(0, MAX_TABLE_ROWS);
+  const body = order.map((j) => el("tr", {}, el("th", { scope: "row" }, open.columns[j].label), el("td", {}, short(line[j]))));
+  return el("table", {}, el("caption", {}, say("tableOfQuery", { query: open.rows[query].label })), body);
 }
