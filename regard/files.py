@@ -1,13 +1,15 @@
-"""Files of text, packed or plain, read line by line; files written whole or not at all."""
+"""Read plain and compressed text line by line; write files and folders atomically."""
 
 import gzip
+import hashlib
 import io
+import json
 import os
 import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,14 +18,22 @@ from regard.errors import FileError, InputError
 
 STANDARD_INPUT = "-"
 LONGEST_LINE = 16 * 2**20
-"""Bytes of a line beyond which the file is taken for something else than text."""
+"""Maximum bytes of a line; a file with a longer one is not treated as text."""
 
 _MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
 _CHUNK = 2**18
 
 
+def cache_folder() -> Path:
+    """Return the folder for cached files: $REGARD_CACHE, or the user's cache directory."""
+    from platformdirs import user_cache_path
+
+    given = os.environ.get("REGARD_CACHE")
+    return Path(given) if given else user_cache_path("regard", appauthor=False)
+
+
 class _Borrowed(io.RawIOBase):
-    """Another stream's bytes; closing it leaves the other open."""
+    """The bytes of another stream, which stays open when this one is closed."""
 
     def __init__(self, stream: Any):
         self._stream = stream
@@ -32,33 +42,33 @@ class _Borrowed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        taken = self._stream.read1(len(buffer))  # what is there, without waiting for more
-        buffer[: len(taken)] = taken
-        return len(taken)
+        data = self._stream.read1(len(buffer))  # what is available, without waiting for more
+        buffer[: len(data)] = data
+        return len(data)
 
 
 class _GzipStream(gzip.GzipFile):
-    """The bytes of a .gz stream; unlike gzip's own reader it closes the packed one too."""
+    """The bytes of a .gz stream; unlike GzipFile, it closes the compressed stream too."""
 
-    def __init__(self, packed: io.BufferedIOBase):
-        super().__init__(fileobj=packed, mode="rb")
-        self._packed = packed
+    def __init__(self, compressed: io.BufferedIOBase):
+        super().__init__(fileobj=compressed, mode="rb")
+        self._compressed = compressed
 
     def close(self):
         super().close()
-        self._packed.close()
+        self._compressed.close()
 
 
 class _ZstdStream(io.RawIOBase):
-    """The bytes of a .zst stream; unlike zstandard's own reader it notices a missing end."""
+    """The bytes of a .zst stream; unlike zstandard's reader, it detects a truncated frame."""
 
-    def __init__(self, packed: io.BufferedIOBase):
+    def __init__(self, compressed: io.BufferedIOBase):
         import zstandard
 
-        self._packed = packed
+        self._compressed = compressed
         self._context = zstandard.ZstdDecompressor()
         self._frame = self._context.decompressobj()
-        self._begun = False
+        self._in_frame = False
         self._ready = b""
 
     def readable(self) -> bool:
@@ -67,35 +77,35 @@ class _ZstdStream(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         while not self._ready and self._refill():
             pass
-        taken = self._ready[: len(buffer)]
-        buffer[: len(taken)] = taken
-        self._ready = self._ready[len(taken) :]
-        return len(taken)
+        data = self._ready[: len(buffer)]
+        buffer[: len(data)] = data
+        self._ready = self._ready[len(data) :]
+        return len(data)
 
     def _refill(self) -> bool:
-        """Whether there may be more bytes."""
+        """Decompress the next chunk; return False at the end of the stream."""
         left = self._frame.unused_data if self._frame.eof else b""
-        packed = left or self._packed.read(_CHUNK)
-        if self._frame.eof and packed:  # another frame follows
+        compressed = left or self._compressed.read(_CHUNK)
+        if self._frame.eof and compressed:  # another frame follows
             self._frame = self._context.decompressobj()
-            self._begun = False
-        if not packed:
-            if self._begun and not self._frame.eof:
+            self._in_frame = False
+        if not compressed:
+            if self._in_frame and not self._frame.eof:
                 raise EOFError("the last frame has no end")
             return False
-        self._begun = True
-        self._ready = self._frame.decompress(packed)
+        self._in_frame = True
+        self._ready = self._frame.decompress(compressed)
         return True
 
     def close(self):
-        self._packed.close()
+        self._compressed.close()
         super().close()
 
 
 def open_bytes(path: str | Path) -> io.BufferedIOBase:
-    """The unpacked bytes of a plain, .gz or .zst file, or of standard input for "-".
+    """Open a plain, .gz or .zst file, or standard input for "-", as decompressed bytes.
 
-    What a file holds decides, not its name; but a file called .gz that is not one is refused.
+    The contents decide, not the name; but a file named .gz that is not gzip is refused.
     """
     name = str(path)
     if name == STANDARD_INPUT:
@@ -108,25 +118,21 @@ def open_bytes(path: str | Path) -> io.BufferedIOBase:
     head = raw.peek(4)[:4]
     for suffix, magic in _MAGIC.items():
         if head.startswith(magic):
-            return _unpacked(raw, suffix)
+            if suffix == ".zst":
+                return io.BufferedReader(_ZstdStream(raw), _CHUNK)
+            return _GzipStream(raw)
         if name.endswith(suffix):
             raw.close()
-            what = "is empty" if not head else "holds something else"
+            what = "is empty" if not head else "has other contents"
             raise FileError(
-                f"{name} is called {suffix} but {what}: fetch or pack it again, or rename it."
+                f"{name} is named {suffix} but {what}: download, compress or rename it."
             )
     return raw
 
 
-def _unpacked(raw: io.BufferedIOBase, suffix: str) -> io.BufferedIOBase:
-    if suffix == ".zst":
-        return io.BufferedReader(_ZstdStream(raw), _CHUNK)
-    return _GzipStream(raw)
-
-
 @contextmanager
-def damage_named(path: str | Path, lines: list[int] | None = None) -> Iterator[None]:
-    """Turn the errors of a broken stream into one sentence that says where it broke."""
+def stream_errors(path: str | Path, lines: list[int] | None = None) -> Iterator[None]:
+    """Turn the errors of a broken stream into a FileError that says where it broke."""
     import zstandard
 
     try:
@@ -134,7 +140,7 @@ def damage_named(path: str | Path, lines: list[int] | None = None) -> Iterator[N
     except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
         where = f" after line {lines[0]:,}" if lines else ""
         raise FileError(
-            f"{path} is damaged or cut off{where} ({error}): fetch it again."
+            f"{path} is damaged or truncated{where} ({error}): download it again."
         ) from error
     except OSError as error:
         if isinstance(error, FileError):
@@ -143,59 +149,142 @@ def damage_named(path: str | Path, lines: list[int] | None = None) -> Iterator[N
 
 
 def read_lines(path: str | Path) -> Iterator[bytes]:
-    r"""The lines of a file without their ends, one at a time; only \n and \r\n end a line."""
+    r"""Yield the lines of a file without their ends; only \n and \r\n end a line."""
     lines = [0]
-    with damage_named(path, lines), open_bytes(path) as stream:
+    with stream_errors(path, lines), open_bytes(path) as stream:
         while line := stream.readline(LONGEST_LINE + 1):
             lines[0] += 1
             if len(line) > LONGEST_LINE:
                 raise InputError(
                     f"Line {lines[0]:,} of {path} is longer than {LONGEST_LINE:,} bytes; "
-                    "is this a text file with one sentence to a line?"
+                    "is this a text file with one sentence per line?"
                 )
             yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def copy_unpacked(path: str | Path, copy: Path) -> None:
-    """Write the unpacked bytes of a file, or of standard input for "-", to another one."""
-    called = "standard input" if str(path) == STANDARD_INPUT else path
-    with damage_named(called), open_bytes(path) as given, copy.open("wb") as stream:
-        shutil.copyfileobj(given, stream)
+def copy_decompressed(path: str | Path, copy: Path) -> None:
+    """Write the decompressed bytes of a file, or of standard input for "-", to `copy`."""
+    name = "standard input" if str(path) == STANDARD_INPUT else path
+    with stream_errors(name), open_bytes(path) as source, copy.open("wb") as target:
+        shutil.copyfileobj(source, target)
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends without an error."""
-    final = Path(path)
+def _write_errors(path: Path) -> Iterator[None]:
     try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=final.parent, prefix=f".{final.name}.", suffix=".tmp")
-        os.close(handle)
-    except OSError as error:
-        raise FileError(f"{final} cannot be written: {error.strerror}.") from error
-    temporary = Path(name)
-    try:
-        yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.chmod(usual_rights())  # mkstemp gives nobody else the right to read
-        temporary.replace(final)
+        yield
     except OSError as error:
         if isinstance(error, FileError):
             raise
-        raise FileError(f"{final} cannot be written: {error.strerror}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise FileError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
-def usual_rights() -> int:
-    """Who may read and write a new file, by the rules of this process."""
+def _finish(path: Path) -> None:
+    """Set the default permissions of written files and wait until they are on the disk."""
     mask = os.umask(0)
     os.umask(mask)
-    return 0o666 & ~mask
+    for file in [*path.rglob("*"), path]:
+        if file.is_file():  # mkstemp and safetensors write files that only the owner can read
+            file.chmod(0o666 & ~mask)
+        handle = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
-def write_whole(path: str | Path, data: str | bytes) -> None:
-    """Write a file that is, at every moment, either the old one or the new one."""
-    with replacing(path) as temporary:
+@contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Give a temporary path that replaces `path` when the block ends without an error."""
+    final = Path(path)
+    with _write_errors(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=final.parent, prefix=f".{final.name}.", suffix=".tmp")
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            _finish(temporary)
+            temporary.replace(final)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_atomic(path: str | Path, data: str | bytes) -> None:
+    """Write a file so that, at every moment, either the old or the new one is complete."""
+    with atomic_path(path) as temporary:
         temporary.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+@contextmanager
+def atomic_folder(folder: str | Path, *, names: Collection[str] = ()) -> Iterator[Path]:
+    """Give an empty folder that replaces `folder` when the block ends without an error.
+
+    After a crash, the old or the new folder is complete: under its name or, between two renames,
+    under the hidden name that `existing_folder` knows.
+
+    Args:
+        names: files and subfolders that the block writes; all others of the old folder are kept.
+    """
+    final = Path(folder).expanduser().resolve()
+    fresh, old = (final.with_name(f".{final.name}.{end}") for end in ("new", "old"))
+    with _write_errors(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        _finish_replacing(final, old, names)
+        shutil.rmtree(fresh, ignore_errors=True)  # left by a process that was killed
+        fresh.mkdir()
+        try:
+            yield fresh
+            _finish(fresh)
+            if final.exists():
+                final.rename(old)
+            fresh.rename(final)
+            _finish_replacing(final, old, names)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _finish_replacing(final: Path, old: Path, names: Collection[str]) -> None:
+    """Complete an interrupted replacement: keep the files of `old` not in `names`, delete it."""
+    if not old.exists():
+        return
+    if not final.exists():
+        old.rename(final)
+        return
+    for path in list(old.iterdir()):
+        if path.name not in names and not (final / path.name).exists():
+            path.rename(final / path.name)
+    shutil.rmtree(old)
+
+
+def existing_folder(folder: str | Path) -> Path | None:
+    """Return the folder, or the one that an interrupted `atomic_folder` left, or None."""
+    path = Path(folder).expanduser()
+    if path.is_dir():
+        return path
+    aside = path.with_name(f".{path.name}.old") if path.name else path
+    return aside if aside.is_dir() else None
+
+
+def cache_key(parts: dict[str, Any]) -> str:
+    """Return a name that depends on these JSON values and nothing else."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def cached_folder(folder: Path, make: Callable[[Path], None]) -> Path:
+    """Return `folder`, first filled by `make` in a temporary folder if it does not exist.
+
+    Of several processes that ask at once, one runs `make` and the others wait for it.
+    """
+    if folder.is_dir():
+        return folder
+    import fcntl
+
+    with _write_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with (folder.parent / ".lock").open("w") as lock:  # unlocked when closed or on a crash
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.is_dir():
+                with atomic_folder(folder) as fresh:
+                    make(fresh)
+    return folder

@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from regard.data.image_files import Picture, normalization_from
+from regard.data.image_files import Picture, parse_normalization
 from regard.data.images import Normalization
 from regard.errors import FileError, InputError, RegardError, UnknownNameError, nearest
-from regard.files import write_whole
+from regard.files import atomic_folder, existing_folder, write_atomic
 from regard.model_folder import (
     CARD,
     CONFIG,
+    MODEL_FILES,
     TARGET_TOKENIZER,
     TASKS,
     TOKENIZER,
     WEIGHTS,
     Card,
     Description,
-    existing,
-    read_card_of,
+    read_card,
     read_description,
     read_tokenizers,
-    replaced_folder,
     weights_file,
     write_tokenizer,
 )
@@ -186,14 +185,14 @@ class Model:
             pixels=None if self.pixels is None else asdict(self.pixels),
             extras=self.extras,
         )
-        with replaced_folder(folder) as fresh:
+        with atomic_folder(folder, names=MODEL_FILES) as fresh:
             write_weights(fresh / WEIGHTS, self.module, dtype=dtype)
             if self.tokenizer is not None:
                 write_tokenizer(fresh / TOKENIZER, self.tokenizer)
             if own_target is not None:
                 write_tokenizer(fresh / TARGET_TOKENIZER, own_target)
-            write_whole(fresh / CARD, str(self.card.filled(size=self._size(dtype))))
-            write_whole(fresh / CONFIG, described.to_json())
+            write_atomic(fresh / CARD, str(self.card.filled(size=self._size(dtype))))
+            write_atomic(fresh / CONFIG, described.to_json())
 
     @classmethod
     def load(cls, folder: str | Path, *, dtype: torch.dtype | None = torch.float32) -> "Model":
@@ -202,14 +201,14 @@ class Model:
         Args:
             dtype: the type of the weights in memory; None keeps the stored type.
         """
-        path = existing(folder)
+        path = existing_folder(folder)
         if path is None:
             raise FileError(f"{folder} is not a folder: give the path of a model folder.")
         described = read_description(path)
         file = weights_file(path)
         with _blamed_on(path / CONFIG):
             config = config_from_dict({"family": described.family, **described.model})
-            pixels = normalization_from(described.pixels)
+            pixels = parse_normalization(described.pixels)
         module: nn.Module = build_with(config, read_weights(file), dtype=dtype, source=file)
         tokenizer, target_tokenizer = read_tokenizers(path, described)
         with _blamed_on(path):
@@ -220,7 +219,7 @@ class Model:
                 target_tokenizer=target_tokenizer,
                 labels=described.labels,
                 pixels=pixels,
-                card=read_card_of(path),
+                card=read_card(path),
                 extras=dict(described.extras),
                 folder=path,
             )

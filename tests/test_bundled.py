@@ -7,7 +7,7 @@ from PIL import Image
 
 import regard
 from regard.interop.model_names import ZOO, bundled
-from regard.model_folder import read_card_of
+from regard.model_folder import read_card
 
 NAMES = sorted(bundled())
 
@@ -18,7 +18,7 @@ def test_all_of_them_together_stay_under_45_megabytes():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_card_says_data_license_score_recipe_and_limits(name):
-    card = read_card_of(bundled()[name])
+    card = read_card(bundled()[name])
     facts = card.facts()
     assert all(facts[fact] for fact in ("data", "license", "score", "size", "date", "recipe"))
     recipe = Path(__file__).parents[1] / "regard" / facts["recipe"]

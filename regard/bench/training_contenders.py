@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.hardware import keep_freed_memory, product_peak
+from regard.hardware import keep_freed_memory, matmul_rate
 from regard.layers.position import Sinusoidal, places
 from regard.models.transformer import TransformerConfig
 from regard.training.batch import PairBatch
@@ -223,7 +223,7 @@ def take_turn(
         step(batch)
     seconds = clock() - begin
     targets = sum(batch.n_targets() for batch in batches[:-1])
-    return Turn(seconds, targets, product_peak(torch.device("cpu"), clock=clock))
+    return Turn(seconds, targets, matmul_rate(torch.device("cpu"), clock=clock))
 
 
 def main(given: dict[str, Any]) -> dict[str, Any]:

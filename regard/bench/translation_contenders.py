@@ -18,7 +18,7 @@ from regard.bench.timing import forget_peak, memory
 from regard.errors import InputError
 from regard.generation.search import SearchOptions
 from regard.generation.translator import open_translator
-from regard.hardware import cores
+from regard.hardware import cpu_count
 
 ROWS = 64
 """Sentences of a batch, for those who are told."""
@@ -78,7 +78,7 @@ class Bare(Contender):
 
         from regard.generation.ctranslate2_engine import converted
 
-        settings = {"inter_threads": cores(), "intra_threads": 1} if best else {}
+        settings = {"inter_threads": cpu_count(), "intra_threads": 1} if best else {}
         kind = "int8" if int8 else "float32"
         place = str(converted(folder, int8=int8))
         self.engine = ctranslate2.Translator(place, compute_type=kind, **settings)
@@ -116,7 +116,7 @@ class HuggingFace(Contender):
         from transformers.utils import logging
 
         logging.set_verbosity_error()
-        torch.set_num_threads(cores())
+        torch.set_num_threads(cpu_count())
         self.model = AutoModelForSeq2SeqLM.from_pretrained(exported).eval()
         self.tokenizer = open_translator(folder, engine="ctranslate2").tokenizer
 

@@ -164,16 +164,16 @@ def _golds(path: Path, n: int) -> "list[Gold]":
 
 
 def _write(found: "Evaluation", report: Report) -> None:
-    from regard.files import write_whole
+    from regard.files import write_atomic
 
     if report.html is not None:
         from regard.figures.translation_diff import comparison_html
 
-        write_whole(report.html, comparison_html(found, report.language))
+        write_atomic(report.html, comparison_html(found, report.language))
     if report.figure is not None:
         from regard.figures.evaluation_figure import evaluation_svg
 
-        write_whole(report.figure, evaluation_svg(found, report.language))
+        write_atomic(report.figure, evaluation_svg(found, report.language))
 
 
 def _report(found: "Evaluation") -> str:

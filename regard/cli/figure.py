@@ -152,7 +152,7 @@ def work_command(
     """
     from regard.analysis.worked_example import DEFAULT, read_example, work
     from regard.figures.worked_figure import WRITERS
-    from regard.files import write_whole
+    from regard.files import write_atomic
 
     if output is not None and output.suffix not in WRITERS:
         raise InputError(
@@ -165,7 +165,7 @@ def work_command(
     elif output is None:
         _show(worked, language)
     if output is not None:
-        write_whole(output, WRITERS[output.suffix](worked, language))
+        write_atomic(output, WRITERS[output.suffix](worked, language))
 
 
 def _show(worked: "Worked", language: str) -> None:

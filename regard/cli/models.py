@@ -38,11 +38,11 @@ def models_command(
 
 def _list_bundled(*, as_json: bool) -> None:
     from regard.interop.model_names import named
-    from regard.model_folder import read_card_of, read_description
+    from regard.model_folder import read_card, read_description
 
     found: list[dict[str, Any]] = []
     for name, folder in named().items():
-        described, card = read_description(folder), read_card_of(folder)
+        described, card = read_description(folder), read_card(folder)
         kind = {"name": name, "task": described.task, "family": described.family}
         found.append({**kind, **card.facts()})
     if as_json:
@@ -92,7 +92,7 @@ def _show(name: str, *, as_json: bool) -> None:
 def _summary_of(name: str) -> "tuple[Summary, Card | None]":
     """What a model is made of, told by its configuration: its weights are not read."""
     from regard.interop.model_names import bundled, find_model
-    from regard.model_folder import read_card_of, read_description
+    from regard.model_folder import read_card, read_description
     from regard.models.config import config_from_dict, outline
     from regard.models.presets import PRESETS
     from regard.models.summary import summarize
@@ -109,7 +109,7 @@ def _summary_of(name: str) -> "tuple[Summary, Card | None]":
         ) from None
     described = read_description(folder)
     config = config_from_dict({"family": described.family, **described.model})
-    return summarize(outline(config)), read_card_of(folder)
+    return summarize(outline(config)), read_card(folder)
 
 
 def _print_table(

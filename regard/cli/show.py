@@ -80,8 +80,8 @@ def trace_command(
 def _write_json(trace: "Trace", output: Path) -> None:
     import json
 
-    from regard.files import write_whole
+    from regard.files import write_atomic
 
     sites = {path: {"weights": trace[path].weights().tolist()} for path in trace}
     plain = {"tokens": trace.tokens, "output": trace.output, "sites": sites}
-    write_whole(output, json.dumps(plain, ensure_ascii=False))
+    write_atomic(output, json.dumps(plain, ensure_ascii=False))

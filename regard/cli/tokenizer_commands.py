@@ -92,12 +92,12 @@ def train_command(
 
 
 def _texts(files: list[str], fields: str, counts: dict[str, int]) -> Iterator[str]:
-    from regard.data.text_checks import Checker, Checks, in_chunks
+    from regard.data.text_checks import Checker, Checks, chunks
 
     for file in files:
         rows = _rows(file, fields)
         checker = Checker(rows.names, Checks(empty="keep"))
-        for chunk in in_chunks(rows):
+        for chunk in chunks(rows):
             for example in checker.check(chunk):
                 counts["texts"] += len(example.texts)
                 yield from example.texts

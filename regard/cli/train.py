@@ -90,7 +90,7 @@ def curves_command(
     """
     from regard.figures.captions import LANGUAGES
     from regard.figures.curves import curves_svg
-    from regard.files import write_whole
+    from regard.files import write_atomic
     from regard.training.metrics import read_metrics
     from regard.training.validation import TRAINING
 
@@ -103,5 +103,5 @@ def curves_command(
     if target.suffix != ".svg":
         raise InputError(f"{target} must end in .svg: that is what curves are written as.")
     title = metrics.absolute().parents[1].name
-    write_whole(target, curves_svg(read_metrics(metrics), language, title=title))
+    write_atomic(target, curves_svg(read_metrics(metrics), language, title=title))
     typer.echo(str(target))

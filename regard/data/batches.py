@@ -11,7 +11,7 @@ from regard.errors import InputError
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
-def draws(seed: int, epoch: int, examples: np.ndarray, count: int) -> np.ndarray:
+def uniform_draws(seed: int, epoch: int, examples: np.ndarray, count: int) -> np.ndarray:
     """`count` numbers in [0, 1) for each example (example × count), always the same ones.
 
     Splitmix64 (Steele, Lea & Flood 2014) on the place of each number.
@@ -143,7 +143,7 @@ class Batches:
                 together = []
         if together:
             self.position += len(together)
-            yield shared_out(together, self._ranks)[self._rank]
+            yield split_among_ranks(together, self._ranks)[self._rank]
         self.epoch += 1
         self.position = 0
 
@@ -208,7 +208,7 @@ class Batches:
         return np.array(cuts)
 
 
-def shared_out(batches: list[list[int]], ranks: int) -> list[list[int]]:
+def split_among_ranks(batches: list[list[int]], ranks: int) -> list[list[int]]:
     """The examples of a few batches as one part for each rank; parts may be empty.
 
     A part comes from one batch only, so it is no larger than a batch may be.

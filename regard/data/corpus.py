@@ -10,12 +10,11 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from regard.data.disk_cache import key_of, made_once
 from regard.data.ragged import Ragged, RaggedWriter, paths_of, smallest_type
 from regard.data.readers import Rows
-from regard.data.text_checks import Checker, Checks, Example, Report, in_chunks, ledger_at
+from regard.data.text_checks import Checker, Checks, CleaningReport, CleanRow, chunks, open_ledger
 from regard.errors import FileError, InputError
-from regard.files import write_whole
+from regard.files import cache_key, cached_folder, write_atomic
 from regard.text.tokenizer import Tokenizer
 
 VERSION = 1
@@ -33,7 +32,7 @@ class NoExampleError(InputError):
     """Rows of which not one can be learned from."""
 
 
-def reading_told(report: Report, ledger: Path) -> list[str]:
+def report_lines(report: CleaningReport, ledger: Path) -> list[str]:
     """The report of a reading for people, with the place of the ledger if anything is in it."""
     noted = any(found.dropped or found.changed for found in report.problems.values())
     return report.lines() + [f"  Each line that was dropped or changed: {ledger}"] * noted
@@ -79,13 +78,13 @@ class CorpusWriter:
     def write(self, rows: Rows, folder: Path, progress: Progress | None = None) -> None:
         """Fill a folder with the corpus of these rows."""
         with ExitStack() as stack:
-            ledger = stack.enter_context(ledger_at(folder / LEDGER))
+            ledger = stack.enter_context(open_ledger(folder / LEDGER))
             checker = Checker(self._names, self._checks, ledger)
             fields = {
                 name: stack.enter_context(closing(RaggedWriter(folder, name, self._type_of(name))))
                 for name in self._names
             }
-            for chunk in in_chunks(rows):
+            for chunk in chunks(rows):
                 self._append(checker.check(chunk), checker, fields)
                 if progress:
                     progress(checker.report.read)
@@ -103,13 +102,13 @@ class CorpusWriter:
             "classes": self._sorted_classes(folder) if LABEL in self._names else None,
             "report": report.as_dict(),
         }
-        write_whole(folder / DESCRIPTION, json.dumps(described, ensure_ascii=False, indent=1))
+        write_atomic(folder / DESCRIPTION, json.dumps(described, ensure_ascii=False, indent=1))
 
     def _type_of(self, name: str) -> np.dtype:
         return _LABEL_TYPE if name == LABEL else smallest_type(len(self._tokenizers[name]))
 
     def _append(
-        self, examples: list[Example], checker: Checker, fields: dict[str, RaggedWriter]
+        self, examples: list[CleanRow], checker: Checker, fields: dict[str, RaggedWriter]
     ) -> None:
         columns = [
             self._ids(name, [example.texts[number] for example in examples])
@@ -131,7 +130,7 @@ class CorpusWriter:
                 self._classes.setdefault(text, len(self._classes))
         return [[self._classes[text]] if text in self._classes else [] for text in texts]
 
-    def _refused(self, example: Example, ids: list[list[int]], checker: Checker) -> bool:
+    def _refused(self, example: CleanRow, ids: list[list[int]], checker: Checker) -> bool:
         limit = self._checks.max_tokens
         if limit is not None and max(map(len, ids)) > limit:
             return checker.refuse("tokens", example, late=True)
@@ -159,7 +158,7 @@ class Corpus:
     def __init__(self, folder: Path, described: dict[str, Any]):
         self.folder = folder
         self.names: tuple[str, ...] = tuple(described["names"])
-        self.report = Report.from_dict(described["report"])
+        self.report = CleaningReport.from_dict(described["report"])
         self.classes: tuple[str, ...] | None = (
             None if described["classes"] is None else tuple(described["classes"])
         )
@@ -227,10 +226,10 @@ def build_corpus(
     """
     cache, checks = Path(cache), checks or Checks()
     with TemporaryDirectory() as spool:
-        rows = rows.settled(Path(spool))
+        rows = rows.with_stdin_saved(Path(spool))
         writer = CorpusWriter(
             rows.names, tokenizers, checks=checks, specials=specials, classes=classes
         )
-        key = key_of({"rows": rows.fingerprint(), **writer.settings()})
-        folder = made_once(cache / key, lambda folder: writer.write(rows, folder, progress))
+        key = cache_key({"rows": rows.fingerprint(), **writer.settings()})
+        folder = cached_folder(cache / key, lambda folder: writer.write(rows, folder, progress))
     return Corpus.open(folder)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from regard.data.batches import draws
+from regard.data.batches import uniform_draws
 from regard.data.readers import SOURCE_TARGET, Row
 from regard.errors import InputError, UnknownNameError, nearest
 
@@ -165,7 +165,7 @@ class Dates:
     @cached_property
     def _days(self) -> np.ndarray:
         days = np.arange(FIRST.toordinal(), LAST.toordinal() + 1)
-        held_out = draws(0, 0, days, 1)[:, 0] < 1 / HELD_OUT  # the same days for every seed
+        held_out = uniform_draws(0, 0, days, 1)[:, 0] < 1 / HELD_OUT  # the same days for every seed
         return days[held_out if self.split == "held-out" else ~held_out]
 
     @cached_property
@@ -182,7 +182,9 @@ class Dates:
     def _pairs(self, numbers: np.ndarray) -> list[tuple[str, str]]:
         epoch = 1 if self.split == "held-out" else 0
         pairs = []
-        for which_day, which_locale, which_way in draws(self.seed, epoch, numbers, 3).tolist():
+        for which_day, which_locale, which_way in uniform_draws(
+            self.seed, epoch, numbers, 3
+        ).tolist():
             day = date.fromordinal(int(self._days[int(which_day * len(self._days))]))
             ways = self._ways[int(which_locale * len(self._ways))]
             pairs.append((ways[int(which_way * len(ways))].write(day), day.isoformat()))
@@ -205,6 +207,6 @@ class Dates:
         described = json.dumps([self.count, self.seed, self.split, ways])
         return hashlib.sha256(described.encode()).hexdigest()
 
-    def settled(self, folder: Path) -> "Dates":
+    def with_stdin_saved(self, folder: Path) -> "Dates":
         """These very dates; they come from no file."""
         return self

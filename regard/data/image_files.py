@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.data.images import Images, Normalization
 from regard.errors import FileError, InputError, ShapeError, nearest
-from regard.files import damage_named, open_bytes
+from regard.files import open_bytes, stream_errors
 
 Picture = str | Path | Image.Image | Tensor
 """A file, a picture in memory, or a tensor (channel, height, width) that is normalized already."""
@@ -41,14 +41,14 @@ def read_pixels(
         resized = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
         pixels = np.asarray(resized)
     else:
-        pixels = read_picture(image, size=(size, size))
+        pixels = read_image(image, size=(size, size))
     if n_channels == 1:
         pixels = np.asarray(Image.fromarray(pixels).convert("L"))[..., None]
     scale = normalization or Normalization((_HALF,) * n_channels, (_HALF,) * n_channels)
     return torch.from_numpy(scale.apply(pixels[None]))
 
 
-def normalization_from(given: Mapping[str, Any] | None) -> Normalization | None:
+def parse_normalization(given: Mapping[str, Any] | None) -> Normalization | None:
     """The normalization that a configuration describes by two lists of numbers."""
     if given is None:
         return None
@@ -126,7 +126,7 @@ def _read_folder(
         raise InputError(f"{folder} holds no images: one folder for each class is expected in it.")
     pixels: np.ndarray | None = None
     for place, (file, _) in enumerate(files):
-        picture = read_picture(file, size=size)
+        picture = read_image(file, size=size)
         if pixels is None:
             pixels = np.empty((len(files), *picture.shape), np.uint8)
         if picture.shape != pixels.shape[1:]:
@@ -149,7 +149,7 @@ def _check_known(path: Path, found: Sequence[str], classes: Sequence[str]) -> No
         )
 
 
-def read_picture(path: str | Path, *, size: tuple[int, int] | None = None) -> np.ndarray:
+def read_image(path: str | Path, *, size: tuple[int, int] | None = None) -> np.ndarray:
     """One picture as bytes in red, green and blue (height × width × 3), the right way up."""
     from PIL import Image, ImageOps
 
@@ -174,10 +174,10 @@ def _read_npz(path: Path, classes: Sequence[str] | None) -> Images:
     if "classes" not in arrays:
         return _numbered(pixels, labels, classes)
     stored = [str(name) for name in arrays["classes"]]
-    return in_order(_numbered(pixels, labels, stored), classes or stored, path)
+    return reorder_classes(_numbered(pixels, labels, stored), classes or stored, path)
 
 
-def in_order(images: Images, classes: Sequence[str], path: str | Path) -> Images:
+def reorder_classes(images: Images, classes: Sequence[str], path: str | Path) -> Images:
     """The same pictures, with their classes numbered in this order; `path` is where they are."""
     _check_known(Path(path), images.classes, classes)
     numbers = np.array([classes.index(name) for name in images.classes], np.int64)
@@ -222,7 +222,7 @@ def _partner(path: Path, images: str, labels: str) -> Path:
 
 def read_idx(path: str | Path) -> np.ndarray:
     """The array of bytes in an idx file: two zero bytes, type, axes, sizes, values."""
-    with damage_named(path), open_bytes(path) as stream:
+    with stream_errors(path), open_bytes(path) as stream:
         head = stream.read(4)
         if len(head) < 4 or head[:3] != b"\x00\x00\x08":
             raise FileError(f"{path} is no idx file of bytes.")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard.data.batches import draws
+from regard.data.batches import uniform_draws
 from regard.errors import InputError
 
 
@@ -90,7 +90,7 @@ class Augmentation:
         self, pixels: np.ndarray, *, seed: int, epoch: int, examples: Sequence[int]
     ) -> np.ndarray:
         """The pictures changed; the same picture in the same epoch always changes the same way."""
-        chance = draws(seed, epoch, np.asarray(examples), 3)
+        chance = uniform_draws(seed, epoch, np.asarray(examples), 3)
         _, height, width, _ = pixels.shape
         crop_height, crop_width = (self.crop or height), (self.crop or width)
         room = (height + 2 * self.shift - crop_height, width + 2 * self.shift - crop_width)
@@ -114,7 +114,7 @@ class Augmentation:
         return changed
 
 
-def centered(pixels: np.ndarray, side: int) -> np.ndarray:
+def center_crop(pixels: np.ndarray, side: int) -> np.ndarray:
     """The square in the middle of each picture: what a model trained on crops is tested with."""
     _, height, width, _ = pixels.shape
     if side > min(height, width):

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from regard.data.batches import draws
+from regard.data.batches import uniform_draws
 from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
 
@@ -52,7 +52,7 @@ class Blocks:
         """The windows of a step (row × length + 1)."""
         numbers = np.arange(self._rank * self._rows, (self._rank + 1) * self._rows)
         places = len(self._stream) - self._length
-        starts = (draws(self._seed, step, numbers, 1)[:, 0] * places).astype(np.int64)
+        starts = (uniform_draws(self._seed, step, numbers, 1)[:, 0] * places).astype(np.int64)
         windows = [self._stream[start : start + self._length + 1] for start in starts]
         return np.stack(windows).astype(np.int64)
 
@@ -131,7 +131,7 @@ class Masking:
         """
         ordinary = self._is_ordinary[np.minimum(ids, len(self._is_ordinary) - 1)]
         rows, width = ids.shape
-        chance = draws(seed, epoch, np.asarray(examples), 3 * width).reshape(rows, width, 3)
+        chance = uniform_draws(seed, epoch, np.asarray(examples), 3 * width).reshape(rows, width, 3)
         told = self._chosen(ordinary, chance[..., 0])
         fate, other = chance[..., 1], chance[..., 2]
         choice = self._choices[(other * len(self._choices)).astype(np.int64)]

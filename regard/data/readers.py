@@ -11,10 +11,10 @@ from typing import Literal, Protocol, runtime_checkable
 from regard.errors import InputError, UnknownNameError, nearest
 from regard.files import (
     STANDARD_INPUT,
-    copy_unpacked,
-    damage_named,
+    atomic_path,
+    copy_decompressed,
     read_lines,
-    replacing,
+    stream_errors,
 )
 
 Format = Literal["lines", "tsv", "jsonl"]
@@ -57,7 +57,7 @@ class Rows(Protocol):
         """A hash of everything that decides what the rows are."""
         ...
 
-    def settled(self, folder: Path) -> "Rows":
+    def with_stdin_saved(self, folder: Path) -> "Rows":
         """The same rows, with standard input kept in a file in `folder`."""
         ...
 
@@ -136,16 +136,16 @@ class TextRows:
         how = [self.names, self.format, self.columns, self.keys]
         found = hashlib.sha256(json.dumps(how).encode())
         for path in self.paths:
-            found.update(hash_of_file(path).encode())
+            found.update(file_hash(path).encode())
         return found.hexdigest()
 
-    def settled(self, folder: Path) -> "TextRows":
+    def with_stdin_saved(self, folder: Path) -> "TextRows":
         """The same rows, with standard input kept in a file in `folder`, to be read again."""
         if STANDARD_INPUT not in self.paths:
             return self
         kept = folder / "standard-input"
-        with replacing(kept) as temporary:
-            copy_unpacked(STANDARD_INPUT, temporary)
+        with atomic_path(kept) as temporary:
+            copy_decompressed(STANDARD_INPUT, temporary)
         paths = tuple(str(kept) if path == STANDARD_INPUT else path for path in self.paths)
         return replace(self, paths=paths, called=self.called or self.paths)
 
@@ -206,8 +206,8 @@ class JoinedRows:
         found = "".join(part.fingerprint() for part in self.parts)
         return hashlib.sha256(found.encode()).hexdigest()
 
-    def settled(self, folder: Path) -> "JoinedRows":
-        return JoinedRows(tuple(part.settled(folder) for part in self.parts))
+    def with_stdin_saved(self, folder: Path) -> "JoinedRows":
+        return JoinedRows(tuple(part.with_stdin_saved(folder) for part in self.parts))
 
 
 def parallel_text(
@@ -265,7 +265,7 @@ def _one_file(
     return TextRows((path,), names, "jsonl", keys=keys)
 
 
-def hash_of_file(path: str | Path) -> str:
+def file_hash(path: str | Path) -> str:
     """The SHA-256 of a file as it lies on the disk."""
-    with damage_named(path), Path(path).open("rb") as stream:
+    with stream_errors(path), Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from regard.data.batches import draws
+from regard.data.batches import uniform_draws
 from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
 
@@ -14,7 +14,7 @@ _NONE = -1
 
 
 @dataclass(frozen=True)
-class Splitting:
+class MergeDropout:
     """Tokens cut, by chance, into the two that they were merged from, and these perhaps again.
 
     A relative of BPE-dropout (Provilkov et al. 2020), which leaves merges out while a text is cut:
@@ -27,7 +27,7 @@ class Splitting:
     """The probability that a token is cut."""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, *, share: float) -> "Splitting":
+    def of(cls, tokenizer: Tokenizer, *, share: float) -> "MergeDropout":
         """Undo the merges of this tokenizer."""
         rules = json.loads(tokenizer.backend.to_str())["model"]
         if not rules.get("merges"):
@@ -57,7 +57,7 @@ class Splitting:
         ids, rows = np.concatenate(lists).astype(np.int64), np.arange(len(lists)).repeat(lengths)
         new, numbers, turn = np.ones(len(ids), bool), np.asarray(examples), 0
         while new.any():
-            chances = draws(seed + turn, epoch, numbers, int(lengths.max()))
+            chances = uniform_draws(seed + turn, epoch, numbers, int(lengths.max()))
             places = np.arange(len(ids)) - (lengths.cumsum() - lengths)[rows]
             cut = new & (self.parents[ids, 0] != _NONE) & (chances[rows, places] < self.share)
             counts = 1 + cut

@@ -13,7 +13,7 @@ import numpy as np
 
 from regard.data.readers import SOURCE_TARGET, Row, Rows
 from regard.errors import InputError, UnknownNameError, nearest
-from regard.files import replacing
+from regard.files import atomic_path
 
 HEADER = ("file", "line", "action", "problem", "text")
 
@@ -45,9 +45,12 @@ def _cell(value: object) -> str:
 
 
 @contextmanager
-def ledger_at(path: str | Path) -> Iterator[Ledger]:
+def open_ledger(path: str | Path) -> Iterator[Ledger]:
     """A ledger that appears at `path` when all is done, and not at all when something fails."""
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", encoding="utf-8", newline="") as stream,
+    ):
         yield Ledger(stream)
 
 
@@ -149,7 +152,7 @@ class Checks:
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class CleanRow:
     """A row that passed."""
 
     file: str
@@ -158,7 +161,7 @@ class Example:
 
 
 @dataclass
-class Found:
+class Problem:
     """How often a problem was met, and where first."""
 
     count: int = 0
@@ -168,12 +171,12 @@ class Found:
 
 
 @dataclass
-class Report:
+class CleaningReport:
     """What a reading came to."""
 
     read: int = 0
     kept: int = 0
-    problems: dict[str, Found] = field(default_factory=dict)
+    problems: dict[str, Problem] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         """The report for people: one line for the sum, one for each problem."""
@@ -201,12 +204,12 @@ class Report:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, stored: dict[str, Any]) -> "Report":
+    def from_dict(cls, stored: dict[str, Any]) -> "CleaningReport":
         """The report that `as_dict` gave."""
         report = cls(stored["read"], stored["kept"])
         for name, found in stored["problems"].items():
             places = [(file, line) for file, line in found["places"]]
-            report.problems[name] = Found(**(found | {"places": places}))
+            report.problems[name] = Problem(**(found | {"places": places}))
         return report
 
 
@@ -214,13 +217,13 @@ class Checker:
     """Looks at rows in the order they come; knows at the end what there was."""
 
     def __init__(self, names: tuple[str, ...], checks: Checks, ledger: Ledger | None = None):
-        self.report = Report()
+        self.report = CleaningReport()
         self._names = names
         self._checks = checks
         self._ledger = ledger
         self._seen = Seen()
 
-    def check(self, rows: list[Row]) -> list[Example]:
+    def check(self, rows: list[Row]) -> list[CleanRow]:
         """The examples among the rows."""
         self.report.read += len(rows)
         passed = [example for row in rows if (example := self._checked(row))]
@@ -245,14 +248,14 @@ class Checker:
             "'drop' (or 'keep', where that makes sense)."
         )
 
-    def refuse(self, problem: str, example: Example, *, late: bool = False) -> bool:
+    def refuse(self, problem: str, example: CleanRow, *, late: bool = False) -> bool:
         """Note the problem; whether the example has to go because of it."""
         return self._note(problem, (example.file, example.line), example.texts, late=late)
 
     def _note(
         self, problem: str, place: tuple[str, int], texts: Iterable[object], *, late: bool = False
     ) -> bool:
-        found = self.report.problems.setdefault(problem, Found())
+        found = self.report.problems.setdefault(problem, Problem())
         found.count += 1
         if len(found.places) < EXAMPLES:
             found.places.append(place)
@@ -267,7 +270,7 @@ class Checker:
             self._ledger.write(*place, action, problem, texts)
         return policy != "keep"
 
-    def _checked(self, row: Row) -> Example | None:
+    def _checked(self, row: Row) -> CleanRow | None:
         if row.fault:
             self._note("malformed", (row.file, row.line), [row.fault, *row.fields])
             return None
@@ -281,7 +284,7 @@ class Checker:
         for problem, side in self._problems(texts):
             if self._note(problem, _place(row, side), texts):
                 return None
-        return Example(row.file, row.line, texts)
+        return CleanRow(row.file, row.line, texts)
 
     def _texts(self, row: Row) -> tuple[str, ...] | None:
         present = [one or b"" for one in row.fields]
@@ -317,15 +320,15 @@ def _place(row: Row, side: int) -> tuple[str, int]:
     return row.file_of(side), row.line
 
 
-def read_checked(rows: Rows, checks: Checks, *, ledger: Ledger | None = None) -> Iterator[Example]:
+def read_checked(rows: Rows, checks: Checks, *, ledger: Ledger | None = None) -> Iterator[CleanRow]:
     """The examples that pass, one by one; problems that must stop do so after the last."""
     checker = Checker(rows.names, checks, ledger)
-    for chunk in in_chunks(rows):
+    for chunk in chunks(rows):
         yield from checker.check(chunk)
     checker.finish()
 
 
-def in_chunks(rows: Iterable[Row], size: int = _CHUNK) -> Iterator[list[Row]]:
+def chunks(rows: Iterable[Row], size: int = _CHUNK) -> Iterator[list[Row]]:
     """The rows in lists of `size`, so that work on them can be shared out."""
     iterator = iter(rows)
     while chunk := list(islice(iterator, size)):

@@ -10,12 +10,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from regard.data.corpus import LEDGER, Progress
-from regard.data.disk_cache import key_of, made_once
 from regard.data.ragged import mapped, smallest_type
 from regard.data.readers import TEXT, Rows
-from regard.data.text_checks import Checker, Checks, Example, Report, in_chunks, ledger_at
+from regard.data.text_checks import Checker, Checks, CleaningReport, CleanRow, chunks, open_ledger
 from regard.errors import FileError, InputError
-from regard.files import write_whole
+from regard.files import cache_key, cached_folder, write_atomic
 from regard.text.tokenizer import Tokenizer
 
 VERSION = 1
@@ -44,7 +43,7 @@ class TokenStream:
         except ValueError as error:
             raise FileError(f"{path} is damaged: delete its folder and make it again.") from error
         self.folder = folder
-        self.report = Report.from_dict(described["report"])
+        self.report = CleaningReport.from_dict(described["report"])
         self.ids = mapped(folder / "text.ids", np.dtype(described["dtype"]), described["total"])
 
     def __len__(self) -> int:
@@ -73,10 +72,10 @@ def build_stream(
             f"A token stream is made of plain text, not of {' and '.join(rows.names)}."
         )
     with TemporaryDirectory() as spool:
-        rows = rows.settled(Path(spool))
+        rows = rows.with_stdin_saved(Path(spool))
         parts = {"stream": VERSION, "rows": rows.fingerprint(), "checks": asdict(checks)}
-        key = key_of(parts | {"tokenizer": tokenizer.fingerprint})
-        folder = made_once(
+        key = cache_key(parts | {"tokenizer": tokenizer.fingerprint})
+        folder = cached_folder(
             Path(cache) / key, lambda folder: _write(rows, tokenizer, checks, folder, progress)
         )
     return TokenStream(folder)
@@ -87,7 +86,7 @@ def _write(
 ) -> None:
     dtype = smallest_type(len(tokenizer))
     total = 0
-    with ledger_at(folder / LEDGER) as ledger, (folder / "text.ids").open("wb") as stream:
+    with open_ledger(folder / LEDGER) as ledger, (folder / "text.ids").open("wb") as stream:
         checker = Checker(rows.names, checks, ledger)
         for ids in _ids(_examples(rows, checker, progress), tokenizer):
             total += len(ids)
@@ -96,17 +95,17 @@ def _write(
     if total == 0:
         raise InputError("There is no text to learn from: " + " ".join(checker.report.lines()))
     described = {"dtype": dtype.name, "total": total, "report": checker.report.as_dict()}
-    write_whole(folder / _DESCRIPTION, json.dumps(described, indent=1))
+    write_atomic(folder / _DESCRIPTION, json.dumps(described, indent=1))
 
 
-def _examples(rows: Rows, checker: Checker, progress: Progress | None) -> Iterator[Example]:
-    for chunk in in_chunks(rows):
+def _examples(rows: Rows, checker: Checker, progress: Progress | None) -> Iterator[CleanRow]:
+    for chunk in chunks(rows):
         yield from checker.check(chunk)
         if progress:
             progress(checker.report.read)
 
 
-def _ids(examples: Iterator[Example], tokenizer: Tokenizer) -> Iterator[list[int]]:
+def _ids(examples: Iterator[CleanRow], tokenizer: Tokenizer) -> Iterator[list[int]]:
     file, before, waiting, size = None, "", [""], 0
     for example in examples:
         if file not in (None, example.file):

@@ -82,7 +82,7 @@ def _font() -> Fact:
 
 
 def _cache() -> Fact:
-    from regard.model_folder import cache_folder
+    from regard.files import cache_folder
 
     folder = cache_folder()
     there = next(place for place in (folder, *folder.parents) if place.exists())

@@ -21,11 +21,10 @@ from regard.evaluation.alignment import (
 )
 from regard.evaluation.cross_attention import crossing_places, crossing_weights
 from regard.evaluation.occlusion import erasure_gold
-from regard.files import write_whole
+from regard.files import cache_folder, write_atomic
 from regard.generation.ctranslate2_engine import fingerprint
 from regard.generation.translator import Part, Translation
 from regard.model import Model
-from regard.model_folder import cache_folder
 from regard.text.tokenizer import Tokenizer
 
 _TRIED = 16
@@ -199,7 +198,7 @@ def _links(table: np.ndarray) -> list[tuple[int, int]]:
 def keep_heads(folder: Path, heads: Heads) -> None:
     """Remember which heads of a model align best, for later translations."""
     with suppress(OSError):  # a cache that cannot be written only costs time
-        write_whole(_place(folder), json.dumps(heads.to_json()))
+        write_atomic(_place(folder), json.dumps(heads.to_json()))
 
 
 def _kept(folder: Path) -> Mapping[str, Any] | None:

@@ -23,7 +23,7 @@ from regard.figures.raster import to_pdf, to_png
 from regard.figures.steps_figure import draw_steps
 from regard.figures.subject import Subject
 from regard.figures.svg import to_svg
-from regard.files import write_whole
+from regard.files import write_atomic
 from regard.trace.trace import Trace
 
 OF_TRACES: dict[str, Callable[[Subject], Drawing]] = {
@@ -61,7 +61,7 @@ class Figure:
 
     def save(self, path: str | Path) -> None:
         """Write the picture; the ending of the name says as what."""
-        write_whole(path, WRITERS[ending(path)](self.drawing))
+        write_atomic(path, WRITERS[ending(path)](self.drawing))
 
     def _repr_svg_(self) -> str:
         return self.svg

@@ -18,10 +18,10 @@ from regard.errors import FileError, InputError
 from regard.files import (
     LONGEST_LINE,
     STANDARD_INPUT,
-    damage_named,
     open_bytes,
     read_lines,
-    write_whole,
+    stream_errors,
+    write_atomic,
 )
 
 _ROOM = 4_000_000
@@ -58,7 +58,7 @@ class Reading:
             return
         gathered: list[str] = []
         room = _ROOM
-        with damage_named("standard input"):
+        with stream_errors("standard input"):
             for lines in lines_as_they_come(sys.stdin.fileno()):
                 gathered += map(self._text, lines)
                 room -= sum(map(len, lines))
@@ -195,7 +195,7 @@ class Output:
         """Write down the settings, and further ones that were found on the way."""
         self.settings |= settings
         if self.path.is_file():
-            write_whole(self.notes, json.dumps(self.settings, ensure_ascii=False))
+            write_atomic(self.notes, json.dumps(self.settings, ensure_ascii=False))
 
     def noted(self) -> dict[str, Any]:
         """The settings of the run that was interrupted; none if nobody knows them."""

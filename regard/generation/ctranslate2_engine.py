@@ -19,21 +19,20 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import FileError
-from regard.files import write_whole
+from regard.files import cache_folder, write_atomic
 from regard.generation.search import Found, SearchOptions, begun_with
 from regard.generation.sentences import batches_by_length, rows_for
 from regard.generation.vocabulary_shortlist import Shortlist
-from regard.hardware import cores, threads_for_one
+from regard.hardware import cpu_count, single_request_threads
 from regard.model_folder import (
     CONFIG,
     TARGET_TOKENIZER,
     TOKENIZER,
-    cache_folder,
     read_description,
     read_tokenizers,
     weights_file,
 )
-from regard.text.token_names import entries, never_written
+from regard.text.token_names import suppressed_ids, token_names
 from regard.text.tokenizer import Tokenizer
 
 MODEL, VOCABULARY_MAP = "model.bin", "vmap.txt"
@@ -65,7 +64,7 @@ def converted(folder: Path, *, int8: bool, vocabulary_map: str | None = None) ->
             never=_never(folder),
         )
         if vocabulary_map is not None:
-            write_whole(fresh / "model" / VOCABULARY_MAP, vocabulary_map)
+            write_atomic(fresh / "model" / VOCABULARY_MAP, vocabulary_map)
         (fresh / "model").rename(place)
     except OSError as error:
         if isinstance(error, FileError):
@@ -82,7 +81,7 @@ def _never(folder: Path) -> list[int]:
     described = read_description(folder)
     own, theirs = read_tokenizers(folder, described)
     target = theirs or own
-    return [] if target is None else never_written(target, int(described.model["n_vocab"]))
+    return [] if target is None else suppressed_ids(target, int(described.model["n_vocab"]))
 
 
 def fingerprint(folder: Path) -> str:
@@ -99,7 +98,7 @@ def fingerprint(folder: Path) -> str:
     except OSError:
         name = _contents(there)
     with suppress(OSError):  # a cache that cannot be written only costs time
-        write_whole(stamp, name)
+        write_atomic(stamp, name)
     return name
 
 
@@ -156,8 +155,8 @@ class FastEngine:
         int8: bool = False,
         shortlist: Shortlist | None = None,
     ) -> None:
-        self._tokens = entries(tokenizer, len(tokenizer))
-        self._written = entries(target, n_vocab)
+        self._tokens = token_names(tokenizer, len(tokenizer))
+        self._written = token_names(target, n_vocab)
         self._narrow, self._target, self.int8 = shortlist is not None, target, int8
         rules = shortlist and shortlist.vocabulary_map(self._tokens, self._written)
         self._place = converted(folder, int8=int8, vocabulary_map=rules)
@@ -166,14 +165,14 @@ class FastEngine:
     @cached_property
     def many(self) -> Any:
         """For batches: as many workers as cores."""
-        return self._open(inter_threads=cores(), intra_threads=1)
+        return self._open(inter_threads=cpu_count(), intra_threads=1)
 
     @cached_property
     def alone(self) -> Any:
         """For a sentence by itself."""
-        if self.int8 or cores() == 1:
+        if self.int8 or cpu_count() == 1:
             return self.many
-        return self._open(inter_threads=1, intra_threads=threads_for_one())
+        return self._open(inter_threads=1, intra_threads=single_request_threads())
 
     def _open(self, **threads: int) -> Any:
         import ctranslate2
@@ -188,7 +187,7 @@ class FastEngine:
         lengths = [len(source) for source in sources]
         budget = max(_TOKENS // options.beam, 1)
         # With a shortlist neighbors matter, so there they do not depend on the machine.
-        workers, most = (1, _NARROW_ROWS) if self._narrow else (cores(), _ROWS)
+        workers, most = (1, _NARROW_ROWS) if self._narrow else (cpu_count(), _ROWS)
         rows = rows_for(len(sources), most=most, workers=workers)
         batches = batches_by_length(lengths, tokens=budget, rows=rows, group=options.group)
         begun = [_Batch(batch, self._begin(sources, batch, options)) for batch in batches]

@@ -12,7 +12,7 @@ from regard.errors import InputError
 from regard.generation.ctranslate2_engine import converted
 from regard.generation.search import SampleOptions
 from regard.generation.translator import room_of
-from regard.hardware import threads_for_one
+from regard.hardware import single_request_threads
 from regard.model_folder import Description, read_description, read_tokenizers
 from regard.text.tokenizer import Tokenizer
 
@@ -86,7 +86,7 @@ def write_fast(
     engine = ctranslate2.Generator(
         str(converted(folder, int8=False)),
         compute_type="float32",
-        intra_threads=threads_for_one(),
+        intra_threads=single_request_threads(),
     )
     told = Telling(tokenizer, ids, on_text)
     for step in engine.generate_tokens([tokenizer.token_of(id) for id in ids], **_asked(chosen)):

@@ -20,9 +20,9 @@ from regard.generation.search import Found, LengthPenalty, SearchOptions, begun_
 from regard.generation.sentences import batches_by_length, rows_for
 from regard.generation.stepper import Ensemble, NarrowStepper, Stepper, TranslationStepper
 from regard.generation.vocabulary_shortlist import Shortlist
-from regard.hardware import cores
+from regard.hardware import cpu_count
 from regard.tap import listening
-from regard.text.token_names import never_written
+from regard.text.token_names import suppressed_ids
 from regard.text.tokenizer import Tokenizer
 
 _TOKENS, _ROWS = 4096, 128
@@ -65,7 +65,7 @@ class PlainEngine:
     ) -> None:
         self.models, self.shortlist, self.tokenizer = list(models), shortlist, tokenizer
         self.start_id, self.end_id = tokenizer.start_id, tokenizer.end_id
-        self.never = never_written(tokenizer, self.models[0].config.n_vocab)
+        self.never = suppressed_ids(tokenizer, self.models[0].config.n_vocab)
         kind = "int8" if int8 else "turned" if fixed else "own"
         self._copies = None if kind == "own" else self._lean(kind)
 
@@ -77,7 +77,7 @@ class PlainEngine:
         """The n best translations of each sentence."""
         tokens = max(_TOKENS // options.beam, 1)
         lengths = [len(source) for source in sources]
-        workers = cores() if self.shortlist is None else 1  # as in the other engine
+        workers = cpu_count() if self.shortlist is None else 1  # as in the other engine
         most = 1 if options.must else max(_ROWS // options.beam, 1)
         rows = rows_for(len(sources), most=most, workers=workers)
         batches = batches_by_length(lengths, tokens=tokens, rows=rows, group=options.group)
@@ -182,7 +182,7 @@ def _side_by_side(
         with torch.inference_mode():
             return work(batch)
 
-    workers = min(cores(), len(batches))
+    workers = min(cpu_count(), len(batches))
     if workers < 2:
         with _threads(1):
             return [alone(batch) for batch in batches]

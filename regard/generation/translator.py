@@ -8,7 +8,7 @@ from regard.errors import InputError
 from regard.generation.beam_tree import BeamTree, tree_of
 from regard.generation.search import Engine, Found, Pending, SearchOptions
 from regard.generation.sentences import Segment, clean, segments
-from regard.text.token_names import names_of
+from regard.text.token_names import token_names
 from regard.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -128,9 +128,9 @@ class LineTranslator:
         self.longest = longest if room is None else min(longest, room)
         self.tokenizer, self.target = tokenizer, target_tokenizer or tokenizer
         self._empty = tokenizer.special_ids | {tokenizer.unknown_id}
-        self._source_names = names_of(self.tokenizer)
+        self._source_names = token_names(self.tokenizer)
         same = self.target is self.tokenizer
-        self._target_names = self._source_names if same else names_of(self.target)
+        self._target_names = self._source_names if same else token_names(self.target)
 
     def translate(self, lines: Iterable[str], options: SearchOptions) -> Iterator[Translation]:
         """The translation of each line, in order."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import FileError, InputError
-from regard.files import write_whole
+from regard.files import write_atomic
 from regard.text.tokenizer import Tokenizer
 
 SHORTLIST = "shortlist.json"
@@ -33,7 +33,7 @@ class Shortlist:
             "always": list(self.always),
             "words": {str(id): list(ids) for id, ids in sorted(self.words.items())},
         }
-        write_whole(folder / SHORTLIST, json.dumps(told, separators=(",", ":")))
+        write_atomic(folder / SHORTLIST, json.dumps(told, separators=(",", ":")))
 
     def vocabulary_map(self, source: Sequence[str], target: Sequence[str]) -> str:
         """The same as CTranslate2 reads it: token, tab, tokens; and what is always there first."""

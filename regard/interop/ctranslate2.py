@@ -15,13 +15,9 @@ import numpy as np
 from safetensors import SafetensorError, deserialize
 
 from regard.errors import FileError, InputError
-from regard.model_folder import (
-    Description,
-    read_description,
-    read_tokenizers,
-    replaced_folder,
-    weights_file,
-)
+from regard.files import atomic_folder
+from regard.model_folder import Description, read_description, read_tokenizers, weights_file
+from regard.text.token_names import token_names
 from regard.text.tokenizer import Tokenizer
 
 Weights = Mapping[str, np.ndarray]
@@ -83,7 +79,7 @@ def convert(
     spec.config.layer_norm_epsilon = float(described.model["norm_eps"])
     spec.validate()
     spec.optimize(quantization)
-    with replaced_folder(output, names=_NAMES) as fresh:
+    with atomic_folder(output, names=_NAMES) as fresh:
         spec.save(str(fresh))
 
 
@@ -292,10 +288,3 @@ def _name_own_tokens(spec: Any, model: Mapping[str, Any], tokenizer: Tokenizer) 
     spec.config.bos_token = roles.get("start", end)
     spec.config.eos_token = end
     spec.config.unk_token = roles.get("unknown", end)
-
-
-def token_names(tokenizer: Tokenizer, n_vocab: int) -> list[str]:
-    """The name of every id of the model; those that the tokenizer never gives have made-up ones."""
-    known = min(len(tokenizer), n_vocab)
-    names = [tokenizer.token_of(id) or f"[unused {id}]" for id in range(known)]
-    return names + [f"[unused {id}]" for id in range(known, n_vocab)]

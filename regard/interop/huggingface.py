@@ -7,7 +7,7 @@ from typing import Any
 from safetensors.torch import save_file
 
 from regard.errors import InputError
-from regard.files import write_whole
+from regard.files import atomic_folder, write_atomic
 from regard.interop.bert import BERT, DISTILBERT
 from regard.interop.families import CONFIG, WEIGHTS, Kind
 from regard.interop.gpt2 import GPT2
@@ -15,7 +15,6 @@ from regard.interop.llama import LLAMA
 from regard.interop.marian import MARIAN, PEGASUS
 from regard.interop.vit import DEIT, VIT
 from regard.model import Model
-from regard.model_folder import replaced_folder
 from regard.text.tokenizer import Tokenizer
 
 _GENERATION, _PIXELS = "generation_config.json", "preprocessor_config.json"
@@ -42,7 +41,7 @@ def export_huggingface(model: Model, folder: str | Path) -> str:
     settings = {"model_type": kind.model_types[0], **_common(model), **kind.write_config(config)}
     architecture = settings["architectures"][0]
     tensors = kind.to_theirs(model.module.state_dict(), config, architecture)
-    with replaced_folder(folder, names=_NAMES) as fresh:
+    with atomic_folder(folder, names=_NAMES) as fresh:
         save_file(tensors, fresh / WEIGHTS, metadata={"format": "pt"})
         _write_json(fresh / CONFIG, settings)
         if model.task in ("language", "translation"):
@@ -148,7 +147,7 @@ def _write_pooling(folder: Path, d_model: int) -> None:
 
 
 def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
-    write_whole(folder / _TOKENIZER, tokenizer.backend.to_str(pretty=True))
+    write_atomic(folder / _TOKENIZER, tokenizer.backend.to_str(pretty=True))
     tokens = {key: token for role, token in tokenizer.roles.items() for key in _ROLES[role]}
     _write_json(
         folder / _TOKENIZER_CONFIG,
@@ -157,4 +156,4 @@ def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
 
 
 def _write_json(file: Path, contents: Any) -> None:
-    write_whole(file, json.dumps(contents, indent=1, ensure_ascii=False) + "\n")
+    write_atomic(file, json.dumps(contents, indent=1, ensure_ascii=False) + "\n")

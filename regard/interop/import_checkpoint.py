@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from regard.data.image_files import normalization_from
+from regard.data.image_files import parse_normalization
 from regard.data.images import Normalization
 from regard.errors import FileError, InputError, MissingExtraError
 from regard.interop.bert import BERT, DISTILBERT
@@ -177,7 +177,7 @@ def _read_normalization(folder: Path) -> Normalization | None:
     stated = read_json(file) if file.is_file() else {}
     if not stated.get("do_normalize", True) or "image_mean" not in stated:
         return None
-    return normalization_from(
+    return parse_normalization(
         {"mean": stated["image_mean"], "deviation": stated.get("image_std", [])}
     )
 

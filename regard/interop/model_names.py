@@ -6,7 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from regard.errors import FileError, MissingExtraError, UnknownNameError, nearest
-from regard.model_folder import CONFIG, cache_folder, existing
+from regard.files import cache_folder, existing_folder
+from regard.model_folder import CONFIG
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
 """One folder for each bundled model."""
@@ -24,7 +25,7 @@ def find_bundled(name_or_folder: str | Path) -> Path:
     known = bundled()
     if isinstance(name_or_folder, str) and name_or_folder in known:
         return known[name_or_folder]
-    folder = existing(name_or_folder)
+    folder = existing_folder(name_or_folder)
     if folder is not None:
         return folder
     if Path(name_or_folder).exists():

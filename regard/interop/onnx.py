@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError, MissingExtraError
+from regard.files import atomic_folder
 from regard.model import Model
-from regard.model_folder import TARGET_TOKENIZER, TOKENIZER, replaced_folder, write_tokenizer
+from regard.model_folder import TARGET_TOKENIZER, TOKENIZER, write_tokenizer
 
 _NAMES = ("model.onnx", "encoder.onnx", "decoder.onnx", TOKENIZER, TARGET_TOKENIZER)
 _BATCH, _TOKEN = 2, 3
@@ -73,7 +74,7 @@ def export_onnx(model: Model, folder: str | Path) -> list[str]:
             f"text, which an ONNX graph of any length cannot hold: {', '.join(makers)} models can."
         )
     graphs = makers[model.family](model)
-    with replaced_folder(folder, names=_NAMES) as fresh:
+    with atomic_folder(folder, names=_NAMES) as fresh:
         for graph in graphs:
             _write(graph, model, fresh)
         if model.tokenizer is not None:

@@ -15,7 +15,7 @@ from regard.generation.torch_engine import PlainEngine
 from regard.model import Model
 from regard.server.jobs import Job, Watching
 from regard.tap import listen
-from regard.text.token_names import never_written
+from regard.text.token_names import suppressed_ids
 from regard.text.tokenizer import Tokenizer
 from regard.trace.capture import Patient
 from regard.trace.edits import Ablate, Edit
@@ -55,7 +55,7 @@ def others(
         end_id=tokenizer.end_id or 0,
         beam=beam,
         penalty=LengthPenalty("average", SearchOptions().alpha),
-        never=tuple(never_written(tokenizer, model.config.n_vocab)),
+        never=tuple(suppressed_ids(tokenizer, model.config.n_vocab)),
     )
 
     def make(n: int) -> TranslationStepper:

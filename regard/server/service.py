@@ -9,7 +9,7 @@ from regard.analysis.heads import GLANCE, measure_heads
 from regard.analysis.worked_example import DEFAULT, worked_trace
 from regard.errors import InputError, UnknownNameError
 from regard.generation.translator import Translation
-from regard.hardware import threads_for
+from regard.hardware import limit_threads
 from regard.server.answers import Changes, Run, run, run_changed
 from regard.server.arrays import (
     Level,
@@ -107,7 +107,7 @@ class Service:
     def describe(self, kept: Kept) -> dict[str, Any]:
         """A trace as JSON."""
         entry = self.entry_of(kept) if kept.asked else None
-        with threads_for(_cells(kept, most=GLANCE)):
+        with limit_threads(_cells(kept, most=GLANCE)):
             return kept.work_out("about", lambda: describe(kept, entry))
 
     def translate(self, ask: AskTranslation, job: Job) -> list[dict[str, Any]]:
@@ -174,7 +174,7 @@ class Service:
             job.check()
             return [asdict(one) for one in measure_heads(site)]
 
-        with threads_for(_cells(kept)):
+        with limit_threads(_cells(kept)):
             sites = [kept.trace[path] for path in paths or kept.trace]
             return {
                 one.path: kept.work_out(("measures", one.path), partial(work, one)) for one in sites
@@ -184,7 +184,7 @@ class Service:
         """A picture of every head of these sites (of all if none is named)."""
         sites = [kept.trace[path] for path in paths or kept.trace]
         made = {}
-        with threads_for(_cells(kept)):
+        with limit_threads(_cells(kept)):
             for site in sites:
                 work = partial(thumbnails, site, size, check=job.check)
                 made[site.path] = kept.work_out(("thumbnails", site.path, size), work)
@@ -196,7 +196,7 @@ class Service:
         model, given = entry.model(), self._given(entry, ask)
         check_size(model, given)
         changes = Changes(*read_edits(ask.edits))
-        with threads_for(n_multiplications(model, given)):
+        with limit_threads(n_multiplications(model, given)):
             if not changes:
                 return run(model, given, ask, job)
             before = self.trace(ask.without_edits(), job)

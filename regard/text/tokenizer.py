@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import processors
 
 from regard.errors import InputError, UnknownNameError, nearest
-from regard.files import write_whole
+from regard.files import write_atomic
 from regard.text.pieces import Piece, Span, Surface, pieces_of_spans, spans_of_bytes
 from regard.text.tokenizer_files import (
     ROLES,
@@ -55,8 +55,8 @@ class Tokenizer:
         path = Path(path)
         file = path if path.suffix == ".json" else path / "tokenizer.json"
         if self.roles != roles_by_name(self.backend):
-            write_whole(file.with_name(ROLES_FILE), state_roles(self.roles))
-        write_whole(file, self.backend.to_str(pretty=True))
+            write_atomic(file.with_name(ROLES_FILE), state_roles(self.roles))
+        write_atomic(file, self.backend.to_str(pretty=True))
 
     def __len__(self) -> int:
         """One more than the largest id: how many rows an embedding needs."""
@@ -224,13 +224,13 @@ def _text(text: str) -> str:
     return text
 
 
-def with_ends(tokenizer: Tokenizer) -> Tokenizer:
+def with_start_and_end(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer itself if its texts begin with start and end with end, or one whose texts do.
 
     Byte-level BPE as GPT-2 has it adds neither token and Llama's only the first: whoever learned to
     write from such texts would never learn to end them.
     """
-    start_id, end_id = (end_of(tokenizer, role) for role in ("start", "end"))
+    start_id, end_id = (required_id(tokenizer, role) for role in ("start", "end"))
     front, back = _added(tokenizer)
     if front[:1] == [start_id] and back[-1:] == [end_id]:
         return tokenizer
@@ -248,7 +248,7 @@ def with_ends(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer(backend, roles=tokenizer.roles)
 
 
-def end_of(tokenizer: Tokenizer, role: str) -> int:
+def required_id(tokenizer: Tokenizer, role: str) -> int:
     """The id of the start or the end token; refused where a tokenizer has none."""
     found = tokenizer.start_id if role == "start" else tokenizer.end_id
     if found is None:

@@ -41,7 +41,7 @@ from regard.attention.similarity import (
 )
 from regard.attention.sliding_window import Reach
 from regard.errors import FileError, InputError
-from regard.files import replacing
+from regard.files import atomic_path
 from regard.trace.site import Site
 from regard.trace.stepwise import Steps
 from regard.trace.trace import Trace
@@ -153,7 +153,7 @@ def save_trace(trace: Trace, path: Path) -> None:
     header = {"regard_trace": FORMAT, "about": json.dumps(about, ensure_ascii=False)}
     # Tensors that are views of one another must not share memory in the file.
     apart = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    with replacing(path) as temporary:
+    with atomic_path(path) as temporary:
         save_file(apart, temporary, metadata=header)
 
 

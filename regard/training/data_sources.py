@@ -75,9 +75,9 @@ class Held:
         described = f"{self.rows.fingerprint()} {self.first} {self.last}"
         return hashlib.sha256(described.encode()).hexdigest()
 
-    def settled(self, folder: Path) -> "Held":
+    def with_stdin_saved(self, folder: Path) -> "Held":
         """The same rows, with standard input kept in a file."""
-        return Held(self.rows.settled(folder), self.first, self.last)
+        return Held(self.rows.with_stdin_saved(folder), self.first, self.last)
 
 
 def _fraction(fields: Sequence[bytes | None]) -> float:

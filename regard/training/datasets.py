@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import Batches, collate, draws, pad
+from regard.data.batches import Batches, collate, pad, uniform_draws
 from regard.data.corpus import Corpus
-from regard.data.images import Augmentation, Images, Normalization, centered
+from regard.data.images import Augmentation, Images, Normalization, center_crop
 from regard.data.language_modeling import Masking
-from regard.data.subword_regularization import Splitting
+from regard.data.subword_regularization import MergeDropout
 from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
 from regard.training.batch import (
@@ -39,7 +39,7 @@ class Pairs:
         *,
         source_pad: int,
         target_pad: int,
-        splittings: Sequence[Splitting] = (),
+        splittings: Sequence[MergeDropout] = (),
         seed: int = 0,
     ) -> None:
         self._corpus, self._pads = corpus, (source_pad, target_pad)
@@ -54,7 +54,7 @@ class Pairs:
         return PairBatch(*map(_tensor, (source, target, source_lengths, target_lengths)))
 
     def _split(
-        self, side: int, splitting: Splitting, examples: Examples, epoch: int
+        self, side: int, splitting: MergeDropout, examples: Examples, epoch: int
     ) -> tuple[np.ndarray, np.ndarray]:
         field = self._corpus.fields[side]
         pieces = splitting.apply(
@@ -80,7 +80,7 @@ class Windows:
         self.lengths: Sequence[np.ndarray] = (np.broadcast_to(np.int64(length), n_windows),)
 
     def __call__(self, examples: Examples, epoch: int) -> TextBatch:
-        offset = int(draws(self._seed, epoch, np.zeros(1), 1)[0, 0] * self._room)
+        offset = int(uniform_draws(self._seed, epoch, np.zeros(1), 1)[0, 0] * self._room)
         starts = [offset + int(number) * self._length for number in examples]
         windows = [self._stream[first : first + self._length + 1] for first in starts]
         ids, lengths = pad(windows, 0)
@@ -141,7 +141,7 @@ class Pictures:
                 pixels, seed=self._seed, epoch=epoch, examples=examples
             )
         elif self._side:
-            pixels = centered(pixels, self._side)
+            pixels = center_crop(pixels, self._side)
         labels = self._images.labels[np.asarray(examples)].astype(np.int64)
         return ImageBatch(_tensor(self._normalization.apply(pixels)), _tensor(labels))
 

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from regard.data.batches import Batches, shared_out
+from regard.data.batches import Batches, split_among_ranks
 from regard.errors import InputError
 from regard.training.batch import Batch
 
@@ -114,5 +114,5 @@ def shares(
 ) -> Iterator[Batch]:
     """One process's part of a group of batches, `ranks` of which are computed at a time."""
     for first in range(0, len(group), ranks):
-        examples = shared_out(list(group[first : first + ranks]), ranks)[rank]
+        examples = split_among_ranks(list(group[first : first + ranks]), ranks)[rank]
         yield make(examples, epoch) if examples else make([0], epoch).blank()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import MissingExtraError
-from regard.files import write_whole
+from regard.files import write_atomic
 from regard.training.callbacks import Evaluation, Moment, Reporter
 
 
@@ -68,9 +68,9 @@ class MetricsFile(Reporter):
         path.parent.mkdir(parents=True, exist_ok=True)
         if resumed_at is not None and path.is_file():
             kept = [line for line in read_metrics(path) if line["step"] <= resumed_at]
-            write_whole(path, "".join(json.dumps(line) + "\n" for line in kept))
+            write_atomic(path, "".join(json.dumps(line) + "\n" for line in kept))
         elif resumed_at is None:
-            write_whole(path, "")
+            write_atomic(path, "")
 
     def stepped(self, moment: Moment) -> None:
         entry = self._stretch.add(moment)

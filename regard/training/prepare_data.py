@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.batches import draws
-from regard.data.corpus import Corpus, NoExampleError, Progress, build_corpus, reading_told
-from regard.data.image_files import in_order, read_images
+from regard.data.batches import uniform_draws
+from regard.data.corpus import Corpus, NoExampleError, Progress, build_corpus, report_lines
+from regard.data.image_files import read_images, reorder_classes
 from regard.data.images import Augmentation, Images, Normalization
 from regard.data.language_modeling import Masking
 from regard.data.readers import Rows
-from regard.data.subword_regularization import Splitting
+from regard.data.subword_regularization import MergeDropout
 from regard.data.token_stream import build_stream
 from regard.errors import InputError, MissingExtraError
-from regard.text.tokenizer import Tokenizer, with_ends
+from regard.text.tokenizer import Tokenizer, with_start_and_end
 from regard.text.tokenizer_training import train_tokenizer
 from regard.training.data_sources import Sources, find_data
 from regard.training.datasets import (
@@ -88,7 +88,7 @@ def split_images(recipe: Recipe) -> dict[str, Images]:
     for number, part in enumerate(("validation", "test")):
         given = getattr(recipe.data, part)
         if isinstance(given, float) and given:
-            chance = draws(number, 0, np.arange(len(parts["train"])), 1)[:, 0]
+            chance = uniform_draws(number, 0, np.arange(len(parts["train"])), 1)[:, 0]
             parts[part] = _some(parts["train"], chance < given)
             parts["train"] = _some(parts["train"], chance >= given)
             if not len(parts[part]):
@@ -122,7 +122,7 @@ def _named(images: Images, data: Data) -> Images:
         )
     if found == tuple(str(number) for number in range(len(found))):
         return replace(images, classes=tuple(given))
-    return in_order(images, given, str(where))
+    return reorder_classes(images, given, str(where))
 
 
 def _digits() -> Images:
@@ -174,7 +174,11 @@ def prepare(
     if first is None:
         first, second = _tokenizers(recipe, sources, folder, say, bars=progress is not None)
     if recipe.task == "translation":
-        first, second = (with_ends(first), None) if second is None else (first, with_ends(second))
+        first, second = (
+            (with_start_and_end(first), None)
+            if second is None
+            else (first, with_start_and_end(second))
+        )
     cache = Path(recipe.data.cache or folder / "cache")
     if recipe.task == "language":
         return _running_text(recipe, sources, first, cache, say, progress)
@@ -207,7 +211,7 @@ def _corpora(
                     classes=classes,
                     progress=progress,
                 )
-            for line in reading_told(corpora[part].report, corpora[part].ledger):
+            for line in report_lines(corpora[part].report, corpora[part].ledger):
                 say(f"{part}: {line.strip()}")
     return corpora
 
@@ -237,7 +241,7 @@ def _maker(recipe: Recipe, part: str, corpus: Corpus, tokenizers: list[Tokenizer
             corpus,
             source_pad=pads[0],
             target_pad=pads[1],
-            splittings=[Splitting.of(one, share=split) for one in tokenizers] if split else [],
+            splittings=[MergeDropout.of(one, share=split) for one in tokenizers] if split else [],
             seed=recipe.training.seed,
         )
     if recipe.task == "classification":
@@ -292,7 +296,7 @@ def _running_text(
     def ids_of(rows: Rows) -> np.ndarray:
         checks = sources.checks
         stream = build_stream(rows, tokenizer, cache=cache, checks=checks, progress=progress)
-        for line in reading_told(stream.report, stream.ledger):
+        for line in report_lines(stream.report, stream.ledger):
             say(line.strip())
         return stream.ids
 

@@ -15,8 +15,8 @@ from torch import nn
 from regard.cli.output import LinesRead
 from regard.cli.train import CURVES, METRICS
 from regard.figures.curves import curves_svg
-from regard.files import write_whole
-from regard.hardware import keep_freed_memory, peak_memory, set_threads, team_peak
+from regard.files import write_atomic
+from regard.hardware import keep_freed_memory, peak_memory, set_threads, total_matmul_rate
 from regard.interop.model_names import find_model
 from regard.model import Model
 from regard.models.config import ModelConfig
@@ -81,7 +81,7 @@ def run(recipe: Recipe, folder: Path, team: Team, *, resume: bool, as_json: bool
     trainer = make_trainer(recipe, material, learner, folder=checkpoints, callbacks=callbacks)
     predicted = estimate(learner, trainer.feed)
     say(f"expected: {predicted}")
-    machine = Machine(team_peak(team), predicted.flops)
+    machine = Machine(total_matmul_rate(team), predicted.flops)
     steps = trainer.checkpoints.steps()
     with ExitStack() as stack:
         if team.leads:
@@ -160,7 +160,7 @@ class CurvesFile(Reporter):
     def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         del step, evaluation, best
         entries = read_metrics(self._folder / METRICS)
-        write_whole(self._folder / CURVES, curves_svg(entries, title=self._title))
+        write_atomic(self._folder / CURVES, curves_svg(entries, title=self._title))
 
 
 @contextmanager
@@ -205,7 +205,7 @@ def _tell(
         "memory": {"predicted": predicted.memory, "measured": memory},
     }
     written = json.dumps(report, ensure_ascii=False)
-    write_whole(workshop.folder / TRAINING / RESULT, written + "\n")
+    write_atomic(workshop.folder / TRAINING / RESULT, written + "\n")
     if as_json:
         typer.echo(written)
         return

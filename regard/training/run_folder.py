@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import FileError, InputError
-from regard.files import STANDARD_INPUT, copy_unpacked, replacing, write_whole
+from regard.files import STANDARD_INPUT, atomic_path, copy_decompressed, write_atomic
 from regard.training.checkpoint import Checkpoints
 from regard.training.recipe import PARTS, Files, Recipe, Source, Training, make_recipe
 from regard.training.validation import TRAINING
@@ -49,8 +49,8 @@ def keep_standard_input(recipe: Recipe, folder: Path) -> None:
     kept = _kept(recipe, folder)
     if STANDARD_INPUT not in recipe.data.paths() or kept.is_file():
         return
-    with replacing(kept) as temporary:
-        copy_unpacked(STANDARD_INPUT, temporary)
+    with atomic_path(kept) as temporary:
+        copy_decompressed(STANDARD_INPUT, temporary)
         if not temporary.stat().st_size:
             raise InputError(
                 "the recipe reads standard input ('-'), which is empty: pipe the data into the "
@@ -117,7 +117,7 @@ def open_folder(folder: Path, recipe: Recipe, *, resume: bool, say: Say) -> None
         raise InputError(
             f"{folder} holds a model already: give another folder with -o, or remove it."
         )
-    write_whole(stored, recipe.model_dump_json(indent=1, exclude_unset=True))
+    write_atomic(stored, recipe.model_dump_json(indent=1, exclude_unset=True))
     keep_standard_input(recipe, stored.parent)
 
 

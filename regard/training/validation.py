@@ -20,7 +20,7 @@ from regard.generation.sentences import sentences
 from regard.generation.translator import Part, Translation
 from regard.model import Model
 from regard.model_folder import Card
-from regard.text.tokenizer import end_of
+from regard.text.tokenizer import required_id
 from regard.trace.capture import trace_model
 from regard.training.batch import Batch
 from regard.training.callbacks import Evaluation
@@ -276,8 +276,8 @@ class Workshop:
                 model,
                 torch.from_numpy(ids).to(device),
                 torch.from_numpy(lengths).to(device),
-                start_id=end_of(target, "start"),
-                end_id=end_of(target, "end"),
+                start_id=required_id(target, "start"),
+                end_id=required_id(target, "end"),
                 max_length=2 * ids.shape[1] + 10,
             )
             for number, one in zip(numbers, found, strict=True):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.batches import Batches, shared_out
+from regard.data.batches import Batches, split_among_ranks
 from regard.errors import InputError
 from regard.text.tokenizer_training import train_tokenizer
 
@@ -144,8 +144,8 @@ def test_steps_of_several_ranks_are_the_batches_of_one():
 
 
 def test_left_over_batches_are_shared_out_within_their_own_bounds():
-    assert shared_out([[1, 2, 3, 4], [5]], 3) == [[1, 2], [3, 4], [5]]
-    assert shared_out([[1]], 3) == [[1], [], []]
+    assert split_among_ranks([[1, 2, 3, 4], [5]], 3) == [[1, 2], [3, 4], [5]]
+    assert split_among_ranks([[1]], 3) == [[1], [], []]
 
 
 def test_without_shuffling_examples_come_block_by_block():

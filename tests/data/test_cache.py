@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.disk_cache import key_of, made_once
 from regard.errors import FileError
+from regard.files import cache_key, cached_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MAKER = """
 import sys, time, types
 root = types.ModuleType("regard"); root.__path__ = ["regard"]; sys.modules["regard"] = root
 from pathlib import Path
-from regard.data.disk_cache import made_once
+from regard.files import cached_folder
 def make(folder):
     (folder / "begun").touch()
     print("making", flush=True)
     time.sleep(float(sys.argv[2]))
     (folder / "done").touch()
-made_once(Path(sys.argv[1]), make)
+cached_folder(Path(sys.argv[1]), make)
 """
 
 
@@ -42,7 +42,7 @@ def test_a_folder_is_made_once(tmp_path):
         (folder / "a").write_text("x")
 
     for _ in range(2):
-        assert (made_once(tmp_path / "deep" / "key", make) / "a").read_text() == "x"
+        assert (cached_folder(tmp_path / "deep" / "key", make) / "a").read_text() == "x"
     assert len(calls) == 1
     assert calls[0] != tmp_path / "deep" / "key"
 
@@ -53,9 +53,9 @@ def test_nothing_is_left_when_making_fails_and_the_next_may_try(tmp_path):
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        made_once(tmp_path / "key", fail)
+        cached_folder(tmp_path / "key", fail)
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
-    made_once(tmp_path / "key", lambda folder: None)
+    cached_folder(tmp_path / "key", lambda folder: None)
     assert (tmp_path / "key").is_dir()
 
 
@@ -74,7 +74,7 @@ def test_a_maker_that_is_killed_leaves_nothing_that_counts(tmp_path):
     maker.communicate()
     assert not (tmp_path / "key").exists()
     before = time.monotonic()
-    made_once(tmp_path / "key", lambda folder: (folder / "mine").touch())
+    cached_folder(tmp_path / "key", lambda folder: (folder / "mine").touch())
     assert [path.name for path in (tmp_path / "key").iterdir()] == ["mine"]
     assert time.monotonic() - before < 30  # its lock died with it
 
@@ -82,7 +82,7 @@ def test_a_maker_that_is_killed_leaves_nothing_that_counts(tmp_path):
 def test_a_place_that_cannot_be_written_to_is_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match="cannot be written"):
-        made_once(tmp_path / "file" / "key", lambda folder: None)
+        cached_folder(tmp_path / "file" / "key", lambda folder: None)
 
 
 def test_a_full_disk_while_making_is_one_sentence(tmp_path):
@@ -90,10 +90,10 @@ def test_a_full_disk_while_making_is_one_sentence(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(FileError, match="cannot be written: No space left on device"):
-        made_once(tmp_path / "key", fill)
+        cached_folder(tmp_path / "key", fill)
     assert not (tmp_path / "key").exists()
 
 
 def test_keys_tell_any_difference():
-    assert key_of({"a": 1, "b": [2]}) == key_of({"b": [2], "a": 1})
-    assert len({key_of({"a": 1}), key_of({"a": 2}), key_of({"b": 1})}) == 3
+    assert cache_key({"a": 1, "b": [2]}) == cache_key({"b": [2], "a": 1})
+    assert len({cache_key({"a": 1}), cache_key({"a": 2}), cache_key({"b": 1})}) == 3

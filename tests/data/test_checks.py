@@ -1,7 +1,14 @@
 import pytest
 
 from regard.data.readers import labeled_text, parallel_text
-from regard.data.text_checks import Checker, Checks, Report, in_chunks, ledger_at, read_checked
+from regard.data.text_checks import (
+    Checker,
+    Checks,
+    CleaningReport,
+    chunks,
+    open_ledger,
+    read_checked,
+)
 from regard.errors import InputError, UnknownNameError
 
 USUAL = Checks()
@@ -13,7 +20,7 @@ STRICT = Checks(
 
 def checked(rows, checks=USUAL, ledger=None):
     checker = Checker(rows.names, checks, ledger)
-    examples = [one for chunk in in_chunks(rows) for one in checker.check(chunk)]
+    examples = [one for chunk in chunks(rows) for one in checker.check(chunk)]
     return [example.texts for example in examples], checker
 
 
@@ -157,7 +164,7 @@ def test_all_that_must_stop_is_told_at_once_with_counts_and_first_lines(write):
 def test_the_ledger_lists_everything_dropped_or_changed_and_nothing_else(write, tmp_path):
     source = b"one\n\ntwo\tx\n\xff\none\nlonely\n"
     rows = two_files(write, source, b"eins\nleer\nzwei\\\ndrei\neins\n")
-    with ledger_at(tmp_path / "ledger.tsv") as ledger:
+    with open_ledger(tmp_path / "ledger.tsv") as ledger:
         checks = Checks(unequal="drop", encoding="keep", duplicate="drop")
         texts, checker = checked(rows, checks, ledger)
     table = [line.split("\t") for line in (tmp_path / "ledger.tsv").read_text().splitlines()]
@@ -173,7 +180,7 @@ def test_the_ledger_lists_everything_dropped_or_changed_and_nothing_else(write, 
 
 
 def test_the_ledger_spells_out_what_would_break_a_table(tmp_path):
-    with ledger_at(tmp_path / "l") as ledger:
+    with open_ledger(tmp_path / "l") as ledger:
         ledger.write("f", 1, "dropped", "empty", ["a\tb\\", "c\nd\r", b"\xff\\", None])
     assert (tmp_path / "l").read_text().splitlines()[1] == (
         "f\t1\tdropped\tempty\ta\\tb\\\\\tc\\nd\\r\t\\xff\\\\\t"
@@ -182,7 +189,7 @@ def test_the_ledger_spells_out_what_would_break_a_table(tmp_path):
 
 def test_no_ledger_is_left_when_something_fails(tmp_path):
     def fail():
-        with ledger_at(tmp_path / "l") as ledger:
+        with open_ledger(tmp_path / "l") as ledger:
             ledger.write("f", 1, "dropped", "empty", [])
             raise RuntimeError
 
@@ -196,7 +203,7 @@ def test_a_report_survives_being_stored(write):
 
     _, checker = checked(two_files(write, "a\n\nb\n", "a\nb\nc\n"))
     stored = json.loads(json.dumps(checker.report.as_dict()))
-    assert Report.from_dict(stored) == checker.report
+    assert CleaningReport.from_dict(stored) == checker.report
     assert checker.report.lines()[1].endswith("a.en line 2): 1 dropped")
 
 
@@ -223,14 +230,14 @@ def test_a_million_rows_are_checked_in_little_memory(tmp_path):
     program = """
 import resource, sys, types
 root = types.ModuleType("regard"); root.__path__ = ["regard"]; sys.modules["regard"] = root
-from regard.data.text_checks import Checker, Checks, in_chunks
+from regard.data.text_checks import Checker, Checks, chunks
 from regard.data.readers import Row
 def rows(n):
     for i in range(n):
         yield Row("f", i + 1, (b"source line %d" % i, b"target line %d" % i))
 def peak(n):
     checker = Checker(("source", "target"), Checks(duplicate="drop"))
-    for chunk in in_chunks(rows(n)):
+    for chunk in chunks(rows(n)):
         checker.check(chunk)
     assert checker.report.kept == n
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

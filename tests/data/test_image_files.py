@@ -6,7 +6,7 @@ import zstandard
 from numpy.testing import assert_array_equal
 from PIL import Image
 
-from regard.data.image_files import read_idx, read_images, read_picture
+from regard.data.image_files import read_idx, read_image, read_images
 from regard.errors import FileError, InputError
 
 RED, GREEN = (200, 0, 0), (0, 200, 0)
@@ -57,13 +57,13 @@ def test_pictures_of_different_sizes_need_a_size(folder):
 
 def test_grey_and_transparent_pictures_become_color_and_photographs_stand_upright(tmp_path):
     Image.new("L", (2, 3), 90).save(tmp_path / "grey.png")
-    assert read_picture(tmp_path / "grey.png")[0, 0].tolist() == [90, 90, 90]
+    assert read_image(tmp_path / "grey.png")[0, 0].tolist() == [90, 90, 90]
     Image.new("RGBA", (2, 3), (*RED, 255)).save(tmp_path / "clear.png")
-    assert read_picture(tmp_path / "clear.png").shape == (3, 2, 3)
+    assert read_image(tmp_path / "clear.png").shape == (3, 2, 3)
     turned = Image.Exif()
     turned[0x0112] = 6  # the camera was held upright
     Image.new("RGB", (4, 2)).save(tmp_path / "turned.jpg", exif=turned)
-    assert read_picture(tmp_path / "turned.jpg").shape == (4, 2, 3)
+    assert read_image(tmp_path / "turned.jpg").shape == (4, 2, 3)
 
 
 @pytest.mark.parametrize("damage", ["text", "cut", "empty"])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from regard.data.images import Augmentation, Images, Normalization, centered
+from regard.data.images import Augmentation, Images, Normalization, center_crop
 from regard.errors import InputError
 
 DICE = np.random.default_rng(0)
@@ -78,9 +78,9 @@ def test_a_picture_changes_the_same_way_whatever_batch_it_is_in():
 
 
 def test_the_middle_square_is_cut_for_testing():
-    assert_array_equal(centered(PIXELS, 4), PIXELS[:, 1:5, 2:6])
+    assert_array_equal(center_crop(PIXELS, 4), PIXELS[:, 1:5, 2:6])
     with pytest.raises(InputError, match="A square of 7 cannot be cut from 6 × 8 pixels"):
-        centered(PIXELS, 7)
+        center_crop(PIXELS, 7)
     with pytest.raises(InputError, match="A square of 9 cannot be cut"):
         change(Augmentation(crop=9))
 

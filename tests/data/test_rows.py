@@ -70,12 +70,12 @@ def test_standard_input_is_read_as_a_table_unless_told_otherwise(monkeypatch):
 def test_standard_input_can_be_kept_to_be_read_again(monkeypatch, tmp_path, write):
     target = write("a.de", "eins\nzwei\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
-    rows = parallel_text("-", target).settled(tmp_path)
+    rows = parallel_text("-", target).with_stdin_saved(tmp_path)
     for _ in range(2):
         assert fields(rows) == [(b"one", b"eins"), (b"two", b"zwei")]
     assert next(iter(rows)).file == "standard input"
     assert rows.fingerprint() == parallel_text(write("a.en", "one\ntwo\n"), target).fingerprint()
-    assert rows.settled(tmp_path) is rows
+    assert rows.with_stdin_saved(tmp_path) is rows
 
 
 def test_a_shorter_file_leaves_its_side_empty(write):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
-from regard.data.subword_regularization import Splitting
+from regard.data.subword_regularization import MergeDropout
 from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import train_tokenizer
@@ -25,7 +25,7 @@ TEXTS = ["the old man and the sea", "한국어 문장도 있다", "there and bac
 
 
 def split(lists, share, *, tokenizer=BY_HAND, epoch=0, examples=None, longest=100, seed=1):
-    return Splitting.of(tokenizer, share=share).apply(
+    return MergeDropout.of(tokenizer, share=share).apply(
         [np.array(one, np.uint16) for one in lists],
         seed=seed,
         epoch=epoch,
@@ -35,7 +35,7 @@ def split(lists, share, *, tokenizer=BY_HAND, epoch=0, examples=None, longest=10
 
 
 def test_what_every_token_was_merged_from():
-    parents = Splitting.of(BY_HAND, share=0.5).parents
+    parents = MergeDropout.of(BY_HAND, share=0.5).parents
     assert parents.tolist() == [[-1, -1]] * 4 + [[0, 1], [2, 3], [4, 5]]
 
 
@@ -82,7 +82,7 @@ def test_every_epoch_and_example_has_pieces_of_its_own():
 
 def test_a_tokenizer_without_merges_is_refused():
     with pytest.raises(InputError, match=r"tokenizer\.split is 0\.1, but .* no merges"):
-        Splitting.of(train_tokenizer(TEXTS, kind="wordpiece", vocab_size=60), share=0.1)
+        MergeDropout.of(train_tokenizer(TEXTS, kind="wordpiece", vocab_size=60), share=0.1)
 
 
 _KEPT: dict[str, Tokenizer] = {}

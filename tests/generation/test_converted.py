@@ -7,8 +7,8 @@ import time
 import pytest
 
 from regard.errors import FileError
+from regard.files import cache_folder
 from regard.generation.ctranslate2_engine import MODEL, converted, fingerprint
-from regard.model_folder import cache_folder
 
 
 def test_a_model_is_converted_once(toy_folder, monkeypatch, tmp_path):

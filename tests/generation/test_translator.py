@@ -9,7 +9,7 @@ from regard.generation.stepper import Stepper, TranslationStepper
 from regard.generation.torch_engine import PlainEngine, _Barred
 from regard.generation.translator import WINDOW, LineTranslator, Translation
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.text.token_names import never_written
+from regard.text.token_names import suppressed_ids
 from regard.text.tokenizer_training import train_tokenizer
 
 TEXTS = ["the dog is sleeping .", "a cat , and a dog ! who ?", "das ist ein hund ."]
@@ -144,9 +144,12 @@ def test_no_engine_writes_special_or_unused_tokens(model, tokenizer):
     sources = [tokenizer.encode(text) for text in TEXTS]
     found = PlainEngine([model], tokenizer).submit(sources, options).wait()
     written = {id for best in found for one in best for id in one.ids}
-    assert not written & set(never_written(tokenizer, len(tokenizer)))
-    assert never_written(tokenizer, len(tokenizer) + 2)[-2:] == [len(tokenizer), len(tokenizer) + 1]
-    assert tokenizer.end_id not in never_written(tokenizer, len(tokenizer))
+    assert not written & set(suppressed_ids(tokenizer, len(tokenizer)))
+    assert suppressed_ids(tokenizer, len(tokenizer) + 2)[-2:] == [
+        len(tokenizer),
+        len(tokenizer) + 1,
+    ]
+    assert tokenizer.end_id not in suppressed_ids(tokenizer, len(tokenizer))
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -170,7 +173,7 @@ def test_a_score_is_the_mean_log_probability_of_what_was_written(model, tokenize
     total, before = 0.0, tokenizer.start_id
     ended = len(best.ids) < options.limit(len(source))
     written = [*best.ids, tokenizer.end_id] if ended else best.ids
-    never = never_written(tokenizer, len(tokenizer))
+    never = suppressed_ids(tokenizer, len(tokenizer))
     for token in written:
         chances = stepper.step(torch.tensor([[before]]))[0].exp()
         chances[never] = 0  # what is never written leaves its probability to the others

@@ -11,10 +11,11 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from regard.errors import FileError, InputError
-from regard.interop.ctranslate2 import convert, read_arrays, token_names
+from regard.interop.ctranslate2 import convert, read_arrays
 from regard.model import Model
 from regard.models.config import build, config_from_dict
 from regard.models.decoder import Decoder, DecoderConfig, llama_config
+from regard.text.token_names import token_names
 from regard.trace.capture import trace_model
 
 TEXTS = ["abcde", "hgf", "aabbcc", "dada", "h"]

@@ -7,7 +7,7 @@ import regard
 from regard.errors import MissingExtraError
 from regard.interop import model_names as names
 from regard.interop.model_names import Elsewhere, find_model, named
-from regard.model_folder import read_card_of
+from regard.model_folder import read_card
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def test_minilm_is_imported_once_and_found_from_then_on(cache):
     stamp = (folder / "model.safetensors").stat().st_mtime_ns
     assert named()["minilm"] == folder == find_model("minilm")
     assert (folder / "model.safetensors").stat().st_mtime_ns == stamp
-    assert read_card_of(folder).license == "Apache-2.0"
+    assert read_card(folder).license == "Apache-2.0"
     site = regard.load("minilm").trace("The dog sleeps.")["encoder.layers.5.self"]
     assert site.n_heads == 12
     torch.testing.assert_close(site.weights(head=3).sum(-1), torch.ones(site.n_query))

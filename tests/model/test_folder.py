@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from regard.errors import FileError
+from regard.files import atomic_folder, existing_folder
 from regard.model import Model
-from regard.model_folder import existing, read_description, replaced_folder
+from regard.model_folder import MODEL_FILES, read_description
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_an_error_in_the_middle_leaves_the_old_folder_and_no_other(tmp_path):
     (folder / "config.json").write_text("old")
 
     def save_half():
-        with replaced_folder(folder) as fresh:
+        with atomic_folder(folder, names=MODEL_FILES) as fresh:
             (fresh / "config.json").write_text("new")
             raise KeyboardInterrupt
 
@@ -121,11 +122,11 @@ def test_an_error_in_the_middle_leaves_the_old_folder_and_no_other(tmp_path):
 
 def test_files_of_other_people_stay_and_old_files_of_the_model_go(tmp_path):
     folder = tmp_path / "deep" / "model"
-    with replaced_folder(folder) as fresh:
+    with atomic_folder(folder, names=MODEL_FILES) as fresh:
         (fresh / "tokenizer.target.json").write_text("old")
     (folder / "log").mkdir()
     (folder / "log" / "1.txt").write_text("mine")
-    with replaced_folder(folder) as fresh:
+    with atomic_folder(folder, names=MODEL_FILES) as fresh:
         (fresh / "config.json").write_text("new")
     assert sorted(path.name for path in folder.iterdir()) == ["config.json", "log"]
     assert (folder / "log" / "1.txt").read_text() == "mine"
@@ -134,7 +135,7 @@ def test_files_of_other_people_stay_and_old_files_of_the_model_go(tmp_path):
 def test_a_link_to_a_folder_stays_a_link(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with replaced_folder(tmp_path / "link") as fresh:
+    with atomic_folder(tmp_path / "link") as fresh:
         (fresh / "config.json").write_text("new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real" / "config.json").read_text() == "new"
@@ -143,15 +144,15 @@ def test_a_link_to_a_folder_stays_a_link(tmp_path):
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match=r"file/model cannot be written"):
-        replaced_folder(tmp_path / "file" / "model").__enter__()
+        atomic_folder(tmp_path / "file" / "model").__enter__()
 
 
 def test_existing_finds_the_folder_that_was_put_aside(tmp_path):
-    assert existing(tmp_path / "model") is None
+    assert existing_folder(tmp_path / "model") is None
     (tmp_path / ".model.old").mkdir()
-    assert existing(tmp_path / "model") == tmp_path / ".model.old"
+    assert existing_folder(tmp_path / "model") == tmp_path / ".model.old"
     (tmp_path / "model").mkdir()
-    assert existing(tmp_path / "model") == tmp_path / "model"
+    assert existing_folder(tmp_path / "model") == tmp_path / "model"
 
 
 def test_whoever_may_read_the_configuration_may_read_the_weights(make_bundle, tmp_path):

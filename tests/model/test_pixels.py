@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from regard.data.image_files import normalization_from, read_pixels
+from regard.data.image_files import parse_normalization, read_pixels
 from regard.data.images import Normalization
 from regard.errors import FileError, InputError, ShapeError
 
@@ -53,8 +53,8 @@ def test_what_is_no_picture_is_refused(tmp_path):
 
 
 def test_a_normalization_is_two_lists_of_numbers():
-    assert normalization_from({"mean": [0.5], "deviation": [1]}) == Normalization((0.5,), (1.0,))
-    assert normalization_from(None) is None
+    assert parse_normalization({"mean": [0.5], "deviation": [1]}) == Normalization((0.5,), (1.0,))
+    assert parse_normalization(None) is None
     for wrong in ({}, {"mean": [1], "deviation": [0]}, {"mean": ["x"], "deviation": [1]}):
         with pytest.raises(InputError, match="pixels are described by"):
-            normalization_from(wrong)
+            parse_normalization(wrong)

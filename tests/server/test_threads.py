@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard import hardware as threads
-from regard.hardware import LITTLE, threads_for
+from regard.hardware import SINGLE_THREAD_LIMIT, limit_threads
 
 
 @pytest.fixture
@@ -17,19 +17,19 @@ def counts(monkeypatch):
 
 
 def test_little_work_has_one_thread_and_then_all_are_back(counts):
-    with threads_for(LITTLE - 1):
+    with limit_threads(SINGLE_THREAD_LIMIT - 1):
         assert counts[-1] == 1
     assert counts == [2, 1, 2]
 
 
 def test_much_work_keeps_all_threads(counts):
-    with threads_for(LITTLE):
+    with limit_threads(SINGLE_THREAD_LIMIT):
         assert counts == [2]
     assert counts == [2]
 
 
 def fail_inside():
-    with threads_for(0):
+    with limit_threads(0):
         raise ValueError("as models do")
 
 

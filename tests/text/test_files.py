@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard import files
 from regard.errors import FileError, InputError
-from regard.files import read_lines, replacing, write_whole
+from regard.files import atomic_path, read_lines, write_atomic
 
 LINES = [b"first", "둘째".encode(), b"", b"fourth"]
 TEXT = b"\n".join(LINES) + b"\n"
@@ -107,23 +107,23 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "deep" / "a.txt"
-    write_whole(path, "old")
+    write_atomic(path, "old")
 
     def stop_in_the_middle():
-        with replacing(path) as temporary:
+        with atomic_path(path) as temporary:
             temporary.write_text("half of the n")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         stop_in_the_middle()
     assert path.read_text() == "old"
-    write_whole(path, b"new")
+    write_atomic(path, b"new")
     assert path.read_text() == "new"
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_written_file_may_be_read_by_others_as_far_as_the_umask_allows(tmp_path):
-    write_whole(tmp_path / "a", "x")
+    write_atomic(tmp_path / "a", "x")
     (tmp_path / "b").write_text("x")
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
 
@@ -131,15 +131,15 @@ def test_a_written_file_may_be_read_by_others_as_far_as_the_umask_allows(tmp_pat
 def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match="cannot be written"):
-        write_whole(tmp_path / "file" / "a", "x")
+        write_atomic(tmp_path / "file" / "a", "x")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="not run: there is no /dev/full here")
 def test_a_full_disk_is_one_sentence_and_leaves_the_old_file(tmp_path):
-    write_whole(tmp_path / "a", "old")
+    write_atomic(tmp_path / "a", "old")
 
     def fill():
-        with replacing(tmp_path / "a"), Path("/dev/full").open("wb", buffering=0) as full:
+        with atomic_path(tmp_path / "a"), Path("/dev/full").open("wb", buffering=0) as full:
             full.write(b"x")
 
     with pytest.raises(FileError, match="cannot be written: No space left"):

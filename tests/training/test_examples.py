@@ -8,7 +8,7 @@ from regard.data.corpus import build_corpus
 from regard.data.images import Images, Normalization
 from regard.data.language_modeling import Masking
 from regard.data.readers import labeled_text, parallel_text, plain_text
-from regard.data.subword_regularization import Splitting
+from regard.data.subword_regularization import MergeDropout
 from regard.text.tokenizer_training import train_tokenizer
 from regard.training.datasets import HiddenTokens, LabeledTexts, Pairs, Pictures, Windows
 
@@ -30,7 +30,7 @@ def test_pairs_are_split_anew_in_every_epoch_and_each_side_by_itself(tmp_path):
     texts = [*TEXTS, " ".join(TEXTS)]
     path.write_text("".join(f"{text}\t{text}\n" for text in texts))
     corpus = build_corpus(parallel_text(path), [tokenizer] * 2, cache=tmp_path / "cache")
-    splittings = [Splitting.of(tokenizer, share=0.5)] * 2
+    splittings = [MergeDropout.of(tokenizer, share=0.5)] * 2
     pairs = Pairs(corpus, source_pad=0, target_pad=0, splittings=splittings, seed=1)
     batch, again, later = pairs([1, 0], 5), pairs([1, 0], 5), pairs([1, 0], 6)
     seen = ids(batch.source_ids, batch.source_lengths)

@@ -11,10 +11,10 @@ import torch
 from regard import hardware as machine
 from regard.hardware import (
     keep_freed_memory,
+    matmul_rate,
     peak_memory,
-    product_peak,
     set_threads,
-    team_peak,
+    total_matmul_rate,
 )
 from regard.training.distributed import Team
 
@@ -53,17 +53,17 @@ def test_the_peak_of_a_team_is_the_sum_over_its_processes():
         def total(self, *numbers):
             return [number + 1e18 for number in numbers]
 
-    assert 1e18 < team_peak(WithAFastOne()) < 2e18
+    assert 1e18 < total_matmul_rate(WithAFastOne()) < 2e18
 
 
 def test_the_peak_is_operations_over_the_shortest_time():
     ticks = iter([0.0, 0.0, 1.0, 3.0, 3.0, 4.0, 4.5, 9.0])  # products of 2 s and 0.5 s
-    found = product_peak(CPU, seconds=5.0, size=10, clock=lambda: next(ticks))
+    found = matmul_rate(CPU, seconds=5.0, size=10, clock=lambda: next(ticks))
     assert found == 2 * 10**3 / 0.5
 
 
 def test_a_larger_time_gives_no_smaller_peak_on_a_real_clock():
-    assert product_peak(CPU, seconds=0.01, size=64) > 1e6
+    assert matmul_rate(CPU, seconds=0.01, size=64) > 1e6
 
 
 def test_the_peak_of_memory_grows_with_what_is_held_and_never_falls():
