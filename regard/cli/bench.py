@@ -83,7 +83,7 @@ def translate_bench(
 ) -> None:
     """Measure translation: our engines, CTranslate2 by itself and transformers, in turns.
 
-    Sentences are Multi30k's, where $REGARD_DATA or ../shared/data has them, else made up.
+    Sentences are Multi30k's, where $REGARD_DATA has them, else made up.
 
     Example: regard bench translate small --quick
     """

@@ -29,14 +29,14 @@ _HELD_OUT_DATES = 2000
 def find_data(path: str, root: str | None = None) -> Path:
     """The file or folder that a recipe means by a path.
 
-    It is looked for in `data.root` if the recipe has one; otherwise in $REGARD_DATA, in the current
-    folder and in ../shared/data, in this order. Absolute paths are taken as they are.
+    It is looked for in `data.root` if the recipe has one, otherwise in $REGARD_DATA and then in the
+    current folder. Absolute paths are used unchanged.
     """
     if root is not None:
         places = [Path(root).expanduser()]
     else:
         stated = os.environ.get("REGARD_DATA")
-        places = [*([Path(stated)] if stated else []), Path(), Path("../shared/data")]
+        places = [*([Path(stated)] if stated else []), Path()]
     candidates = [place / Path(path).expanduser() for place in places]
     for candidate in candidates:
         if candidate.exists():

@@ -24,7 +24,7 @@ def pairs(tmp_path):
     return path
 
 
-def test_data_are_looked_for_in_the_root_or_in_three_places(tmp_path, monkeypatch):
+def test_data_is_found_in_the_root_or_in_regard_data_or_in_the_current_folder(tmp_path, monkeypatch):
     named, here = tmp_path / "named", tmp_path / "work" / "here"
     for folder in (named, here):
         folder.mkdir(parents=True)
@@ -37,10 +37,6 @@ def test_data_are_looked_for_in_the_root_or_in_three_places(tmp_path, monkeypatc
     assert find_data("both.txt") == named / "both.txt"
     assert find_data("both.txt", str(here)) == here / "both.txt"
     assert find_data(str(named / "only.txt")) == named / "only.txt"
-    shared = tmp_path / "work" / "shared" / "data"
-    shared.mkdir(parents=True)
-    (shared / "far.txt").write_text("x")
-    assert find_data("far.txt").resolve() == shared / "far.txt"
 
 
 def test_data_that_are_nowhere_say_where_they_were_looked_for(tmp_path, monkeypatch):
