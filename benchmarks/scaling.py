@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from timing import table
 
-from regard.models.config import ModelConfig, build, outline
+from regard.models.config import ModelConfig, build, build_on_meta
 from regard.models.decoder import llama_config
 from regard.models.presets import get_preset
 from regard.training.batch import PairBatch, TextBatch
@@ -54,7 +54,7 @@ class Weights:
 
 
 def count(config: ModelConfig) -> Weights:
-    return Weights(sum(one.numel() for one in outline(config).parameters()))
+    return Weights(sum(one.numel() for one in build_on_meta(config).parameters()))
 
 
 def kept_bytes(config: ModelConfig, length: int, *, narrow: bool) -> int:

@@ -30,7 +30,7 @@ from regard.model_folder import (
     write_tokenizer,
 )
 from regard.models.config import ModelConfig, config_from_dict
-from regard.models.weights import build_with, read_weights, write_weights
+from regard.models.weights import build_from_weights, read_weights, write_weights
 from regard.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class Model:
         with _blamed_on(path / CONFIG):
             config = config_from_dict({"family": described.family, **described.model})
             pixels = parse_normalization(described.pixels)
-        module: nn.Module = build_with(config, read_weights(file), dtype=dtype, source=file)
+        module: nn.Module = build_from_weights(config, read_weights(file), dtype=dtype, source=file)
         tokenizer, target_tokenizer = read_tokenizers(path, described)
         with _blamed_on(path):
             return cls(

@@ -78,12 +78,12 @@ def tap(name: str, value: Any, axes: str) -> Any:
     return value
 
 
-def at(place: str, first: int) -> str:
+def path_at(place: str, first: int) -> str:
     """The name of a place whose first query stands at this position; `split` reads it."""
     return f"{place}@{first}" if first else place
 
 
-def split(path: str) -> tuple[str, int, str]:
+def split_path(path: str) -> tuple[str, int, str]:
     """The site, the position of its first query and the value's name of a tapped path.
 
     A site whose queries come one after another (an RNN, a decoder with a cache) is written

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.tap import Tapped, at, listen, listening, split, tap, wanted
+from regard.tap import Tapped, listen, listening, path_at, split_path, tap, wanted
 
 
 class Looker:
@@ -227,12 +227,12 @@ def test_a_compiled_function_has_no_taps():
     ],
 )
 def test_a_path_is_a_site_the_first_query_and_a_name(path, parts):
-    assert split(path) == parts
+    assert split_path(path) == parts
 
 
 def test_a_place_bears_the_position_of_its_first_query_unless_that_is_0():
-    assert at("decoder.cross", 0) == "decoder.cross"
-    assert split(f"{at('decoder.cross', 3)}.query") == ("decoder.cross", 3, "query")
+    assert path_at("decoder.cross", 0) == "decoder.cross"
+    assert split_path(f"{path_at('decoder.cross', 3)}.query") == ("decoder.cross", 3, "query")
 
 
 @given(st.lists(st.sampled_from([("look", 0), ("add", 1), ("add", 2), ("times", 3)]), max_size=6))

@@ -5,21 +5,21 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.attention.longformer import Windowed
+from regard.attention.longformer import LongformerPattern
 from regard.attention.mask import Both, Everything, Mask
-from regard.attention.pattern import Exact, Pattern
-from regard.attention.reformer import Hashed
+from regard.attention.pattern import ExactPattern, Pattern
+from regard.attention.reformer import ReformerPattern
 from regard.attention.similarity import as_similarity
-from regard.attention.sliding_window import Reach
+from regard.attention.sliding_window import LongformerMask
 from regard.errors import InputError
 from regard.trace.site import Site
 
 FORMS = {
-    "Efficient": "efficient",
-    "Projected": "linformer",
-    "Windowed": "longformer",
-    "RandomFeatures": "performer",
-    "Hashed": "reformer",
+    "EfficientPattern": "efficient",
+    "LinformerPattern": "linformer",
+    "LongformerPattern": "longformer",
+    "PerformerPattern": "performer",
+    "ReformerPattern": "reformer",
 }
 """What each pattern that leaves something out is called."""
 
@@ -53,17 +53,19 @@ def exact_site(site: Site) -> Site:
 
 
 def _exact(pattern: Pattern, site: Site) -> Pattern:
-    if isinstance(pattern, Exact):
+    if isinstance(pattern, ExactPattern):
         raise InputError(f"{site.path} is exact attention: there is nothing to compare it with.")
-    if isinstance(pattern, Windowed):  # exact within its reach: let that be everything
+    if isinstance(pattern, LongformerPattern):  # exact within its reach: let that be everything
         return replace(pattern, allowed=_without_reach(pattern.allowed))
-    if isinstance(pattern, Hashed):  # likewise, if all tokens share one bucket and one chunk
+    if isinstance(
+        pattern, ReformerPattern
+    ):  # likewise, if all tokens share one bucket and one chunk
         return replace(pattern, buckets=torch.zeros_like(pattern.buckets), chunk=site.n_key)
     measure = as_similarity("scaled_dot")
-    return Exact(measure, measure.scale(site.key.size(-1)), 1.0, site.allowed)
+    return ExactPattern(measure, measure.scale(site.key.size(-1)), 1.0, site.allowed)
 
 
 def _without_reach(mask: Mask) -> Mask:
     if isinstance(mask, Both):
         return _without_reach(mask.left) & _without_reach(mask.right)
-    return Everything() if isinstance(mask, Reach) else mask
+    return Everything() if isinstance(mask, LongformerMask) else mask

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from regard.models.summary import Row, summarize
+from regard.models.summary import SummaryRow, summarize
 
 _LAYERS = re.compile(r"\.layers\.[\d–]+")
 
@@ -73,7 +73,7 @@ def _settings(model: nn.Module) -> dict[str, Any]:
     return config.to_dict()
 
 
-def _column(side: str, sides: list[str], rows: tuple[Row, ...]) -> Column:
+def _column(side: str, sides: list[str], rows: tuple[SummaryRow, ...]) -> Column:
     last, single = side == sides[-1], len(sides) == 1
     own = sorted((row for row in rows if row.path.startswith(side + ".")), key=_order)
     named = {row.path: row for row in rows}
@@ -92,7 +92,7 @@ _BEFORE = ("encoder.", "decoder.", "tokens", "source_tokens")
 _EMBEDDING = ("to_token", "special", "types", "positions", "norm")
 
 
-def _order(row: Row) -> int:
+def _order(row: SummaryRow) -> int:
     """Parts of an embedding in the order of use; all others stay behind them as they are."""
     if ".embedding." not in row.path:
         return len(_EMBEDDING)
@@ -100,7 +100,7 @@ def _order(row: Row) -> int:
     return _EMBEDDING.index(name) if name in _EMBEDDING else 0
 
 
-def _is_on_the_way(row: Row, named: dict[str, Row]) -> bool:
+def _is_on_the_way(row: SummaryRow, named: dict[str, SummaryRow]) -> bool:
     """Whether a part lies on the way to the output.
 
     What hands states over at the start does not, nor does a pooler beside a projection.
@@ -123,7 +123,7 @@ def _joined(blocks: list[Block]) -> Iterator[Block]:
 _ALIGNS = "cross-attention"
 
 
-def _block(row: Row, side: str) -> Block:
+def _block(row: SummaryRow, side: str) -> Block:
     kind = row.kind
     if row.kind == "attention":
         kind = "cross-attention" if row.path.endswith("cross") else "self-attention"

@@ -25,7 +25,7 @@ from regard.analysis.steps import (
     vectors,
 )
 from regard.attention.mask import Everything, Grid, split_causal
-from regard.attention.pattern import Exact, Tile
+from regard.attention.pattern import ExactPattern, Tile
 from regard.attention.similarity import Additive, Alibi, Dot
 from regard.trace.site import Site
 from regard.trace.trace import Trace
@@ -112,7 +112,7 @@ def describe_pattern(site: Site) -> dict[str, Any]:
         "temperature": ["inf" if isinf(heat) else heat for heat in heats],
         "slopes": None,
     }
-    if isinstance(pattern, Exact):
+    if isinstance(pattern, ExactPattern):
         described["similarity"] = pattern.similarity.name
         described["scale"] = float(pattern.scale)
         if isinstance(pattern.similarity, Alibi):
@@ -125,7 +125,7 @@ def _is_needed(site: Site, name: str) -> bool:
     pattern, changed = site.pattern, set(site.changed)
     if name == "context":
         return "context" in changed
-    if not isinstance(pattern, Exact):
+    if not isinstance(pattern, ExactPattern):
         return name == "weights"
     if name == "scores":
         return bool({"compared", "scores"} & changed) or not _computable(site)
@@ -227,7 +227,7 @@ def _arrays(site: Site, made: Payload, batch: int) -> dict[str, str]:
         value = first if shared else torch.stack([head[name] for head in heads])
         kind = "tables" if name in ("scores", "weights", "context") else "vectors"
         names[name] = made.add(f"{site.path}.{name}", value, kind)
-    if not isinstance(site.pattern, Exact) and site.n_query * site.n_key <= _MOST_POINTS**2:
+    if not isinstance(site.pattern, ExactPattern) and site.n_query * site.n_key <= _MOST_POINTS**2:
         exact = exact_site(site).weights(batch=batch)
         table = exact if site.lead else exact[None]
         names["exact"] = made.add(f"{site.path}.exact", table, "exact")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from regard.attention.multi_head import MultiHeadAttention
-from regard.attention.pattern import Exact
+from regard.attention.pattern import ExactPattern
 from regard.attention.similarity import Dot
 from regard.errors import InputError, UnknownNameError
 from regard.trace.site import Site
@@ -65,7 +65,7 @@ def steps(trace: Trace, path: str, head: int, query: int, key: int, *, batch: in
     """The steps for one query and key of one head."""
     site = trace[path]
     _check(site, query, key)
-    exact = site.pattern if isinstance(site.pattern, Exact) else None
+    exact = site.pattern if isinstance(site.pattern, ExactPattern) else None
     place = {"head": head if site.lead else None, "batch": batch, "rows": [query]}
     cell = {**place, "columns": [key]}
     q, k, v = (vectors(site, name, head, batch) for name in ("query", "key", "value"))

@@ -13,7 +13,7 @@ from regard.attention.attend import attend
 from regard.attention.mask import Mask, as_mask, causal, edges, window
 from regard.attention.similarity import Additive, General, Similarity, as_similarity
 from regard.errors import FileError, InputError, UnknownNameError, nearest
-from regard.tap import Tapped, listen, split
+from regard.tap import Tapped, listen, split_path
 from regard.trace.trace import Trace, watch
 
 # Three words of width 3, and matrices that make queries, keys and values of width 4 of them.
@@ -69,7 +69,7 @@ class _Steps:
 
     def see(self, tapped: Tapped) -> Any:
         if isinstance(tapped.value, Tensor):
-            self.seen[split(tapped.path)[2]] = tapped.value
+            self.seen[split_path(tapped.path)[2]] = tapped.value
         return tapped.value
 
 

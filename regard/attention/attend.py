@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.attention.fused import fused_attention
 from regard.attention.mask import Everything, Grid, Mask, as_mask
-from regard.attention.pattern import Exact
+from regard.attention.pattern import ExactPattern
 from regard.attention.similarity import Compare, Similarity, as_similarity
 from regard.attention.softmax import Temperature, check_temperature, softmax_over_keys
 from regard.errors import InputError, ShapeError
@@ -133,7 +133,7 @@ def attend(
     if dropout:
         check_dropout(dropout)
     if not listening():
-        pattern = Exact(measure, measure.scale(key.size(-1)), temperature, mask)
+        pattern = ExactPattern(measure, measure.scale(key.size(-1)), temperature, mask)
         return _fast(query, key, value, pattern, dropout, site)
     query = tap(f"{site}.query", query, "query d_q")
     key = tap(f"{site}.key", key, "key d_k")
@@ -144,7 +144,7 @@ def attend(
     temperature = tap(f"{site}.temperature", temperature, "")
     check_temperature(temperature)
     mask = as_mask(tap(f"{site}.allowed", mask, "query key"))
-    pattern = Exact(measure, scale, temperature, mask)
+    pattern = ExactPattern(measure, scale, temperature, mask)
     tap(f"{site}.pattern", pattern, "")
     if wanted(*(f"{site}.{name}" for name in _NEED_DEFINITION)):
         context = explicit_attention(query, key, value, pattern, dropout=dropout, site=site)
@@ -157,7 +157,7 @@ def explicit_attention(
     query: Float[Tensor, "*#batch query d_q"],
     key: Float[Tensor, "*#batch key d_k"],
     value: Float[Tensor, "*#batch key d_v"],
-    pattern: Exact,
+    pattern: ExactPattern,
     *,
     dropout: float = 0.0,
     site: str = "attention",
@@ -180,7 +180,7 @@ def explicit_attention(
 
 
 def _fast(
-    query: Tensor, key: Tensor, value: Tensor, pattern: Exact, dropout: float, site: str
+    query: Tensor, key: Tensor, value: Tensor, pattern: ExactPattern, dropout: float, site: str
 ) -> Tensor:
     """The fused kernel where it can compute this pattern, the definition where it cannot."""
     pair = None if _is_cold(pattern.temperature) else pattern.similarity.as_dot(query, key)

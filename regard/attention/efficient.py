@@ -114,7 +114,7 @@ def rows_by_chunk(
         yield group, peaks[number], _exp(features, peaks[number])
 
 
-def in_single(x: Tensor) -> Tensor:
+def upcast_half(x: Tensor) -> Tensor:
     """Halves as float32, because their sums lose too many digits; others as they are."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
@@ -161,17 +161,19 @@ def efficient_attention(
             f"efficient attention is normalized by 'softmax' or 'scaling', not {normalization!r}."
         )
     query, key, value, mask = tap_inputs(query, key, value, allowed, site=site)
-    tap(f"{site}.pattern", Efficient(normalization, mask), "")
+    tap(f"{site}.pattern", EfficientPattern(normalization, mask), "")
     grid = Grid.whole(query.shape[:-2], query.size(-2), key.size(-2), query.device)
     causal, seen = key_mask("efficient attention", mask, grid)
     hidden = value if seen is None else value.masked_fill(~seen, 0.0)
     compute = _KERNELS[normalization, causal]
-    context = compute(in_single(query), in_single(key), in_single(hidden), seen).to(value.dtype)
+    context = compute(upcast_half(query), upcast_half(key), upcast_half(hidden), seen).to(
+        value.dtype
+    )
     return tap(f"{site}.context", context, "query d_v")
 
 
 @dataclass(frozen=True)
-class Efficient(Pattern):
+class EfficientPattern(Pattern):
     """The pattern that efficient attention implies without ever making it."""
 
     normalization: str
@@ -182,7 +184,7 @@ class Efficient(Pattern):
     ) -> Float[Tensor, "rows columns"]:
         rows, columns = tile.grid.rows, tile.grid.columns
         causal, seen = keys_seen("efficient attention", self.allowed, tile)
-        query, key = in_single(query), in_single(key)
+        query, key = upcast_half(query), upcast_half(key)
         if self.normalization == "scaling":
             counts = seen.cumsum(0)[rows] if causal else seen.sum(0)
             key = key.masked_fill(~seen, 0.0)[columns]

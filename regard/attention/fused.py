@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.mask import Everything, Grid, split_causal
-from regard.attention.pattern import Exact
+from regard.attention.pattern import ExactPattern
 
 _KERNEL_AXES = 2
 """The fast kernels know (batch, head) in front of (position, width), and nothing else."""
@@ -26,7 +26,7 @@ def fused_attention(
     key: Float[Tensor, "*#batch key d_k"],
     value: Float[Tensor, "*#batch key d_v"],
     *,
-    pattern: Exact,
+    pattern: ExactPattern,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*#batch query d_v"]:
     """The pattern's weighted sum of the values, where its similarities are dot products.
@@ -62,7 +62,9 @@ def fused_attention(
     return context.reshape(*lead, *context.shape[-2:])
 
 
-def _mask_for_kernel(query: Tensor, key: Tensor, pattern: Exact) -> tuple[bool, Tensor | None]:
+def _mask_for_kernel(
+    query: Tensor, key: Tensor, pattern: ExactPattern
+) -> tuple[bool, Tensor | None]:
     """Whether the kernel's own causal mask serves, and otherwise the tensor it needs."""
     allowed, similarity = pattern.allowed, pattern.similarity
     causal, rest = split_causal(allowed)

@@ -15,10 +15,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.attention.attend import FormOptions, check_dropout, check_inputs, tap_inputs
-from regard.attention.efficient import in_single, keys_seen
+from regard.attention.efficient import keys_seen, upcast_half
 from regard.attention.fused import fused_attention
 from regard.attention.mask import Everything, Grid, Mask, split_causal
-from regard.attention.pattern import Exact, Pattern, Tile
+from regard.attention.pattern import ExactPattern, Pattern, Tile
 from regard.attention.similarity import as_similarity
 from regard.attention.softmax import softmax_over_keys
 from regard.errors import InputError, MaskError, ShapeError
@@ -51,7 +51,7 @@ def linformer_attention(
     _check_projections(key_projection, value_projection, query.shape[:-2], key.size(-2))
     query, key, value, mask = tap_inputs(query, key, value, allowed, site=site)
     projections = key_projection.detach(), value_projection.detach()
-    tap(f"{site}.pattern", Projected(*projections, mask), "")
+    tap(f"{site}.pattern", LinformerPattern(*projections, mask), "")
     grid = Grid.whole(query.shape[:-2], query.size(-2), key.size(-2), query.device)
     seen = _keys_seen(mask, grid)
     shorter_key = _project(key_projection, key, seen)
@@ -59,7 +59,7 @@ def linformer_attention(
     shorter_key = tap(f"{site}.projected_key", shorter_key, "projected d_k")
     shorter_value = tap(f"{site}.projected_value", shorter_value, "projected d_v")
     measure = as_similarity("scaled_dot")
-    exact = Exact(measure, measure.scale(key.size(-1)), 1.0, Everything())
+    exact = ExactPattern(measure, measure.scale(key.size(-1)), 1.0, Everything())
     context = fused_attention(query, shorter_key, shorter_value, pattern=exact, dropout=dropout)
     return tap(f"{site}.context", context, "query d_v")
 
@@ -131,7 +131,7 @@ class Linformer(nn.Module):
 
 
 @dataclass(frozen=True)
-class Projected(Pattern):
+class LinformerPattern(Pattern):
     """What each query takes from each position through a Linformer's mixtures; it has signs."""
 
     key_projection: Tensor
@@ -144,11 +144,11 @@ class Projected(Pattern):
         rows, columns = tile.grid.rows, tile.grid.columns
         seen = keys_seen("a Linformer", self.allowed, tile)[1]
         to_key, to_value = (
-            in_single(projection if projection.dim() == 2 else projection[tile.index[-1]])
+            upcast_half(projection if projection.dim() == 2 else projection[tile.index[-1]])
             for projection in (self.key_projection, self.value_projection)
         )
-        shorter = _project(to_key, in_single(key), seen)
-        scores = in_single(query[rows]) @ shorter.transpose(-1, -2) * query.size(-1) ** -0.5
+        shorter = _project(to_key, upcast_half(key), seen)
+        scores = upcast_half(query[rows]) @ shorter.transpose(-1, -2) * query.size(-1) ** -0.5
         weights = softmax_over_keys(scores) @ to_value[:, columns]
         return weights.masked_fill(~seen[columns, 0], 0.0)
 

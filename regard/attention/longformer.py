@@ -20,12 +20,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.attend import FormOptions, check_dropout, check_inputs, tap_inputs
-from regard.attention.efficient import in_single
+from regard.attention.efficient import upcast_half
 from regard.attention.fused import fused_attention
-from regard.attention.mask import Everything, Grid, Mask, Table, split_causal
-from regard.attention.pattern import Exact, Pattern, Tile
+from regard.attention.mask import BooleanMask, Everything, Grid, Mask, split_causal
+from regard.attention.pattern import ExactPattern, Pattern, Tile
 from regard.attention.similarity import as_similarity
-from regard.attention.sliding_window import Reach, reach, windowed_attention
+from regard.attention.sliding_window import LongformerMask, reach, windowed_attention
 from regard.attention.softmax import softmax_over_keys
 from regard.errors import InputError, ShapeError
 from regard.tap import tap
@@ -45,7 +45,7 @@ def longformer_attention(
     key: Float[Tensor, "*batch key d_k"],
     value: Float[Tensor, "*batch key d_v"],
     *,
-    reach: Reach,
+    reach: LongformerMask,
     global_heads: GlobalHeads | None = None,
     allowed: Mask | Tensor | None = None,
     dropout: float = 0.0,
@@ -65,7 +65,7 @@ def longformer_attention(
     query, key, value, mask = tap_inputs(query, key, value, allowed, site=site)
     own = None if global_heads is None else _tap_heads(global_heads, site)
     asked = () if own is None else (own.query.detach(), own.key.detach())
-    tap(f"{site}.pattern", Windowed(reach, reach & mask, *asked), "")
+    tap(f"{site}.pattern", LongformerPattern(reach, reach & mask, *asked), "")
     grid = Grid.whole(query.shape[:-2], query.size(-2), key.size(-2), query.device)
     key, value = _without_hidden(mask, grid, key, value)
     context = windowed_attention(query, key, value, reach=reach, mask=mask, dropout=dropout)
@@ -156,10 +156,10 @@ class Longformer(nn.Module):
 
 
 @dataclass(frozen=True)
-class Windowed(Pattern):
+class LongformerPattern(Pattern):
     """The weights of a Longformer: exact ones of those in reach."""
 
-    reach: Reach
+    reach: LongformerMask
     allowed: Mask
     """Whom the query reaches and may see."""
     global_query: Tensor | None = None
@@ -169,10 +169,10 @@ class Windowed(Pattern):
         self, query: Float[Tensor, "query d_q"], key: Float[Tensor, "key d_k"], tile: Tile
     ) -> Float[Tensor, "rows columns"]:
         rows = tile.grid.rows
-        scores = in_single(query[rows]) @ in_single(key).transpose(-1, -2)
+        scores = upcast_half(query[rows]) @ upcast_half(key).transpose(-1, -2)
         if self.global_query is not None and self.global_key is not None:
             own_query, own_key = (
-                in_single(x[tile.index]) for x in (self.global_query, self.global_key)
+                upcast_half(x[tile.index]) for x in (self.global_query, self.global_key)
             )
             for number, token in enumerate(self.reach.global_tokens):
                 here = (rows == token)[:, None]
@@ -191,8 +191,8 @@ def _attend_to_everything(
     rows = Everything()
     if not isinstance(mask, Everything):
         rows = mask.on(Grid(grid.lead, grid.n_query, grid.n_key, tokens, grid.columns))
-        rows = Table(rows.expand(*grid.lead, len(tokens), grid.n_key))
-    exact = Exact(measure, measure.scale(own.key.size(-1)), 1.0, rows)
+        rows = BooleanMask(rows.expand(*grid.lead, len(tokens), grid.n_key))
+    exact = ExactPattern(measure, measure.scale(own.key.size(-1)), 1.0, rows)
     return fused_attention(own.query, own.key, own.value, pattern=exact, dropout=dropout)
 
 
@@ -212,7 +212,7 @@ def _tap_heads(own: GlobalHeads, site: str) -> GlobalHeads:
     )
 
 
-def _check_reach(reach: Reach, n_query: int, n_key: int) -> None:
+def _check_reach(reach: LongformerMask, n_query: int, n_key: int) -> None:
     if n_query != n_key:
         raise ShapeError(
             f"a Longformer's window needs as many queries as keys, not {n_query} and {n_key}: it "

@@ -102,7 +102,7 @@ class Everything(Mask):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Table(Mask):
+class BooleanMask(Mask):
     """A boolean tensor: (query, key), or exactly as many axes as the scores."""
 
     allowed: Tensor
@@ -213,7 +213,7 @@ def as_mask(allowed: Mask | Tensor | None) -> Mask:
             f"the mask `allowed` has shape {tuple(allowed.shape)}; it needs at least the two axes "
             "(query, key)."
         )
-    return Table(allowed)
+    return BooleanMask(allowed)
 
 
 def _bracket(mask: Mask) -> str:

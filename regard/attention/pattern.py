@@ -63,7 +63,7 @@ class Pattern(ABC):
 
 
 @dataclass(frozen=True)
-class Exact(Pattern):
+class ExactPattern(Pattern):
     """Attention by its definition: similarity, scale, mask, softmax with a temperature."""
 
     similarity: Similarity

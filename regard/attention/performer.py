@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from regard.attention.attend import FormOptions, check_dropout, check_inputs, tap_inputs
 from regard.attention.efficient import (
     CHUNK,
-    in_single,
     key_mask,
     keys_seen,
     rows_by_chunk,
     running_sums,
+    upcast_half,
 )
 from regard.attention.mask import Grid, Mask
 from regard.attention.pattern import Pattern, Tile
@@ -63,13 +63,13 @@ def performer_attention(
             f"{query.size(-1)} wide: give features of shape (any number, {query.size(-1)})."
         )
     query, key, value, mask = tap_inputs(query, key, value, allowed, site=site)
-    tap(f"{site}.pattern", RandomFeatures(features.detach(), mask), "")
+    tap(f"{site}.pattern", PerformerPattern(features.detach(), mask), "")
     grid = Grid.whole(query.shape[:-2], query.size(-2), key.size(-2), query.device)
     causal, seen = key_mask("the Performer", mask, grid)
-    values = in_single(value if seen is None else value.masked_fill(~seen, 0.0))
+    values = upcast_half(value if seen is None else value.masked_fill(~seen, 0.0))
     values = F.pad(values, (0, 1), value=1.0)  # the ones sum up to totals
     compute = _causal if causal else _whole
-    sums = compute(in_single(query), in_single(key), values, features.to(values), seen)
+    sums = compute(upcast_half(query), upcast_half(key), values, features.to(values), seen)
     context = (sums[..., :-1] / sums[..., -1:].clamp(min=_NOTHING)).to(value.dtype)
     return tap(f"{site}.context", context, "query d_v")
 
@@ -145,7 +145,7 @@ def orthogonal_features(
 
 
 @dataclass(frozen=True)
-class RandomFeatures(Pattern):
+class PerformerPattern(Pattern):
     """The pattern that a Performer's features imply; its rows sum to 1."""
 
     features: Tensor
@@ -156,7 +156,7 @@ class RandomFeatures(Pattern):
     ) -> Float[Tensor, "rows columns"]:
         rows, columns = tile.grid.rows, tile.grid.columns
         causal, seen = keys_seen("the Performer", self.allowed, tile)
-        query, key = in_single(query), in_single(key)
+        query, key = upcast_half(query), upcast_half(key)
         features = self.features.to(query)
         logs = log_features(key, features)
         if causal:

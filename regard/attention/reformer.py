@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.attention.attend import FormOptions, check_dropout, check_inputs
-from regard.attention.efficient import in_single, key_mask, keys_seen
+from regard.attention.efficient import key_mask, keys_seen, upcast_half
 from regard.attention.mask import Grid, Mask, as_mask
 from regard.attention.pattern import Pattern, Tile
 from regard.attention.similarity import as_similarity
@@ -77,7 +77,7 @@ def reformer_attention(
     buckets = hash_vectors(parts[0], rotations.to(query))
     if seen is not None:  # hidden tokens come last, in a bucket of their own
         buckets = buckets.masked_fill(~seen.transpose(-1, -2), 2 * rotations.size(-1) + 1)
-    tap(f"{site}.pattern", Hashed(buckets, chunk, mask), "")
+    tap(f"{site}.pattern", ReformerPattern(buckets, chunk, mask), "")
     hidden = None if seen is None else ~seen.squeeze(-1).expand(value.shape[:-1])
     settings = _Settings(2 * rotations.size(-1) + 2, chunk, causal, dropout)
     context = _in_groups(parts, buckets, hidden, settings)
@@ -149,7 +149,7 @@ class Reformer(nn.Module):
 
 
 @dataclass(frozen=True)
-class Hashed(Pattern):
+class ReformerPattern(Pattern):
     """The weights of a Reformer: exact ones of those that met."""
 
     buckets: Tensor
@@ -169,7 +169,9 @@ class Hashed(Pattern):
         itself = columns == rows[:, None]
         met = met.any(dim=0) & ~itself & seen[rows] & seen.transpose(-1, -2)
         alone = itself & seen[rows] & ~met.any(dim=-1, keepdim=True)
-        scores = in_single(query[rows]) @ in_single(key).transpose(-1, -2) * key.size(-1) ** -0.5
+        scores = (
+            upcast_half(query[rows]) @ upcast_half(key).transpose(-1, -2) * key.size(-1) ** -0.5
+        )
         weights = softmax_over_keys(scores.masked_fill(~(met | alone), -inf))
         return weights[:, tile.grid.columns]
 
@@ -222,7 +224,7 @@ def _in_groups(
 ) -> Tensor:
     """The context, some heads at a time so that their scores fit the cache."""
     widths = [x.size(-1) for x in parts]
-    rows = torch.cat([in_single(x) for x in parts], dim=-1)
+    rows = torch.cat([upcast_half(x) for x in parts], dim=-1)
     n_token = rows.size(-2)
     order, codes = _sort(buckets, settings.chunk, settings.causal)
     short = settings.largest_code(n_token) + 4 * settings.chunk < _SHORT

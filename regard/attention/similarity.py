@@ -165,7 +165,7 @@ class Alibi(ScaledDot):
         return -torch.tensor(self.slopes, device=distance.device)[:, None, None] * distance
 
 
-class Own(Similarity):
+class CustomSimilarity(Similarity):
     """A user's own function of (queries, keys)."""
 
     name = "own function"
@@ -213,7 +213,7 @@ def as_similarity(given: "str | Similarity | Compare") -> Similarity:
             "(queries, keys) is also allowed."
         )
     if callable(given):
-        return Own(given)
+        return CustomSimilarity(given)
     raise InputError(
         f"similarity is a name ({', '.join(SIMILARITIES)}), a similarity object or a function of "
         f"(queries, keys), not a {type(given).__name__}."

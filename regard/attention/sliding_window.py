@@ -24,7 +24,7 @@ _WINDOW_BLOCKS = 5
 
 
 @dataclass(frozen=True, repr=False)
-class Reach(Mask):
+class LongformerMask(Mask):
     """Whom a query may reach: tokens of a window, every `dilation`-th of them, and global ones."""
 
     radius: int
@@ -46,7 +46,7 @@ class Reach(Mask):
 
 def reach(
     radius: int, *, dilation: int = 1, global_tokens: tuple[int, ...] | list[int] = ()
-) -> Reach:
+) -> LongformerMask:
     """A window of `radius` steps of `dilation` tokens to each side, and these tokens everywhere."""
     for name, value, least in (("radius", radius, 0), ("dilation", dilation, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -56,7 +56,7 @@ def reach(
     tokens = tuple(sorted(set(global_tokens)))
     if not all(isinstance(token, int) and token >= 0 for token in tokens):
         raise InputError(f"global tokens are positions counted from 0, not {list(global_tokens)}.")
-    return Reach(radius, dilation, tokens)
+    return LongformerMask(radius, dilation, tokens)
 
 
 def windowed_attention(
@@ -64,7 +64,7 @@ def windowed_attention(
     key: Float[Tensor, "*batch token d_k"],
     value: Float[Tensor, "*batch token d_v"],
     *,
-    reach: Reach,
+    reach: LongformerMask,
     mask: Mask,
     dropout: float,
 ) -> Float[Tensor, "*batch token d_v"]:
@@ -95,7 +95,7 @@ class _Blocks:
     the global tokens, of which only those in front of the block itself count.
     """
 
-    def __init__(self, n_token: int, first: int, reach: Reach, causal: bool) -> None:
+    def __init__(self, n_token: int, first: int, reach: LongformerMask, causal: bool) -> None:
         self.n_token, self.first, self.reach = n_token, first, reach
         self.count = len(range(first, n_token, reach.dilation))
         self.size = max(_SMALL, -(-reach.radius // 2))

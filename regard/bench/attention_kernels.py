@@ -19,7 +19,7 @@ from regard.attention.linformer import Linformer
 from regard.attention.longformer import Longformer
 from regard.attention.mask import Causal, as_mask, causal, padding
 from regard.attention.multi_head import MultiHeadAttention
-from regard.attention.pattern import Exact
+from regard.attention.pattern import ExactPattern
 from regard.attention.performer import Performer
 from regard.attention.reformer import Reformer
 from regard.attention.similarity import ScaledDot
@@ -101,7 +101,7 @@ def forms(length: int) -> dict[str, Form]:
     performer, linformer = Performer(D_K), Linformer(length, 256)
     reformer = Reformer(D_K, n_buckets=max(2, length // 64 // 2 * 2))
     window, longformer = Longformer(128), Longformer(128, global_tokens=[0, 1, 2, 3])
-    exact = Exact(ScaledDot(), D_K**-0.5, 1.0, as_mask(None))
+    exact = ExactPattern(ScaledDot(), D_K**-0.5, 1.0, as_mask(None))
     contenders: dict[str, Form] = {
         "fused": attend,
         "fused, causal": lambda q, k, v: attend(q, k, v, allowed=causal),

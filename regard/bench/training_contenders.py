@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.hardware import keep_freed_memory, matmul_rate
-from regard.layers.position import Sinusoidal, places
+from regard.layers.position import SinusoidalPositions, token_positions
 from regard.models.transformer import TransformerConfig
 from regard.training.batch import PairBatch
 
@@ -137,7 +137,7 @@ class Plain(nn.Module):
         self.config = config
         self.tokens = nn.Embedding(config.n_vocab, config.d_model)
         nn.init.normal_(self.tokens.weight, std=config.d_model**-0.5)
-        self.positions = Sinusoidal(config.d_model)
+        self.positions = SinusoidalPositions(config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.transformer = nn.Transformer(
             config.d_model,
@@ -152,7 +152,7 @@ class Plain(nn.Module):
 
     def embed(self, ids: Tensor) -> Tensor:
         tokens = self.tokens(ids) * self.config.d_model**0.5
-        where = places(ids.size(1), first=0, device=ids.device)
+        where = token_positions(ids.size(1), first=0, device=ids.device)
         return self.dropout(tokens + self.positions(where, tokens, stop=ids.size(1)))
 
     def forward(self, batch: PairBatch) -> Tensor:

@@ -109,11 +109,11 @@ def _network(model: str) -> Any:
     """The network of a folder or bundled model; a preset's without its numbers."""
     from regard.interop.model_names import bundled
     from regard.model import load
-    from regard.models.config import outline
+    from regard.models.config import build_on_meta
     from regard.models.presets import PRESETS
 
     if model in PRESETS and model not in bundled() and not Path(model).exists():
-        return outline(PRESETS[model].config)
+        return build_on_meta(PRESETS[model].config)
     return load(model).module
 
 

@@ -93,7 +93,7 @@ def _summary_of(name: str) -> "tuple[Summary, Card | None]":
     """What a model is made of, told by its configuration: its weights are not read."""
     from regard.interop.model_names import bundled, find_model
     from regard.model_folder import read_card, read_description
-    from regard.models.config import config_from_dict, outline
+    from regard.models.config import build_on_meta, config_from_dict
     from regard.models.presets import PRESETS
     from regard.models.summary import summarize
 
@@ -101,7 +101,7 @@ def _summary_of(name: str) -> "tuple[Summary, Card | None]":
         folder = find_model(name)
     except UnknownNameError:
         if name in PRESETS:
-            return summarize(outline(PRESETS[name].config)), None
+            return summarize(build_on_meta(PRESETS[name].config)), None
         known = [*bundled(), *PRESETS]
         raise UnknownNameError(
             f"{name!r} is neither a bundled model nor a preset nor a folder; of the names, "
@@ -109,7 +109,7 @@ def _summary_of(name: str) -> "tuple[Summary, Card | None]":
         ) from None
     described = read_description(folder)
     config = config_from_dict({"family": described.family, **described.model})
-    return summarize(outline(config)), read_card(folder)
+    return summarize(build_on_meta(config)), read_card(folder)
 
 
 def _print_table(

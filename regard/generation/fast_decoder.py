@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.generation.stepper import Stepper, log_softmax
-from regard.layers.position import places
+from regard.layers.position import token_positions
 from regard.models.transformer import Transformer
 
 _PAYS = 2**17
@@ -225,7 +225,7 @@ class LeanTransformer:
         if self.encoder is None:
             return model.encode(ids, lengths)
         tokens = (model.source_tokens or model.tokens)(ids)
-        x = model.encoder_embedding(tokens, places(ids.size(1), device=ids.device))
+        x = model.encoder_embedding(tokens, token_positions(ids.size(1), device=ids.device))
         seen = None
         if bool((lengths < ids.size(1)).any()):
             seen = (torch.arange(ids.size(1), device=ids.device) < lengths[:, None])[:, None, None]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import FileError, InputError
-from regard.models.config import ModelConfig, outline
+from regard.models.config import ModelConfig, build_on_meta
 from regard.models.weights import read_weights
 from regard.text.tokenizer_files import read_json
 
@@ -182,7 +182,7 @@ class Kind:
         given = self.unpack(given, config)
         weights: Tensors = {}
         used = set()
-        for ours, empty in outline(config).state_dict().items():
+        for ours, empty in build_on_meta(config).state_dict().items():
             theirs = self.theirs(ours)
             used.add(theirs)
             if theirs in given:

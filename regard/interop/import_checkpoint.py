@@ -17,7 +17,7 @@ from regard.interop.sentencepiece import llama_tokenizer, marian_tokenizer, read
 from regard.interop.vit import DEIT, VIT
 from regard.model import Model
 from regard.model_folder import Card
-from regard.models.weights import build_with
+from regard.models.weights import build_from_weights
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_files import read_json
 
@@ -117,7 +117,7 @@ def _import_folder(folder: Path, tokenizer: Path | None) -> Model:
     if tokenizer is not None:
         source, target = Tokenizer.load(tokenizer), None
     return Model(
-        module=build_with(config, weights, source=folder),
+        module=build_from_weights(config, weights, source=folder),
         task=task,
         tokenizer=source,
         target_tokenizer=target,

@@ -12,7 +12,7 @@ from regard.errors import FileError
 from regard.interop.sentencepiece import SPACE, Piece, llama_tokenizer
 from regard.model import Model
 from regard.models.decoder import DecoderConfig, llama_config
-from regard.models.weights import build_with
+from regard.models.weights import build_from_weights
 from regard.text.tokenizer import Tokenizer
 
 _HEADER = struct.Struct("<7i")
@@ -35,7 +35,7 @@ def read_llama2c(file: Path, *, tokenizer: Path | None = None) -> Model:
         part = numbers[at : at + prod(shape)].reshape(shape)
         tensors[name] = torch.from_numpy(part.astype(np.float32))
         at += prod(shape)
-    model = build_with(config, _named(tensors, config), source=file)
+    model = build_from_weights(config, _named(tensors, config), source=file)
     found = tokenizer or _find_tokenizer(file, config.n_vocab)
     read = None if found is None else read_tokenizer(found, config.n_vocab)
     return Model(module=model, task="language", tokenizer=read)

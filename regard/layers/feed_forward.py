@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.errors import UnknownNameError, nearest
 from regard.layers.dropout import Dropout
-from regard.tap import at, tap
+from regard.tap import path_at, tap
 
 
 def gelu_new(x: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
@@ -65,7 +65,7 @@ class FeedForward(nn.Module):
         self, x: Float[Tensor, "batch token d_model"], *, first: int = 0
     ) -> Float[Tensor, "batch token d_model"]:
         """The positions that `x` holds, the first of which is number `first` of its sequence."""
-        here = at(self.path, first)
+        here = path_at(self.path, first)
         bent = self.bend((self.to_gate or self.to_hidden)(x))
         hidden = bent if self.to_gate is None else bent * self.to_hidden(x)
         hidden = tap(f"{here}.activation", hidden, "token d_ff")

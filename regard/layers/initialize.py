@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.errors import UnknownNameError, nearest
 from regard.layers.embedding import TokenEmbedding
-from regard.layers.position import Learned
+from regard.layers.position import LearnedPositions
 
 
 def _lecun(weight: Tensor) -> None:
@@ -52,7 +52,7 @@ def initialize(model: nn.Module, scheme: str = "xavier_uniform") -> None:
             _MATRICES[scheme](module.weight)
             if module.bias is not None:
                 module.bias.zero_()
-        elif isinstance(module, TokenEmbedding | Learned | nn.Embedding):
+        elif isinstance(module, TokenEmbedding | LearnedPositions | nn.Embedding):
             (_normal if scheme == "normal" else _embedding)(module.weight)
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
             module.weight.fill_(1.0)

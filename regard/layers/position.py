@@ -19,7 +19,7 @@ POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "none")
 LAYOUTS = ("interleaved", "halves")
 
 
-def places(
+def token_positions(
     n_token: int, *, first: int = 0, lengths: Tensor | None = None, device: torch.device
 ) -> Int[Tensor, "rows token"]:
     """The position of each token: one row for all sequences, counted from `first`.
@@ -68,7 +68,7 @@ def _kept_table(
         return _table(n_position, d_model, layout, device, dtype)
 
 
-class Sinusoidal(nn.Module):
+class SinusoidalPositions(nn.Module):
     """The waves of Vaswani et al. 2017, for any length."""
 
     def __init__(self, d_model: int, *, layout: str = "interleaved") -> None:
@@ -88,7 +88,7 @@ class Sinusoidal(nn.Module):
         return f"{self.d_model}, layout={self.layout!r}"
 
 
-class Learned(nn.Module):
+class LearnedPositions(nn.Module):
     """One learned vector for each of `max_positions` positions (table 3, row E)."""
 
     def __init__(self, max_positions: int, d_model: int) -> None:
@@ -112,7 +112,7 @@ class Learned(nn.Module):
         return f"{self.weight.size(0)}, {self.weight.size(1)}"
 
 
-class Rotary:
+class RotaryPositions:
     """Queries and keys turned by an angle that grows with their position (Su et al. 2021).
 
     Pairs are number i and number i + d/2 of the rotated part, as Llama has them.
@@ -145,7 +145,7 @@ class Rotary:
         self, x: Float[Tensor, "batch head token d_k"], first: int
     ) -> Float[Tensor, "batch head token d_k"]:
         """The vectors turned, the first of them standing at position `first`."""
-        return self.at(places(x.size(-2), first=first, device=x.device), x)(x, first)
+        return self.at(token_positions(x.size(-2), first=first, device=x.device), x)(x, first)
 
     def at(
         self, where: Int[Tensor, "rows token"], like: Float[Tensor, "..."]

@@ -20,29 +20,31 @@ from regard.tap import listening, tap
 
 
 @dataclass(frozen=True)
-class State:
+class RecurrentState:
     """What a recurrent layer hands on from step to step."""
 
     hidden: Float[Tensor, "batch d_hidden"]
     cell: Float[Tensor, "batch d_hidden"] | None = None
     """The memory of an LSTM; a GRU has none."""
 
-    def keep(self, rows: Int[Tensor, "rows"]) -> "State":
+    def keep(self, rows: Int[Tensor, "rows"]) -> "RecurrentState":
         """The state of these rows of the batch, in this order."""
         return self.map(lambda x: x[rows])
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> "State":
+    def map(self, function: Callable[[Tensor], Tensor]) -> "RecurrentState":
         """The state whose parts are `function` of these."""
-        return State(function(self.hidden), None if self.cell is None else function(self.cell))
+        return RecurrentState(
+            function(self.hidden), None if self.cell is None else function(self.cell)
+        )
 
 
 def lstm_step(
     inputs: Float[Tensor, "batch d_gates"],
     memory: Float[Tensor, "batch d_gates"],
-    state: State,
+    state: RecurrentState,
     *,
     site: str,
-) -> State:
+) -> RecurrentState:
     """The state after one more step of an LSTM (Hochreiter & Schmidhuber 1997, with forget gate).
 
     `inputs` and `memory` are what the input and the previous hidden state give to the gates.
@@ -54,23 +56,23 @@ def lstm_step(
     output = _see(site, "output_gate", output.sigmoid())
     assert state.cell is not None  # the layer makes it so
     cell = _see(site, "cell", forget * state.cell + entry * candidate)
-    return State(_see(site, "hidden", output * cell.tanh()), cell)
+    return RecurrentState(_see(site, "hidden", output * cell.tanh()), cell)
 
 
 def gru_step(
     inputs: Float[Tensor, "batch d_gates"],
     memory: Float[Tensor, "batch d_gates"],
-    state: State,
+    state: RecurrentState,
     *,
     site: str,
-) -> State:
+) -> RecurrentState:
     """The state after one more step of a GRU (Cho et al. 2014, reset after the product)."""
     reset, update, candidate = inputs.chunk(3, dim=-1)
     reset_memory, update_memory, candidate_memory = memory.chunk(3, dim=-1)
     reset = _see(site, "reset_gate", (reset + reset_memory).sigmoid())
     update = _see(site, "update_gate", (update + update_memory).sigmoid())
     candidate = _see(site, "candidate", (candidate + reset * candidate_memory).tanh())
-    return State(_see(site, "hidden", (1 - update) * candidate + update * state.hidden))
+    return RecurrentState(_see(site, "hidden", (1 - update) * candidate + update * state.hidden))
 
 
 _STEPS = {"lstm": (4, lstm_step), "gru": (3, gru_step)}
@@ -138,7 +140,7 @@ class RecurrentLayer(nn.Module):
         self,
         x: Float[Tensor, "batch token d_input"],
         lengths: Int[Tensor, "batch"] | None = None,
-    ) -> tuple[Float[Tensor, "batch token d_output"], State]:
+    ) -> tuple[Float[Tensor, "batch token d_output"], RecurrentState]:
         """The hidden state after each token, and the state after the last one.
 
         Both directions stand side by side; the backward one's last token is the first.
@@ -155,7 +157,7 @@ class RecurrentLayer(nn.Module):
         self,
         x: Float[Tensor, "batch token d_input"],
         lengths: Int[Tensor, "batch"] | None = None,
-    ) -> tuple[Float[Tensor, "batch token d_output"], State]:
+    ) -> tuple[Float[Tensor, "batch token d_output"], RecurrentState]:
         """The same, step by step as the formulas say it."""
         real = None
         if lengths is not None:
@@ -166,14 +168,16 @@ class RecurrentLayer(nn.Module):
         back, first = self._read(x.flip(1), None if real is None else real.flip(1), 1)
         return torch.cat([states, back.flip(1)], dim=-1), _combine(_beside, last, first)
 
-    def see_first(self, state: State) -> State:
+    def see_first(self, state: RecurrentState) -> RecurrentState:
         """The state before the first step, as those who look on would have it."""
         hidden = tap(f"{self.path}.first_hidden", state.hidden, "d_hidden")
         if state.cell is None:
-            return State(hidden)
-        return State(hidden, tap(f"{self.path}.first_cell", state.cell, "d_hidden"))
+            return RecurrentState(hidden)
+        return RecurrentState(hidden, tap(f"{self.path}.first_cell", state.cell, "d_hidden"))
 
-    def step(self, x: Float[Tensor, "batch d_input"], state: State, *, step: int) -> State:
+    def step(
+        self, x: Float[Tensor, "batch d_input"], state: RecurrentState, *, step: int
+    ) -> RecurrentState:
         """The state after reading `x` as input number `step` (of a layer that reads forwards)."""
         site = f"{self.path}@{step}"
         input_weight, hidden_weight, input_bias, hidden_bias = self.weights()
@@ -181,7 +185,7 @@ class RecurrentLayer(nn.Module):
         memory = F.linear(state.hidden, hidden_weight, hidden_bias)
         return self._step(inputs, memory, state, site=site)
 
-    def _fast(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, State]:
+    def _fast(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, RecurrentState]:
         """The same by torch's kernel, which skips padding if sequences are packed."""
         if lengths is None:
             return self._kernel(x, self._zeros(x, x.size(0)), batch_first=True)
@@ -196,22 +200,22 @@ class RecurrentLayer(nn.Module):
         assert back is not None  # pack_padded_sequence has sorted the batch
         return states, last.keep(back)
 
-    def _kernel(self, *inputs: Any, **options: Any) -> tuple[Tensor, State]:
+    def _kernel(self, *inputs: Any, **options: Any) -> tuple[Tensor, RecurrentState]:
         """What torch's kernel makes of a batch or a packed batch, directions side by side."""
         weights = [weight for i in range(self.n_directions) for weight in self.weights(i)]
         kernel: Any = torch.lstm if self.cell == "lstm" else torch.gru
         both = self.n_directions == 2
         states, *last = kernel(*inputs, weights, True, 1, 0.0, self.training, both, **options)
-        return states, State(*(torch.cat(part.unbind(0), dim=-1) for part in last))
+        return states, RecurrentState(*(torch.cat(part.unbind(0), dim=-1) for part in last))
 
     def _zeros(self, x: Tensor, n_batch: int) -> Any:
         zeros = x.new_zeros(self.n_directions, n_batch, self.d_hidden)
         return (zeros, zeros) if self.cell == "lstm" else zeros
 
-    def zero_state(self, x: Float[Tensor, "batch *rest"]) -> State:
+    def zero_state(self, x: Float[Tensor, "batch *rest"]) -> RecurrentState:
         """The state before anything is read, for a batch like `x`."""
         zeros = x.new_zeros(x.size(0), self.d_hidden)
-        return State(zeros, zeros if self.cell == "lstm" else None)
+        return RecurrentState(zeros, zeros if self.cell == "lstm" else None)
 
     def extra_repr(self) -> str:
         both = "2 × " if self.n_directions == 2 else ""
@@ -222,7 +226,7 @@ class RecurrentLayer(nn.Module):
         x: Float[Tensor, "batch token d_input"],
         real: Bool[Tensor, "batch token"] | None,
         direction: int,
-    ) -> tuple[Float[Tensor, "batch token d_hidden"], State]:
+    ) -> tuple[Float[Tensor, "batch token d_hidden"], RecurrentState]:
         input_weight, hidden_weight, input_bias, hidden_bias = self.weights(direction)
         inputs = F.linear(x, input_weight, input_bias)  # of all steps at once: they need no state
         site = f"{self.path}.{('forward', 'backward')[direction]}"
@@ -246,12 +250,12 @@ class Bridge(nn.Module):
         self.to_hidden = nn.Linear(d_input, d_hidden)
         self.to_cell = nn.Linear(d_input, d_hidden) if cell == "lstm" else None
 
-    def forward(self, state: State) -> State:
+    def forward(self, state: RecurrentState) -> RecurrentState:
         """Hidden states lie between -1 and 1, so this one does; a cell's memory is free."""
         hidden = torch.tanh(self.to_hidden(state.hidden))
         if self.to_cell is None or state.cell is None:
-            return State(hidden)
-        return State(hidden, self.to_cell(state.cell))
+            return RecurrentState(hidden)
+        return RecurrentState(hidden, self.to_cell(state.cell))
 
 
 def check_lengths(
@@ -273,11 +277,13 @@ def check_lengths(
         )
 
 
-def _combine(how: Callable[[Tensor, Tensor], Tensor], one: State, other: State) -> State:
+def _combine(
+    how: Callable[[Tensor, Tensor], Tensor], one: RecurrentState, other: RecurrentState
+) -> RecurrentState:
     hidden = how(one.hidden, other.hidden)
     if one.cell is None or other.cell is None:
-        return State(hidden)
-    return State(hidden, how(one.cell, other.cell))
+        return RecurrentState(hidden)
+    return RecurrentState(hidden, how(one.cell, other.cell))
 
 
 def _beside(one: Tensor, other: Tensor) -> Tensor:

@@ -12,19 +12,19 @@ from regard.attention.similarity import Additive, Similarity, make_similarity
 from regard.tap import listening
 
 
-class Read(NamedTuple):
+class EncodedSource(NamedTuple):
     """Keys and values of the source, and how queries are compared with these keys."""
 
     key: Tensor
     value: Tensor
     similarity: Similarity
 
-    def keep(self, rows: Tensor) -> "Read":
+    def keep(self, rows: Tensor) -> "EncodedSource":
         """Those of these rows of the batch, in this order."""
-        return Read(self.key[rows], self.value[rows], self.similarity)
+        return EncodedSource(self.key[rows], self.value[rows], self.similarity)
 
 
-class Alignment(nn.Module):
+class RNNAttention(nn.Module):
     """Attention of a decoder's state to an encoder's states: one site, one head.
 
     Args:
@@ -42,20 +42,20 @@ class Alignment(nn.Module):
         self.similarity = make_similarity(similarity, d_q=d_query, d_k=d_key, d_hidden=d_hidden)
         self.path = path
 
-    def read(self, states: Float[Tensor, "batch source d_key"]) -> Read:
+    def read(self, states: Float[Tensor, "batch source d_key"]) -> EncodedSource:
         """The encoder's states made ready for all steps of the decoder.
 
         While nobody looks, additive attention's share of the keys is computed here, once.
         """
         keys = states.unsqueeze(1)
         if isinstance(self.similarity, Additive) and not listening():
-            return Read(self.similarity.to_key(keys), keys, ProjectedKeys(self.similarity))
-        return Read(keys, keys, self.similarity)
+            return EncodedSource(self.similarity.to_key(keys), keys, ProjectedKeys(self.similarity))
+        return EncodedSource(keys, keys, self.similarity)
 
     def forward(
         self,
         query: Float[Tensor, "batch d_query"],
-        read: Read,
+        read: EncodedSource,
         *,
         allowed: Mask | None = None,
         step: int = 0,

@@ -14,8 +14,8 @@ from regard.layers.attention_forms import CACHEABLE, OF_ONE_TEXT, FormPlan, make
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import FeedForward
 from regard.layers.norm import make_norm
-from regard.layers.position import Learned, Sinusoidal
-from regard.tap import at, tap
+from regard.layers.position import LearnedPositions, SinusoidalPositions
+from regard.tap import path_at, tap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class SubLayer(nn.Module):
         **options: object,
     ) -> Float[Tensor, "batch token d_model"]:
         """The residual stream after this sub-layer; `first` is the position of its first token."""
-        here = at(self.inner.path, first)
+        here = path_at(self.inner.path, first)
         given = tap(f"{here}.input", self.norm(x) if self.norm_first else x, "token d_model")
         x = x + self.dropout(self.inner(given, *inputs, first=first, **options))
         return tap(f"{here}.residual", x if self.norm_first else self.norm(x), "token d_model")
@@ -160,7 +160,7 @@ class InputEmbedding(nn.Module):
         self,
         d_model: int,
         *,
-        positions: Sinusoidal | Learned | None = None,
+        positions: SinusoidalPositions | LearnedPositions | None = None,
         norm: nn.Module | None = None,
         n_types: int = 0,
         dropout: float = 0.0,
@@ -182,7 +182,7 @@ class InputEmbedding(nn.Module):
         first: int = 0,
     ) -> Float[Tensor, "batch token d_model"]:
         """What the first layer reads: `where` says at which position each token stands."""
-        here = at(self.path, first)
+        here = path_at(self.path, first)
         x = tap(f"{here}.tokens", tokens, "token d_model")
         if self.types is not None:
             kinds = where.new_zeros(1, x.size(1)) if types is None else types
@@ -220,7 +220,7 @@ class Stack(nn.Module):
         rotate: Rotate | None = None,
     ) -> Float[Tensor, "batch token d_model"]:
         """The residual stream after the last layer."""
-        first = cached(cache)
+        first = cache_length(cache)
         for layer in self.layers:
             x = layer(
                 x,
@@ -231,7 +231,7 @@ class Stack(nn.Module):
                 rotate=rotate,
             )
         x = x if self.norm is None else self.norm(x)
-        return tap(f"{at(self.path, first)}.output", x, _AXES)
+        return tap(f"{path_at(self.path, first)}.output", x, _AXES)
 
     @property
     def cacheable(self) -> bool:
@@ -261,7 +261,7 @@ def without_padding(lengths: Lengths | None) -> Mask | None:
     return None if lengths is None else padding(lengths)
 
 
-def cached(cache: dict[str, KeyValueCache] | None) -> int:
+def cache_length(cache: dict[str, KeyValueCache] | None) -> int:
     """How many positions were read already: the position of the next token."""
     if not cache:
         return 0

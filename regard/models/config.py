@@ -15,7 +15,13 @@ from regard.layers.attention_forms import FORMS, NOT_CAUSAL
 from regard.layers.feed_forward import ACTIVATIONS
 from regard.layers.initialize import INITIALIZATIONS
 from regard.layers.norm import NORMS
-from regard.layers.position import LAYOUTS, POSITIONS, Learned, Rotary, Sinusoidal
+from regard.layers.position import (
+    LAYOUTS,
+    POSITIONS,
+    LearnedPositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
 from regard.layers.stack import LayerPlan
 
 
@@ -149,17 +155,21 @@ class StackConfig(ModelConfig):
             alibi=self.positions == "alibi",
         )
 
-    def make_positions(self) -> Sinusoidal | Learned | None:
+    def make_positions(self) -> SinusoidalPositions | LearnedPositions | None:
         """What is added to token embeddings to say where they stand, if anything is."""
         if self.positions == "sinusoidal":
-            return Sinusoidal(self.d_model, layout=self.position_layout)
-        return Learned(self.max_positions, self.d_model) if self.positions == "learned" else None
+            return SinusoidalPositions(self.d_model, layout=self.position_layout)
+        return (
+            LearnedPositions(self.max_positions, self.d_model)
+            if self.positions == "learned"
+            else None
+        )
 
-    def make_rotary(self) -> Rotary | None:
+    def make_rotary(self) -> RotaryPositions | None:
         """What turns queries and keys to say where they stand, if anything does."""
         if self.positions != "rotary":
             return None
-        return Rotary(
+        return RotaryPositions(
             self.d_k or self.d_model // self.n_heads,
             theta=self.rotary_theta,
             d_rotary=self.d_rotary,
@@ -318,7 +328,7 @@ def build(config: ModelConfig) -> nn.Module:
     return getattr(import_module(entry.module), entry.model)(config)
 
 
-def outline(config: ModelConfig) -> nn.Module:
+def build_on_meta(config: ModelConfig) -> nn.Module:
     """The model without its numbers: weights that have a shape, but take no room and no time."""
     with torch.device("meta"), _NoNumbers():
         return build(config)

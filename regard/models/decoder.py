@@ -16,11 +16,11 @@ from regard.attention.mask import Mask, causal, padding
 from regard.errors import InputError
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.initialize import initialize
-from regard.layers.position import places
-from regard.layers.stack import InputEmbedding, Lengths, Stack, cached
+from regard.layers.position import token_positions
+from regard.layers.stack import InputEmbedding, Lengths, Stack, cache_length
 from regard.models.config import StackConfig, check_causal, check_counts, check_pad
 from regard.models.summary import summarize
-from regard.tap import at, tap
+from regard.tap import path_at, tap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ class Decoder(nn.Module):
         side: str = "right",
     ) -> Float[Tensor, "batch token vocab"]:
         """At every token, how well each token of the vocabulary would come next."""
-        first = cached(cache)
+        first = cache_length(cache)
         return self.project(self.states(ids, lengths, cache=cache, side=side), first=first)
 
     def states(
@@ -115,9 +115,9 @@ class Decoder(nn.Module):
             cache: made by `new_cache`.
             side: where the padding stands. On the left, positions count from the first real token.
         """
-        first = cached(cache)
+        first = cache_length(cache)
         left = side == "left" and lengths is not None
-        where = places(
+        where = token_positions(
             ids.size(1),
             first=first,
             lengths=torch.as_tensor(lengths) if left else None,
@@ -136,7 +136,7 @@ class Decoder(nn.Module):
     ) -> Float[Tensor, "*batch vocab"]:
         """How well each token of the vocabulary would come next: the logits of a softmax."""
         logits = (self.projection or self.tokens.project)(states)
-        return tap(f"{at('output', first)}.logits", logits, "token vocab")
+        return tap(f"{path_at('output', first)}.logits", logits, "token vocab")
 
     def new_cache(self) -> dict[str, KeyValueCache]:
         """Room for what was read already, by attention site; see `states`."""

@@ -15,7 +15,7 @@ from regard.layers.dropout import Dropout
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feed_forward import activation_function
 from regard.layers.initialize import initialize
-from regard.layers.position import places
+from regard.layers.position import token_positions
 from regard.layers.stack import InputEmbedding, Lengths, Stack, without_padding
 from regard.models.config import StackConfig, check_choice, check_counts, check_pad
 from regard.models.summary import summarize
@@ -118,7 +118,7 @@ class Encoder(nn.Module):
     ) -> Float[Tensor, "batch token d_model"]:
         """One vector for each token, in the light of all others."""
         tokens = self.tokens(ids)
-        where = places(ids.size(1), device=ids.device)
+        where = token_positions(ids.size(1), device=ids.device)
         return self.encoder(
             self.embedding(tokens, where, types=token_types),
             allowed=without_padding(lengths),

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regard.errors import InputError, UnknownNameError, nearest
-from regard.models.config import ModelConfig, outline
+from regard.models.config import ModelConfig, build_on_meta
 from regard.models.decoder import DecoderConfig, llama_config
 from regard.models.encoder import EncoderConfig
 from regard.models.transformer import TransformerConfig
@@ -25,7 +25,7 @@ class Preset:
 
     def count_parameters(self) -> int:
         """How many numbers the model learns, counted without making room for them."""
-        return sum(parameter.numel() for parameter in outline(self.config).parameters())
+        return sum(parameter.numel() for parameter in build_on_meta(self.config).parameters())
 
 
 def _paper(name: str, about: str, *, label_smoothing: float = 0.1, **changes: Any) -> Preset:

@@ -17,14 +17,14 @@ from regard.errors import InputError
 from regard.layers.dropout import Dropout
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.initialize import INITIALIZATIONS, initialize
-from regard.layers.position import places
-from regard.layers.recurrent import CELLS, Bridge, RecurrentLayer, State
-from regard.layers.rnn_attention import Alignment, Read
+from regard.layers.position import token_positions
+from regard.layers.recurrent import CELLS, Bridge, RecurrentLayer, RecurrentState
+from regard.layers.rnn_attention import EncodedSource, RNNAttention
 from regard.layers.stack import InputEmbedding, Lengths, without_padding
 from regard.models.config import ModelConfig, check_choice, check_counts, check_probabilities
 from regard.models.summary import summarize
 from regard.models.transformer import TIES, check_tie, shift_right
-from regard.tap import at, tap
+from regard.tap import path_at, tap
 
 ATTENTIONS = ("additive", "dot", "general", "none")
 
@@ -99,7 +99,7 @@ class Memory:
 
     states: Float[Tensor, "batch source d_memory"]
     """Keys and values: one vector for each token of the source."""
-    last: tuple[State, ...]
+    last: tuple[RecurrentState, ...]
     """The state in which each layer ended."""
 
     def __len__(self) -> int:
@@ -116,12 +116,12 @@ class RecurrentCache:
 
     def __init__(self) -> None:
         self.length = 0
-        self.states: tuple[State, ...] = ()
+        self.states: tuple[RecurrentState, ...] = ()
         self.fed: Tensor | None = None
         """What the last prediction was made from, for decoders that read it (input feeding)."""
         self.context: Tensor | None = None
         """All that a decoder without attention knows of the source."""
-        self.read: Read | None = None
+        self.read: EncodedSource | None = None
 
     def keep(self, rows: Int[Tensor, "rows"]) -> None:
         """Go on with these rows of the batch, in this order: beams move, finished ones leave."""
@@ -168,7 +168,7 @@ class Seq2Seq(nn.Module):
             self.bridges = nn.ModuleList(bridges)
         self.alignment = None
         if config.attention != "none":
-            self.alignment = Alignment(
+            self.alignment = RNNAttention(
                 config.attention,
                 d_query=d_model,
                 d_key=d_memory,
@@ -220,7 +220,9 @@ class Seq2Seq(nn.Module):
     ) -> Memory:
         """The source as the decoder reads it: a vector for each token, and the last state."""
         tokens = (self.source_tokens or self.tokens)(source_ids)
-        x = self.encoder_embedding(tokens, places(source_ids.size(1), device=source_ids.device))
+        x = self.encoder_embedding(
+            tokens, token_positions(source_ids.size(1), device=source_ids.device)
+        )
         lengths = None
         if source_lengths is not None:
             lengths = torch.as_tensor(source_lengths, device=source_ids.device)
@@ -249,7 +251,7 @@ class Seq2Seq(nn.Module):
         own = (self.new_cache() if cache is None else cache)["decoder"]
         if own.length == 0:
             self._begin(own, memory)
-        where = places(target_ids.size(1), first=own.length, device=target_ids.device)
+        where = token_positions(target_ids.size(1), first=own.length, device=target_ids.device)
         x = self.decoder_embedding(self.tokens(target_ids), where, first=own.length)
         allowed = without_padding(source_lengths)
         return torch.stack([self._step(one, own, allowed) for one in x.unbind(1)], dim=1)
@@ -259,7 +261,7 @@ class Seq2Seq(nn.Module):
     ) -> Float[Tensor, "*batch vocab"]:
         """How well each token of the vocabulary would come next: the logits of a softmax."""
         logits = (self.projection or self.tokens.project)(states)
-        return tap(f"{at('output', first)}.logits", logits, "token vocab")
+        return tap(f"{path_at('output', first)}.logits", logits, "token vocab")
 
     def new_cache(self) -> dict[str, RecurrentCache]:
         """Room for the decoder's state between two calls of `decode`."""

@@ -10,7 +10,7 @@ from regard.attention.multi_head import MultiHeadAttention
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feed_forward import FeedForward
 from regard.layers.patch import ConvolutionStem, PatchEmbedding
-from regard.layers.position import Learned
+from regard.layers.position import LearnedPositions
 from regard.layers.stack import SubLayer
 
 N_TOKEN = 128
@@ -18,7 +18,7 @@ N_TOKEN = 128
 
 
 @dataclass(frozen=True)
-class Row:
+class SummaryRow:
     """One part of a model, or several that are alike."""
 
     path: str
@@ -36,7 +36,7 @@ class Summary:
     """What a model is made of."""
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[SummaryRow, ...]
     parameters: int
     memory: int
     """Bytes that the parameters take."""
@@ -85,7 +85,7 @@ def summarize(model: nn.Module, *, n_token: int | None = None) -> Summary:
         assert isinstance(tokens, TokenEmbedding)
         n_vocab, d_model = tokens.weight.shape
         shape, flops = f"{d_model} → {n_vocab}", 2 * n_vocab * d_model
-        rows.append(Row("projection", "the embedding again", shape, 0, flops))
+        rows.append(SummaryRow("projection", "the embedding again", shape, 0, flops))
     parameters = list(model.parameters())
     return Summary(
         title=type(model).__name__,
@@ -97,7 +97,7 @@ def summarize(model: nn.Module, *, n_token: int | None = None) -> Summary:
     )
 
 
-def _parts(module: nn.Module, path: str, n_token: int) -> Iterator[Row]:
+def _parts(module: nn.Module, path: str, n_token: int) -> Iterator[SummaryRow]:
     """One row for each part that is worth one; what has none of its own is looked into."""
     path = getattr(module, "path", path)
     row = _row(module, path, n_token)
@@ -106,12 +106,12 @@ def _parts(module: nn.Module, path: str, n_token: int) -> Iterator[Row]:
         return
     for name, parameter in module.named_parameters(recurse=False):
         shape = " × ".join(str(n) for n in parameter.shape)
-        yield Row(_join(path, name), "parameter", shape, parameter.numel(), 0)
+        yield SummaryRow(_join(path, name), "parameter", shape, parameter.numel(), 0)
     for name, child in module.named_children():
         yield from _parts(child, _join(path, name), n_token)
 
 
-def _row(module: nn.Module, path: str, n_token: int) -> Row | None:
+def _row(module: nn.Module, path: str, n_token: int) -> SummaryRow | None:
     """The row of a part, or None for one that is looked into."""
     n_parameters = sum(p.numel() for p in module.parameters())
     if isinstance(module, SubLayer):
@@ -120,45 +120,45 @@ def _row(module: nn.Module, path: str, n_token: int) -> Row | None:
         return replace(inner, parameters=n_parameters)
     if isinstance(module, nn.LayerNorm | nn.RMSNorm):
         shape = " × ".join(str(n) for n in module.normalized_shape)
-        return Row(path, type(module).__name__, shape, n_parameters, 0)
+        return SummaryRow(path, type(module).__name__, shape, n_parameters, 0)
     if isinstance(module, ConvolutionStem):
         return _stem_row(module, path, n_parameters)
     return _matrix_row(module, path, n_token, n_parameters)
 
 
-def _matrix_row(module: nn.Module, path: str, n_token: int, n_parameters: int) -> Row | None:
+def _matrix_row(module: nn.Module, path: str, n_token: int, n_parameters: int) -> SummaryRow | None:
     """The row of a part that multiplies with matrices, or looks rows of one up."""
     if isinstance(module, MultiHeadAttention):
         shared = "" if module.n_kv_heads == module.n_heads else f" on {module.n_kv_heads}"
         shape = f"{module.n_heads}{shared} heads, d_k {module.d_k}, d_v {module.d_v}"
         pairs = 2 * n_token * module.n_heads * (module.d_k + module.d_v)
-        return Row(path, "attention", shape, n_parameters, _matrices(module) + pairs)
+        return SummaryRow(path, "attention", shape, n_parameters, _matrices(module) + pairs)
     if isinstance(module, FeedForward):
         shape = f"{module.to_hidden.in_features} → {module.to_hidden.out_features}"
         kind = f"feed-forward, {module.activation}"
-        return Row(path, kind, shape, n_parameters, _matrices(module))
+        return SummaryRow(path, kind, shape, n_parameters, _matrices(module))
     if isinstance(module, nn.Linear):
         shape = f"{module.in_features} → {module.out_features}"
-        return Row(path, "linear", shape, n_parameters, _matrices(module))
-    if isinstance(module, TokenEmbedding | Learned | nn.Embedding):
+        return SummaryRow(path, "linear", shape, n_parameters, _matrices(module))
+    if isinstance(module, TokenEmbedding | LearnedPositions | nn.Embedding):
         shape = f"{module.weight.size(0)} × {module.weight.size(1)}"
-        return Row(path, _NAMES.get(type(module), "embedding"), shape, n_parameters, 0)
+        return SummaryRow(path, _NAMES.get(type(module), "embedding"), shape, n_parameters, 0)
     if n_parameters and not list(module.children()):
         kind = type(module).__name__
-        return Row(path, kind, module.extra_repr(), n_parameters, _matrices(module))
+        return SummaryRow(path, kind, module.extra_repr(), n_parameters, _matrices(module))
     return None
 
 
-def _stem_row(stem: ConvolutionStem, path: str, n_parameters: int) -> Row:
+def _stem_row(stem: ConvolutionStem, path: str, n_parameters: int) -> SummaryRow:
     """The row of convolutions, the first of which sees several places of each patch."""
     halvings = list(stem.halvings.children())
     places = [4**n for n in reversed(range(len(halvings)))]
     flops = sum(n * _matrices(one) for n, one in zip(places, halvings, strict=True))
     widths = " → ".join(str(one.get_parameter("weight").size(0)) for one in halvings)
-    return Row(path, "convolutions", widths, n_parameters, flops + _matrices(stem.mix))
+    return SummaryRow(path, "convolutions", widths, n_parameters, flops + _matrices(stem.mix))
 
 
-_NAMES: dict[type, str] = {TokenEmbedding: "token embedding", Learned: "learned positions"}
+_NAMES: dict[type, str] = {TokenEmbedding: "token embedding", LearnedPositions: "learned positions"}
 
 
 def _matrices(module: nn.Module) -> int:
@@ -166,9 +166,9 @@ def _matrices(module: nn.Module) -> int:
     return sum(2 * p.numel() for p in module.parameters() if p.dim() > 1)
 
 
-def _together(rows: list[Row]) -> Iterator[Row]:
+def _together(rows: list[SummaryRow]) -> Iterator[SummaryRow]:
     """Rows of layers that are alike, as one row where the first of them stood."""
-    alike: dict[object, list[Row]] = {}
+    alike: dict[object, list[SummaryRow]] = {}
     for row in rows:
         pattern = re.sub(r"\blayers\.\d+", "layers.*", row.path)
         alike.setdefault((pattern, replace(row, path="")), []).append(row)

@@ -15,11 +15,11 @@ from regard.attention.mask import causal, padding
 from regard.errors import InputError
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.initialize import initialize
-from regard.layers.position import places
-from regard.layers.stack import InputEmbedding, Lengths, Stack, cached, without_padding
+from regard.layers.position import token_positions
+from regard.layers.stack import InputEmbedding, Lengths, Stack, cache_length, without_padding
 from regard.models.config import StackConfig, check_causal, check_choice, check_counts, check_pad
 from regard.models.summary import summarize
-from regard.tap import at, tap
+from regard.tap import path_at, tap
 
 TIES = ("all", "target", "none")
 
@@ -120,7 +120,7 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "batch source d_model"]:
         """The source as the decoder reads it: one vector for each of its tokens."""
         tokens = (self.source_tokens or self.tokens)(source_ids)
-        where = places(source_ids.size(1), device=source_ids.device)
+        where = token_positions(source_ids.size(1), device=source_ids.device)
         return self.encoder(
             self.encoder_embedding(tokens, where),
             allowed=without_padding(source_lengths),
@@ -141,9 +141,9 @@ class Transformer(nn.Module):
         With a cache (`new_cache`), `target_ids` are only the tokens that were not read before.
         `target_lengths` changes no real token's vector: padding on the right lies in its future.
         """
-        first = cached(cache)
+        first = cache_length(cache)
         tokens = self.tokens(target_ids)
-        where = places(target_ids.size(1), first=first, device=target_ids.device)
+        where = token_positions(target_ids.size(1), first=first, device=target_ids.device)
         allowed = causal(offset=first)
         if target_lengths is not None:
             allowed = allowed & padding(target_lengths)
@@ -163,7 +163,7 @@ class Transformer(nn.Module):
         logits = (self.projection or self.tokens.project)(states)
         if self.logits_bias is not None:
             logits = logits + self.logits_bias
-        return tap(f"{at('output', first)}.logits", logits, "token vocab")
+        return tap(f"{path_at('output', first)}.logits", logits, "token vocab")
 
     def new_cache(self) -> dict[str, KeyValueCache]:
         """Room for what the decoder has read, by attention site; see `decode`."""

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.errors import FileError, InputError
-from regard.models.config import ModelConfig, outline
+from regard.models.config import ModelConfig, build_on_meta
 
 STORED: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -53,7 +53,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         raise FileError(f"{file} cannot be read: {error.strerror or error}.") from error
 
 
-def build_with(
+def build_from_weights(
     config: ModelConfig,
     weights: Mapping[str, Tensor],
     *,
@@ -65,7 +65,7 @@ def build_with(
     Args:
         dtype: the type of the model's numbers; as they are stored if None.
     """
-    model = outline(config)  # no room and no random numbers for weights that are replaced
+    model = build_on_meta(config)  # no room and no random numbers for weights that are replaced
     wanted = model.state_dict()
     _check_fit(weights, wanted, source)
     own = {name: weights[name].to(dtype or weights[name].dtype, copy=True) for name in wanted}

@@ -11,10 +11,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from regard.attention.efficient import Efficient
-from regard.attention.linformer import Projected
-from regard.attention.longformer import Windowed
+from regard.attention.efficient import EfficientPattern
+from regard.attention.linformer import LinformerPattern
+from regard.attention.longformer import LongformerPattern
 from regard.attention.mask import (
+    BooleanMask,
     Both,
     Causal,
     Connection,
@@ -23,23 +24,22 @@ from regard.attention.mask import (
     Everything,
     Not,
     Padding,
-    Table,
     Window,
 )
-from regard.attention.pattern import Exact
-from regard.attention.performer import RandomFeatures
-from regard.attention.reformer import Hashed
+from regard.attention.pattern import ExactPattern
+from regard.attention.performer import PerformerPattern
+from regard.attention.reformer import ReformerPattern
 from regard.attention.similarity import (
     Additive,
     Alibi,
     Cosine,
+    CustomSimilarity,
     Dot,
     General,
-    Own,
     ScaledDot,
     Similarity,
 )
-from regard.attention.sliding_window import Reach
+from regard.attention.sliding_window import LongformerMask
 from regard.errors import FileError, InputError
 from regard.files import atomic_path
 from regard.trace.site import Site
@@ -49,9 +49,39 @@ from regard.trace.trace import Trace
 _DESCRIPTIONS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Both, Either, Everything, Not, Table, Causal, Connection, Edges, Padding, Window, Reach),
-        *(Exact, Efficient, Hashed, Projected, RandomFeatures, Windowed, Steps),
+        *(
+            Both,
+            Either,
+            Everything,
+            Not,
+            BooleanMask,
+            Causal,
+            Connection,
+            Edges,
+            Padding,
+            Window,
+            LongformerMask,
+        ),
+        *(
+            ExactPattern,
+            EfficientPattern,
+            ReformerPattern,
+            LinformerPattern,
+            PerformerPattern,
+            LongformerPattern,
+            Steps,
+        ),
     )
+}
+_DESCRIPTIONS |= {  # names in files that version 0.1 wrote
+    "Table": BooleanMask,
+    "Reach": LongformerMask,
+    "Exact": ExactPattern,
+    "Efficient": EfficientPattern,
+    "Projected": LinformerPattern,
+    "Windowed": LongformerPattern,
+    "RandomFeatures": PerformerPattern,
+    "Hashed": ReformerPattern,
 }
 _SIMILARITIES: dict[str, type[Similarity]] = {
     kind.name: kind for kind in (Dot, ScaledDot, Cosine, General, Additive, Alibi)
@@ -61,7 +91,7 @@ _SIMILARITIES: dict[str, type[Similarity]] = {
 class Unwritten(Similarity):
     """A user's own similarity in a trace that was loaded: its scores are there, it is not."""
 
-    name = Own.name
+    name = CustomSimilarity.name
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
         raise InputError(
@@ -187,7 +217,9 @@ def _write_site(site: Site, tensors: dict[str, Tensor]) -> dict[str, Any]:
     for name in _PARTS:
         tensors[f"{place}.{name}"] = getattr(site, name)
     changed = dict(site.changed)
-    if isinstance(site.pattern, Exact) and isinstance(site.pattern.similarity, Own):
+    if isinstance(site.pattern, ExactPattern) and isinstance(
+        site.pattern.similarity, CustomSimilarity
+    ):
         every = range(site.lead[0] if len(site.lead) > 1 else 1)  # the function stays behind
         scores = [site.scores(batch=batch) for batch in every]
         changed.setdefault("scores", scores[0] if len(site.lead) < 2 else torch.stack(scores))

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.mask import Grid, Mask
-from regard.attention.pattern import Exact, Pattern, Tile
+from regard.attention.pattern import ExactPattern, Pattern, Tile
 from regard.attention.softmax import softmax_over_keys
 from regard.errors import InputError, UnknownNameError
 
@@ -71,7 +71,7 @@ class Site:
     def log_totals(self) -> Float[Tensor, "*lead query"]:
         """Each query's log-sum-exp as far as it was needed; NaN for queries not yet looked at."""
         peak, total = self.sums.unbind(-1)
-        heat = self.pattern.temperature if isinstance(self.pattern, Exact) else 1.0
+        heat = self.pattern.temperature if isinstance(self.pattern, ExactPattern) else 1.0
         if isinstance(heat, Tensor) and heat.dim():
             heat = heat.squeeze(-1)  # sums have no axis of keys
         return peak / heat + total.log()
@@ -184,7 +184,7 @@ class Site:
         query, key = self.query[_within(self.query, index)], self.key[_within(self.key, index)]
         if name == "weights":
             return self._weights(query, key, tile)
-        if not isinstance(self.pattern, Exact):
+        if not isinstance(self.pattern, ExactPattern):
             raise InputError(
                 f"{self.path} is {type(self.pattern).__name__} attention, which has no {name} of "
                 "all pairs: ask for its weights, which are those it implies."
@@ -194,7 +194,7 @@ class Site:
     def _weights(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
         """Weights of a tile, by each query's sum over all keys, which is kept once it is known."""
         pattern = self.pattern
-        if not isinstance(pattern, Exact) or isinstance(pattern.temperature, Tensor):
+        if not isinstance(pattern, ExactPattern) or isinstance(pattern.temperature, Tensor):
             return pattern.weights(query, key, tile)
         if not _COLD <= pattern.temperature <= _HOT:
             return pattern.weights(query, key, tile)
@@ -212,11 +212,11 @@ class Site:
         """What follows from scores or weights that an edit has put in."""
         full = tile.with_columns(torch.arange(self.n_key, device=tile.grid.rows.device))
         table = self.changed[step][_within(self.changed[step], tile.index)][tile.grid.rows]
-        if step == "compared" and name != "compared" and isinstance(self.pattern, Exact):
+        if step == "compared" and name != "compared" and isinstance(self.pattern, ExactPattern):
             step, table = "scores", self.pattern.scaled(table, full)
         if step == "scores" and name not in ("compared", "scores"):
             table = table.masked_fill(~full.of(self.allowed.on(full.grid)), -inf)
-        if step != "weights" and name == "weights" and isinstance(self.pattern, Exact):
+        if step != "weights" and name == "weights" and isinstance(self.pattern, ExactPattern):
             table = softmax_over_keys(table, full.scalar(self.pattern.temperature))
         return table[:, tile.grid.columns]
 

@@ -8,7 +8,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from regard.attention.mask import Grid, Mask
-from regard.attention.pattern import Exact, Pattern
+from regard.attention.pattern import ExactPattern, Pattern
 from regard.trace.site import Site
 
 
@@ -55,8 +55,8 @@ class Steps(Mask):
 def joined_pattern(steps: list[Step], lead: tuple[int, ...]) -> Pattern:
     """The pattern of all queries: the last step's, except that each step had its own mask."""
     last = steps[-1]
-    masks = tuple(step.pattern.allowed for step in steps if isinstance(step.pattern, Exact))
-    if not isinstance(last.pattern, Exact) or len(masks) < len(steps) or len(steps) == 1:
+    masks = tuple(step.pattern.allowed for step in steps if isinstance(step.pattern, ExactPattern))
+    if not isinstance(last.pattern, ExactPattern) or len(masks) < len(steps) or len(steps) == 1:
         return last.pattern
     grid = Grid.whole(lead, 1, last.n_key, torch.device("cpu"))
     if all(mask == masks[-1] for mask in masks) and masks[-1].on_keys(grid) is not None:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import NotFiniteError, UnknownNameError, nearest
-from regard.tap import Tapped, listen, split
-from regard.trace.edits import Edit, Editor
+from regard.tap import Tapped, listen, split_path
+from regard.trace.editor import Editor
+from regard.trace.edits import Edit
 from regard.trace.site import Site
 from regard.trace.stepwise import Step, joined_pattern, joined_table
 
@@ -122,7 +123,7 @@ class Recorder:
         return False  # whatever n × n values it needs can be computed afterwards
 
     def see(self, tapped: Tapped) -> Any:
-        site, first, name = split(tapped.path)
+        site, first, name = split_path(tapped.path)
         value = tapped.value
         if isinstance(value, Tensor):
             self._check_finite(tapped.path, name, value)

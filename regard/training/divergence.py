@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import NotFiniteError
-from regard.tap import Tapped, listen, split
+from regard.tap import Tapped, listen, split_path
 from regard.training.batch import Batch
 from regard.training.step import Learned, Learner
 
@@ -64,7 +64,7 @@ class Extremes:
     def see(self, tapped: Tapped) -> Any:
         value = tapped.value
         if isinstance(value, Tensor) and value.is_floating_point() and value.numel():
-            name = split(tapped.path)[2]
+            name = split_path(tapped.path)[2]
             size = float(value.detach().abs().max())
             if not isfinite(size):
                 if self.first is None and name not in _MAY_BE_INFINITE:

@@ -11,7 +11,7 @@ from regard.attention.linformer import linformer_attention
 from regard.attention.longformer import longformer_attention
 from regard.attention.performer import orthogonal_features, performer_attention
 from regard.attention.reformer import reformer_attention
-from regard.attention.sliding_window import Reach
+from regard.attention.sliding_window import LongformerMask
 from regard.errors import InputError
 
 
@@ -30,7 +30,7 @@ def test_the_error_by_hand():
             torch.eye(2)[None, None] * 2**0.5,
             torch.eye(2)[None, None],
             torch.eye(2)[None, None],
-            reach=Reach(0),
+            reach=LongformerMask(0),
             site="s",
         )
     found = approximation(trace["s"], 0)
@@ -48,7 +48,7 @@ FORMS = {
         {"key_projection": torch.rand(3, 6), "value_projection": torch.rand(3, 6)},
     ),
     "performer": (performer_attention, {"features": orthogonal_features(8, 4)}),
-    "longformer": (longformer_attention, {"reach": Reach(1)}),
+    "longformer": (longformer_attention, {"reach": LongformerMask(1)}),
 }
 
 
@@ -67,14 +67,14 @@ def test_the_exact_weights_are_those_of_the_definition(name):
 
 
 def test_masks_hold_for_the_exact_weights_too():
-    site, vectors = watched(longformer_attention, reach=Reach(1), allowed=regard.causal())
+    site, vectors = watched(longformer_attention, reach=LongformerMask(1), allowed=regard.causal())
     with regard.watch() as trace:
         regard.attend(*vectors, allowed=regard.causal(), site="s")
     assert_close(approximation(site, 1).exact.float(), trace["s"].weights(1))
 
 
 def test_a_window_over_everything_and_a_bucket_for_all_leave_nothing_out():
-    site, _ = watched(longformer_attention, reach=Reach(6))
+    site, _ = watched(longformer_attention, reach=LongformerMask(6))
     assert approximation(site, 0).largest == 0
     site, _ = watched(reformer_attention, rotations=torch.zeros(1, 4, 0), chunk=6)
     assert approximation(site, 0).largest == 0

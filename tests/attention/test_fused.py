@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from regard.attention.attend import attend, explicit_attention
 from regard.attention.fused import fused_attention
 from regard.attention.mask import Everything, as_mask, causal, edges, padding, window
-from regard.attention.pattern import Exact
+from regard.attention.pattern import ExactPattern
 from regard.attention.similarity import Alibi, General, as_similarity
 from regard.tap import listen
 from tests.listeners import Everybody
@@ -159,7 +159,7 @@ def test_by_hand_through_the_kernel():
     # scores 0 and ln 3 give weights 1/4 and 3/4
     query, key = torch.ones(1, 1), torch.tensor([[0.0], [3.0]]).log1p() / torch.tensor(4.0).log()
     key = key * torch.tensor(3.0).log()
-    pattern = Exact(as_similarity("dot"), 1.0, 1.0, Everything())
+    pattern = ExactPattern(as_similarity("dot"), 1.0, 1.0, Everything())
     context = fused_attention(query, key, torch.tensor([[4.0], [8.0]]), pattern=pattern)
     assert_close(context, torch.tensor([[7.0]]))
 
@@ -249,6 +249,6 @@ def test_dropout_in_the_kernel_keeps_the_mean():
 @pytest.mark.parametrize("mask", [None, causal(), window(1)])
 def test_any_scale_serves_with_any_mask(scale, mask):
     query, key, value = torch.randn(3, 2, 3, 5, 4).unbind()
-    pattern = Exact(as_similarity("dot"), scale, 1.0, as_mask(mask))
+    pattern = ExactPattern(as_similarity("dot"), scale, 1.0, as_mask(mask))
     explicit = explicit_attention(query, key, value, pattern)
     assert_close(fused_attention(query, key, value, pattern=pattern), explicit, atol=1e-5, rtol=0)

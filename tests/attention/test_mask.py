@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from regard.attention.attend import attend
 from regard.attention.mask import (
+    BooleanMask,
     Both,
     Connection,
     Everything,
     Grid,
     Mask,
-    Table,
     as_mask,
     causal,
     edges,
@@ -309,6 +309,6 @@ def test_no_mask_means_everything_and_masks_stay_themselves():
     mask = causal()
     assert as_mask(mask) is mask
     assert as_mask(None) == Everything()
-    assert isinstance(as_mask(torch.ones(2, 2, dtype=torch.bool)), Table)
+    assert isinstance(as_mask(torch.ones(2, 2, dtype=torch.bool)), BooleanMask)
     assert isinstance(mask & mask, Both)
     assert isinstance(mask, Mask)

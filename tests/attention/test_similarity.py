@@ -12,8 +12,8 @@ from regard.attention.similarity import (
     SIMILARITIES,
     Additive,
     Alibi,
+    CustomSimilarity,
     General,
-    Own,
     Similarity,
     alibi_slopes,
     as_similarity,
@@ -116,7 +116,7 @@ def test_those_that_are_dot_products_in_disguise_are_that(similarity):
     assert_close(pair[0] @ pair[1].mT, similarity.compare(query, key))
 
 
-@pytest.mark.parametrize("similarity", [Additive(4, 4, 2), Own(torch.cdist)])
+@pytest.mark.parametrize("similarity", [Additive(4, 4, 2), CustomSimilarity(torch.cdist)])
 def test_those_that_are_no_dot_products_say_so(similarity):
     assert similarity.as_dot(torch.ones(1, 4), torch.ones(1, 4)) is None
 
@@ -203,7 +203,7 @@ def test_an_object_is_taken_as_it_is_and_a_function_wrapped():
     general = General(2, 2)
     assert as_similarity(general) is general
     own = as_similarity(lambda q, k: q @ k.mT)
-    assert isinstance(own, Own)
+    assert isinstance(own, CustomSimilarity)
     assert own.compare(torch.ones(2, 3), torch.ones(4, 3)).tolist() == [[3.0] * 4] * 2
 
 
@@ -212,7 +212,7 @@ def test_a_module_of_the_users_is_a_function_like_any_other():
         def forward(self, query, key):
             return -torch.cdist(query, key)
 
-    assert isinstance(as_similarity(Distance()), Own)
+    assert isinstance(as_similarity(Distance()), CustomSimilarity)
 
 
 @pytest.mark.parametrize("name", SIMILARITIES)

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 import regard
 from regard.attention.mask import as_mask
-from regard.attention.sliding_window import Reach, reach, windowed_attention
+from regard.attention.sliding_window import LongformerMask, reach, windowed_attention
 from regard.errors import InputError
 
 
@@ -145,4 +145,4 @@ def test_bad_settings_are_refused(options, words, no_shape_checks):
 
 
 def test_equal_settings_are_equal():
-    assert reach(3, global_tokens=[2, 1]) == Reach(3, 1, (1, 2))
+    assert reach(3, global_tokens=[2, 1]) == LongformerMask(3, 1, (1, 2))

@@ -9,7 +9,7 @@ import regard
 from regard.generation import torch_engine as plain
 from regard.generation.ctranslate2_engine import converted
 from regard.generation.stepper import TranslationStepper
-from regard.tap import listen, split
+from regard.tap import listen, split_path
 
 LINES = ["one two three", "seven", "ten nine eight seven six five", "two two", "four one six"]
 SHORT = {"factor": 0.5, "extra": 2}
@@ -33,7 +33,7 @@ class Weights:
 
     def see(self, tapped):
         if tapped.path.endswith(".weights"):
-            self.heard[split(tapped.path)[0]] = tapped.value.clone()
+            self.heard[split_path(tapped.path)[0]] = tapped.value.clone()
         return tapped.value
 
 

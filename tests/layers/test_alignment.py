@@ -1,4 +1,4 @@
-"""Alignment: keys projected once are compared as by the definition, and rows go along."""
+"""RNNAttention: keys projected once are compared as by the definition, and rows go along."""
 
 import pytest
 import torch
@@ -7,12 +7,12 @@ from torch.testing import assert_close
 import regard
 from regard.attention.mask import padding
 from regard.attention.similarity import Additive
-from regard.layers.rnn_attention import Alignment, ProjectedKeys
+from regard.layers.rnn_attention import ProjectedKeys, RNNAttention
 
 
 def alignment(similarity="additive", seed=0):
     torch.manual_seed(seed)
-    return Alignment(similarity, d_query=3, d_key=3, d_hidden=4, path="decoder.cross")
+    return RNNAttention(similarity, d_query=3, d_key=3, d_hidden=4, path="decoder.cross")
 
 
 def test_additive_alignment_by_hand():

@@ -5,7 +5,7 @@ from torch import nn
 from regard.errors import UnknownNameError
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.initialize import initialize
-from regard.layers.position import Learned
+from regard.layers.position import LearnedPositions
 
 N_IN, N_OUT = 300, 900
 
@@ -47,7 +47,7 @@ def test_lecun_keeps_the_variance_of_a_signal():
 
 def test_embeddings_have_unit_variance_once_scaled():
     torch.manual_seed(0)
-    tokens, positions = TokenEmbedding(1000, 64, scaled=True), Learned(1000, 64)
+    tokens, positions = TokenEmbedding(1000, 64, scaled=True), LearnedPositions(1000, 64)
     for module in (tokens, positions):
         initialize(module, "xavier_uniform")
     assert tokens(torch.arange(1000)[None]).var().item() == pytest.approx(1, rel=0.05)

@@ -5,7 +5,13 @@ import torch
 from torch.testing import assert_close
 
 from regard.errors import InputError, ShapeError
-from regard.layers.position import Learned, Rotary, Sinusoidal, places, sinusoid
+from regard.layers.position import (
+    LearnedPositions,
+    RotaryPositions,
+    SinusoidalPositions,
+    sinusoid,
+    token_positions,
+)
 
 CPU = torch.device("cpu")
 
@@ -48,64 +54,64 @@ def test_halves_hold_the_same_waves_as_turns(d_model):
 
 
 def test_the_module_gives_the_table_in_the_type_of_its_input():
-    module = Sinusoidal(6)
+    module = SinusoidalPositions(6)
     for dtype in (torch.float32, torch.float64):
-        got = module(places(300, device=CPU), torch.empty(0, dtype=dtype), stop=300)
+        got = module(token_positions(300, device=CPU), torch.empty(0, dtype=dtype), stop=300)
         assert_close(got, sinusoid(300, 6).to(dtype)[None], rtol=0, atol=0)
 
 
 def test_a_table_made_without_gradients_serves_training_later():
-    module, x = Sinusoidal(6), torch.randn(1, 3, 6, requires_grad=True)
+    module, x = SinusoidalPositions(6), torch.randn(1, 3, 6, requires_grad=True)
     with torch.inference_mode():
-        module(places(3, device=CPU), x, stop=3)
-    (x * module(places(3, device=CPU), x, stop=3)).sum().backward()
+        module(token_positions(3, device=CPU), x, stop=3)
+    (x * module(token_positions(3, device=CPU), x, stop=3)).sum().backward()
     assert x.grad is not None
 
 
 def test_places_count_from_the_first_token():
-    assert places(3, first=4, device=CPU).tolist() == [[4, 5, 6]]
+    assert token_positions(3, first=4, device=CPU).tolist() == [[4, 5, 6]]
 
 
 def test_places_with_padding_on_the_left_count_from_the_first_real_token():
     lengths = torch.tensor([4, 2])
-    assert places(4, lengths=lengths, device=CPU).tolist() == [[0, 1, 2, 3], [0, 0, 0, 1]]
+    assert token_positions(4, lengths=lengths, device=CPU).tolist() == [[0, 1, 2, 3], [0, 0, 0, 1]]
     # one more step with a cache of 4
-    later = places(1, first=4, lengths=lengths + 1, device=CPU)
+    later = token_positions(1, first=4, lengths=lengths + 1, device=CPU)
     assert later.tolist() == [[4], [2]]
 
 
 def test_learned_positions_are_rows_of_their_matrix():
-    module = Learned(5, 2)
+    module = LearnedPositions(5, 2)
     assert_close(module(torch.tensor([[3, 0]]), torch.empty(0), stop=4)[0], module.weight[[3, 0]])
 
 
 def test_more_positions_than_were_learned_are_refused():
     with pytest.raises(InputError, match=r"reaches position 6, but .* only 5 positions"):
-        Learned(5, 2)(places(6, device=CPU), torch.empty(0), stop=6)
+        LearnedPositions(5, 2)(token_positions(6, device=CPU), torch.empty(0), stop=6)
 
 
 def test_rotary_turns_a_pair_by_its_position_by_hand():
     # d_k 2: one pair, which turns by 1 each position; (1, 0) at position 3 becomes (cos 3, sin 3)
     x = torch.tensor([[[[1.0, 0.0]]]])
-    assert_close(Rotary(2)(x, 3), torch.tensor([[[[cos(3), sin(3)]]]]))
+    assert_close(RotaryPositions(2)(x, 3), torch.tensor([[[[cos(3), sin(3)]]]]))
 
 
 def test_rotary_pairs_are_halves_as_in_llama():
     # d_k 4: number 1 is paired with number 3, which turn by 1 / 100
     x = torch.tensor([[[[0.0, 1.0, 0.0, 0.0]]]])
-    assert_close(Rotary(4)(x, 10), torch.tensor([[[[0.0, cos(0.1), 0.0, sin(0.1)]]]]))
+    assert_close(RotaryPositions(4)(x, 10), torch.tensor([[[[0.0, cos(0.1), 0.0, sin(0.1)]]]]))
 
 
 def test_rotary_equals_multiplication_by_complex_numbers():
     x = torch.randn(2, 3, 7, 8, dtype=torch.float64)
-    rotary = Rotary(8, theta=50.0)
+    rotary = RotaryPositions(8, theta=50.0)
     angles = torch.arange(4, 11)[:, None] * 50.0 ** -(torch.arange(4) / 4.0).double()
     turned = torch.complex(x[..., :4], x[..., 4:]) * torch.polar(torch.ones_like(angles), angles)
     assert_close(rotary(x, 4), torch.cat([turned.real, turned.imag], dim=-1))
 
 
 def test_rotary_products_depend_on_the_distance_only_and_lengths_stay():
-    rotary = Rotary(8)
+    rotary = RotaryPositions(8)
     query, key = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
     products = [(rotary(query, 5 + n) * rotary(key, 2 + n)).sum() for n in (0, 100)]
     assert_close(*products)
@@ -114,21 +120,21 @@ def test_rotary_products_depend_on_the_distance_only_and_lengths_stay():
 
 def test_partial_rotation_leaves_the_rest_alone():
     x = torch.randn(1, 1, 3, 8)
-    turned = Rotary(8, d_rotary=4)(x, 2)
+    turned = RotaryPositions(8, d_rotary=4)(x, 2)
     assert_close(turned[..., 4:], x[..., 4:], rtol=0, atol=0)
-    assert_close(turned[..., :4], Rotary(4)(x[..., :4], 2))
+    assert_close(turned[..., :4], RotaryPositions(4)(x[..., :4], 2))
 
 
 def test_rows_may_have_positions_of_their_own():
     x = torch.randn(2, 1, 2, 4)
-    turned = Rotary(4).at(torch.tensor([[0, 1], [5, 6]]), x)(x, 0)
-    assert_close(turned[0], Rotary(4)(x[:1], 0)[0])
-    assert_close(turned[1], Rotary(4)(x[1:], 5)[0])
+    turned = RotaryPositions(4).at(torch.tensor([[0, 1], [5, 6]]), x)(x, 0)
+    assert_close(turned[0], RotaryPositions(4)(x[:1], 0)[0])
+    assert_close(turned[1], RotaryPositions(4)(x[1:], 5)[0])
 
 
 def test_scaling_slows_slow_pairs_down_and_leaves_fast_ones_alone():
-    plain = Rotary(64, theta=500_000.0).frequencies()
-    scaled = Rotary(64, theta=500_000.0, scaling=(8.0, 1.0, 4.0, 8192.0)).frequencies()
+    plain = RotaryPositions(64, theta=500_000.0).frequencies()
+    scaled = RotaryPositions(64, theta=500_000.0, scaling=(8.0, 1.0, 4.0, 8192.0)).frequencies()
     assert_close(scaled[0], plain[0])
     assert_close(scaled[-1], plain[-1] / 8)
     assert ((scaled <= plain) & (scaled >= plain / 8)).all()
@@ -137,4 +143,4 @@ def test_scaling_slows_slow_pairs_down_and_leaves_fast_ones_alone():
 @pytest.mark.parametrize("d_rotary", [3, 6, 0])
 def test_what_is_no_set_of_pairs_cannot_be_turned(d_rotary):
     with pytest.raises(ShapeError, match="turn pairs"):
-        Rotary(4, d_rotary=d_rotary)
+        RotaryPositions(4, d_rotary=d_rotary)

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import regard
 from regard.errors import InputError, UnknownNameError
-from regard.layers.recurrent import CELLS, RecurrentLayer, State
+from regard.layers.recurrent import CELLS, RecurrentLayer, RecurrentState
 
 
 def sigmoid(x):
@@ -35,7 +35,7 @@ def test_an_lstm_step_by_hand():
     entry, forget = sigmoid(0.5 - 0.5 + 0.1), sigmoid(1.0 - 0.25 + 0.2)
     candidate, output = tanh(1.5 + 1.0 + 0.3), sigmoid(2.0 - 1.0 + 0.4)
     cell = forget * 2 + entry * candidate
-    state = State(torch.tensor([[-1.0]]), torch.tensor([[2.0]]))
+    state = RecurrentState(torch.tensor([[-1.0]]), torch.tensor([[2.0]]))
     new = made.step(torch.tensor([[0.5]]), state, step=0)
     assert_close(new.cell, torch.tensor([[cell]]))
     assert_close(new.hidden, torch.tensor([[output * tanh(cell)]]))
@@ -51,7 +51,7 @@ def test_a_gru_step_by_hand():
     # x = 0.5, h = -1; the candidate's share of the past is reset after the product
     reset, update = sigmoid(0.5 - 0.5 + 0.1), sigmoid(1.0 - 0.25 + 0.2)
     candidate = tanh(1.5 + reset * (1.0 + 0.3))
-    new = made.step(torch.tensor([[0.5]]), State(torch.tensor([[-1.0]])), step=0)
+    new = made.step(torch.tensor([[0.5]]), RecurrentState(torch.tensor([[-1.0]])), step=0)
     assert_close(new.hidden, torch.tensor([[(1 - update) * candidate - update]]))
     assert new.cell is None
 
@@ -154,11 +154,11 @@ def test_gradients_of_the_definition_are_right(cell):
 
 
 def test_rows_of_a_state_are_kept_in_the_order_asked_for():
-    state = State(torch.arange(3.0)[:, None], 10 * torch.arange(3.0)[:, None])
+    state = RecurrentState(torch.arange(3.0)[:, None], 10 * torch.arange(3.0)[:, None])
     kept = state.keep(torch.tensor([2, 0, 2]))
     assert kept.hidden.flatten().tolist() == [2, 0, 2]
     assert kept.cell.flatten().tolist() == [20, 0, 20]
-    assert State(state.hidden).keep(torch.tensor([1])).cell is None
+    assert RecurrentState(state.hidden).keep(torch.tensor([1])).cell is None
 
 
 @pytest.mark.usefixtures("no_shape_checks")

@@ -3,8 +3,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention.mask import causal
-from regard.layers.position import Learned, Sinusoidal, places, sinusoid
-from regard.layers.stack import InputEmbedding, LayerPlan, Stack, cached, without_padding
+from regard.layers.position import LearnedPositions, SinusoidalPositions, sinusoid, token_positions
+from regard.layers.stack import InputEmbedding, LayerPlan, Stack, cache_length, without_padding
 from regard.trace.trace import watch
 
 CPU = torch.device("cpu")
@@ -28,32 +28,32 @@ def test_only_pre_norm_has_one_more_norm_at_the_end():
 
 
 def test_tokens_types_and_positions_are_added_by_hand():
-    embedding = InputEmbedding(2, positions=Learned(3, 2), n_types=2)
+    embedding = InputEmbedding(2, positions=LearnedPositions(3, 2), n_types=2)
     embedding.positions.weight.data = torch.tensor([[1.0, 0], [2, 0], [3, 0]])
     embedding.types.weight.data = torch.tensor([[0.0, 10], [0, 20]])
     tokens = torch.tensor([[[100.0, 0], [200, 0]]])
-    got = embedding(tokens, places(2, device=CPU), types=torch.tensor([[1, 0]]))
+    got = embedding(tokens, token_positions(2, device=CPU), types=torch.tensor([[1, 0]]))
     assert_close(got, torch.tensor([[[101.0, 20], [202, 10]]]))
     # tokens whose type nobody tells are of the first type
-    assert_close(embedding(tokens, places(2, device=CPU))[0, 0], torch.tensor([101.0, 10]))
+    assert_close(embedding(tokens, token_positions(2, device=CPU))[0, 0], torch.tensor([101.0, 10]))
 
 
 def test_the_sum_is_normalized_where_the_model_does_so():
-    embedding = InputEmbedding(4, positions=Sinusoidal(4), norm=nn.LayerNorm(4))
+    embedding = InputEmbedding(4, positions=SinusoidalPositions(4), norm=nn.LayerNorm(4))
     tokens = torch.randn(2, 3, 4)
     expected = nn.functional.layer_norm(tokens + sinusoid(3, 4).float(), (4,))
-    assert_close(embedding(tokens, places(3, device=CPU)), expected)
+    assert_close(embedding(tokens, token_positions(3, device=CPU)), expected)
 
 
 def test_reading_step_by_step_equals_reading_at_once():
     made, memory, x = stack("pre", cross=True), torch.randn(2, 4, 8), torch.randn(2, 5, 8)
     cache = made.new_cache()
-    assert cached(cache) == cached(None) == 0
+    assert cache_length(cache) == cache_length(None) == 0
     steps = []
     for first, last in ((0, 2), (2, 3), (3, 5)):
-        allowed = causal(offset=cached(cache))
+        allowed = causal(offset=cache_length(cache))
         steps.append(made(x[:, first:last], memory, allowed=allowed, cache=cache))
-        assert cached(cache) == last
+        assert cache_length(cache) == last
     assert_close(torch.cat(steps, dim=1), made(x, memory, allowed=causal()))
 
 

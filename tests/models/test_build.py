@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from regard.layers.attention_forms import FORMS
-from regard.models.config import build, config_from_dict, outline
+from regard.models.config import build, build_on_meta, config_from_dict
 
 SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 12}
 CONFIGS = {
@@ -21,7 +21,7 @@ CONFIGS = {
 @pytest.mark.parametrize("family", CONFIGS)
 def test_an_outline_has_the_names_and_shapes_of_the_model_but_no_numbers(family):
     config = config_from_dict({"family": family, **CONFIGS[family]})
-    whole, empty = build(config).state_dict(), outline(config).state_dict()
+    whole, empty = build(config).state_dict(), build_on_meta(config).state_dict()
     assert {name: weight.shape for name, weight in whole.items()} == {
         name: weight.shape for name, weight in empty.items()
     }
@@ -43,14 +43,14 @@ def test_an_outline_has_the_shapes_of_every_form_of_attention(form):
         }
     )
     shapes = {name: x.shape for name, x in build(config).state_dict().items()}
-    assert {name: x.shape for name, x in outline(config).state_dict().items()} == shapes
+    assert {name: x.shape for name, x in build_on_meta(config).state_dict().items()} == shapes
 
 
 def test_an_outline_does_not_load_torchs_compiler():
     program = (
-        "import sys; from regard.models.config import outline; "
+        "import sys; from regard.models.config import build_on_meta; "
         "from regard.models.config import config_from_dict; "
-        f"[outline(config_from_dict({{'family': k, **v}})) for k, v in {CONFIGS}.items()]; "
+        f"[build_on_meta(config_from_dict({{'family': k, **v}})) for k, v in {CONFIGS}.items()]; "
         "print('torch._dynamo' in sys.modules)"
     )
     result = subprocess.run(

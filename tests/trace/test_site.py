@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from regard.attention.attend import attend
 from regard.attention.efficient import efficient_attention
 from regard.attention.mask import as_mask, causal, edges, padding, window
-from regard.attention.pattern import Exact
+from regard.attention.pattern import ExactPattern
 from regard.attention.similarity import Additive, Alibi, General, as_similarity
 from regard.errors import InputError, UnknownNameError
 from regard.tap import listen
@@ -241,7 +241,7 @@ ROW, COLUMN = st.integers(0, N_QUERY), st.integers(0, N_KEY)
     st.sampled_from(["none", "causal", "mixed"]),
 )
 def test_tiles_asked_for_in_any_order_are_cut_from_one_picture(corners, mask):
-    pattern = Exact(as_similarity("dot"), 1.0, 1.0, as_mask(MASKS[mask](())))
+    pattern = ExactPattern(as_similarity("dot"), 1.0, 1.0, as_mask(MASKS[mask](())))
     query, key, value = inputs()
     site = Site("attention", query, key, value, pattern)
     scores = (query @ key.mT).masked_fill(~pattern.allowed.tensor(N_QUERY, N_KEY), -inf)

@@ -1,0 +1,66 @@
+"""The listener that applies edits to tapped values."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from regard.errors import UnknownNameError, nearest
+from regard.tap import Tapped, split_path
+from regard.trace.edits import CellEdit, Edit, EditTarget
+
+
+class Editor:
+    """The listener that applies edits and refuses those that matched nothing."""
+
+    changes = True
+
+    def __init__(self, edits: Sequence[Edit]) -> None:
+        self.edits = tuple(edits)
+        self._seen: dict[str, None] = {}
+        self._matched: set[int] = set()
+        self._target = EditTarget()
+
+    def wants(self, path: str) -> bool:
+        """Return True if an edit changes this value."""
+        site, _, name = split_path(path)
+        return any(fnmatchcase(f"{site}.{name}", edit.value_path) for edit in self.edits)
+
+    def see(self, tapped: Tapped) -> Any:
+        """Return the value after all edits of it, in their order."""
+        site, first, name = split_path(tapped.path)
+        path, value = f"{site}.{name}", tapped.value
+        self._seen.setdefault(path)
+        if name in ("query", "key"):  # tapped first at every site
+            self._target = self._target.after(name, value, first)
+        target = replace(self._target, site=site, first=first, stepwise="@" in tapped.path)
+        for i, edit in enumerate(self.edits):
+            if fnmatchcase(path, edit.value_path):
+                _check_head(edit, target)
+                before, value = value, edit.apply(value, target)
+                # a later step may compute the query that an edit of a stepwise site names
+                if value is not before or not target.stepwise or not isinstance(edit, CellEdit):
+                    self._matched.add(i)
+        return value
+
+    def finish(self) -> None:
+        """Refuse edits that matched nothing that was computed."""
+        for i, edit in enumerate(self.edits):
+            if i in self._matched:
+                continue
+            if any(fnmatchcase(path, edit.value_path) for path in self._seen):
+                what = "key" if getattr(edit, "query", None) is None else "query"
+                raise UnknownNameError(f"{edit!r} names a {what} that does not exist.")
+            raise UnknownNameError(
+                f"{edit!r} matched nothing: no value {edit.value_path!r} was computed; "
+                f"{nearest(edit.value_path, self._seen)}."
+            )
+
+
+def _check_head(edit: Edit, target: EditTarget) -> None:
+    head = getattr(edit, "head", None)
+    if head is not None and head >= target.n_heads:
+        last = target.n_heads - 1
+        raise UnknownNameError(
+            f"{target.site} has no head {head}; it has {target.n_heads}, 0 to {last}."
+        )
