@@ -1,5 +1,5 @@
 # Two commands set everything up on a fresh machine: `make run` and `make test`.
-# A stamp in .venv remembers what is installed, so a second call starts at once.
+# A stamp file in .venv records what is installed, so a second call starts immediately.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -8,15 +8,16 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
-# Most of the modules that come are never imported here: those that are are compiled then.
+# Most installed modules are never imported here; the others are compiled on first import.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 INSTALLED := .venv/.installed
 INSTALLED_TEST := .venv/.installed-test
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-QUICK := -q -n 2 --dist loadfile -m "not slow" --ignore=tests/test_architecture.py
+NOT_SLOW := -q -n 2 --dist loadfile -m "not slow"
+FAST := -q -n 2 --dist loadfile -m "not slow and not browser and not processes"
 
-.PHONY: help run pictures test test-slow coverage format bench package clean system-packages
-.PHONY: checks format-check lint types page-types architecture
+.PHONY: help run pictures test test-fast test-slow coverage format bench package clean
+.PHONY: system-packages checks format-check lint types page-types
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,18 +31,21 @@ run: $(INSTALLED)  ## Set up if needed, translate a first sentence, then open th
 	else $(BIN)/regard work || true; fi; \
 	echo; exec $(BIN)/regard serve --open
 
-# Each of these steps keeps both cores of a small machine busy; a file's tests stay together, so
-# that what they share is made once.
-test:  ## Set up if needed, then check format, lint, types, architecture, tests
+# Each step keeps both cores of a small machine busy. The tests of a file run in one process, so
+# that fixtures are built once.
+test:  ## Set up if needed, then check format, lint and types and run all tests
 	@$(MAKE) -j2 $(INSTALLED_TEST) system-packages
 	@$(MAKE) -j2 --output-sync=target checks
-	$(PYTEST) $(QUICK)
+	$(PYTEST) $(NOT_SLOW)
 
-# Watching every branch makes the tests half as slow again, so it is asked for by itself.
-coverage: $(INSTALLED_TEST) system-packages  ## Run the tests of `make test` and list the branches that none of them takes
-	$(PYTEST) $(QUICK) --cov --cov-report=term
+test-fast: $(INSTALLED_TEST)  ## Run the tests that need no browser and start no processes
+	$(PYTEST) $(FAST)
 
-checks: types format-check lint page-types architecture
+# Recording branches makes the tests 1.5 times as slow, so it is a separate command.
+coverage: $(INSTALLED_TEST) system-packages  ## Run the tests of `make test` and list the branches that none of them covers
+	$(PYTEST) $(NOT_SLOW) --cov --cov-report=term
+
+checks: types format-check lint page-types
 
 format-check: $(INSTALLED_TEST)
 	$(BIN)/ruff format --check .
@@ -52,13 +56,10 @@ lint: $(INSTALLED_TEST)
 types: $(INSTALLED_TEST)
 	$(BIN)/pyright
 
-architecture: $(INSTALLED_TEST)
-	$(PYTEST) -q tests/test_architecture.py
-
 test-slow: $(INSTALLED_TEST)  ## Run the tests that take a minute each: killed workers, resharded runs
 	$(PYTEST) -q -m slow
 
-format: $(INSTALLED_TEST)  ## Format the code and repair what the linter can repair
+format: $(INSTALLED_TEST)  ## Format the code and apply the linter's automatic fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -67,7 +68,7 @@ bench: $(INSTALLED_TEST)  ## Run every script in benchmarks/
 	[ $${#scripts[@]} -gt 0 ] || { echo "benchmarks/ holds no script."; exit 1; }; \
 	for script in "$${scripts[@]}"; do echo "$$script"; $(BIN)/python "$$script"; done
 
-# The wheel is made from the source archive, so both are whole if it runs in an empty environment.
+# The wheel is built from the source archive, so both are complete if it runs in an empty environment.
 package: $(INSTALLED)  ## Build wheel and source archive, and try them in a fresh environment
 	rm -rf build dist && mkdir -p dist
 	$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('dist')" >/dev/null
@@ -79,14 +80,14 @@ package: $(INSTALLED)  ## Build wheel and source archive, and try them in a fres
 	cp tests/smoke.sh "$$fresh"; cd "$$fresh"; PATH="$$fresh/venv/bin:$$PATH" bash smoke.sh
 	@ls -l dist
 
-pictures: $(INSTALLED_TEST) system-packages  ## Draw the explorer's pictures in docs/pictures anew
+pictures: $(INSTALLED_TEST) system-packages  ## Redraw the explorer's pictures in docs/pictures
 	$(BIN)/python docs/pictures/make.py
 
 clean:  ## Remove the environment and everything that tools leave behind
 	rm -rf .venv build dist *.egg-info .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The interpreter is looked for only when there is no environment yet.
+# An interpreter is searched for only when there is no environment yet.
 $(BIN)/python:
 	@python=""; \
 	for name in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
@@ -102,7 +103,7 @@ $(BIN)/python:
 	fi; \
 	"$$python" -m venv .venv || { rm -rf .venv; exit 1; }
 
-# torch comes first and alone: whatever build of it the machine's pip prefers is then kept.
+# torch is installed first and alone, so that the build the machine's pip prefers is kept.
 $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing regard (torch is large: the first time takes minutes)"
 	$(PIP) torch==2.13.0
@@ -114,15 +115,15 @@ $(INSTALLED_TEST): $(INSTALLED)
 	$(PIP) --editable '.[test]'
 	@touch $@
 
-# The page's modules say their types in comments. Only this check needs npm, and only the first
-# time the network; where either is missing it says so and lets the other tests run.
+# The page's modules have JSDoc types. Only this check needs npm, and the network only the first
+# time; without them it prints a note and the other tests run.
 TSC := .venv/node/node_modules/.bin/tsc
 page-types: $(INSTALLED_TEST)
 	@if [ ! -x $(TSC) ] && command -v npm >/dev/null; then \
 	    npm install --silent --no-fund --no-audit --prefix .venv/node typescript@7.0.2 2>/dev/null || true; \
 	fi; \
 	if [ -x $(TSC) ]; then echo "$(TSC) --project jsconfig.json"; $(TSC) --project jsconfig.json; \
-	else echo "The types of the page's modules were not checked: npm or its registry is not at hand."; fi
+	else echo "The types of the page's modules were not checked because npm or its registry is not available."; fi
 
 # The browser tests need Chromium, and pictures with Korean words need a font that has them.
 system-packages: | $(BIN)/python
