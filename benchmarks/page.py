@@ -95,7 +95,7 @@ OPEN_HEAD = """async (far) => {
 EACH_FRAME = """async ([kind, frames]) => {
   const over = document.querySelector(".board svg.over");
   const box = over.getBoundingClientRect();
-  const slider = document.querySelector(".hands input[type=range]");
+  const slider = document.querySelector(".edit-controls input[type=range]");
   const at = (x, y) => ({ clientX: box.left + x * box.width, clientY: box.top + y * box.height });
   const send = (name, x, y, more = {}) => over.dispatchEvent(
     new (name === "wheel" ? WheelEvent : PointerEvent)(name,
@@ -121,8 +121,8 @@ EACH_FRAME = """async ([kind, frames]) => {
 }"""
 # From the movement of the slider until the page shows what it does to the words.
 EDIT = """async (value) => {
-  const shown = document.querySelector(".compared");
-  const slider = document.querySelector(".hands input[type=range]");
+  const shown = document.querySelector(".comparison");
+  const slider = document.querySelector(".edit-controls input[type=range]");
   const start = performance.now();
   const changed = new Promise((done) => {
     const watch = new MutationObserver(() => {
@@ -230,9 +230,9 @@ def long_text(page: Page, address: str, n_tokens: int) -> Rows:
     """As many tokens as are traced."""
     page.goto(f"{address}/?model=long&text=the dog#language=en")
     page.wait_for_selector("#regard[data-measured]", timeout=300_000)
-    page.fill(".ask textarea.text", text_of(n_tokens))
+    page.fill(".input-bar textarea.text", text_of(n_tokens))
     start = time.perf_counter()
-    page.click(".ask .run")
+    page.click(".input-bar .run")
     page.wait_for_selector(".texts .more", timeout=1_200_000)
     traced = time.perf_counter() - start
     page.wait_for_timeout(500)
@@ -258,7 +258,7 @@ def edits(page: Page, address: str, translator: str) -> Rows:
         page.wait_for_selector("#regard[data-measured]", timeout=300_000)
         page.evaluate(EDIT, 2)  # the first one wakes things up
         for number in range(EDITS // len(SENTENCES)):
-            page.wait_for_selector(".compared .is:not(.pending)")
+            page.wait_for_selector(".comparison .after:not(.pending)")
             page.keyboard.press("]")
             page.wait_for_timeout(200)
             times.append(page.evaluate(EDIT, 0.3 + 0.25 * number))

@@ -94,7 +94,7 @@ def play(film: Film) -> None:
     page.wait_for_function(WRITES_A_DATE, timeout=PATIENCE)
     film.shoot(900)
     ask(film, DATE, "û")
-    slider = page.locator(".hands input[type=range]").first
+    slider = page.locator(".edit-controls input[type=range]").first
     for share in (0.5, 0.75, 1.0):
         film.point(slider)
         slider.evaluate(MOVE, share)

@@ -75,8 +75,8 @@ def draw(browser: Browser, address: str, name: str) -> None:
     ready = "data-ready" if "page=worked" in one.state else "data-measured"
     page.wait_for_selector(f"#regard[{ready}]", state="attached")
     if one.heat:
-        page.fill(".hands input[type=range]", one.heat)
-        page.wait_for_selector(".compared .is:not(.pending)")
+        page.fill(".edit-controls input[type=range]", one.heat)
+        page.wait_for_selector(".comparison .after:not(.pending)")
     page.wait_for_timeout(800)
     save(name, page.screenshot())
     context.close()

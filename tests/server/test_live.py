@@ -90,8 +90,8 @@ def test_numbers_on_the_page_are_those_of_the_python_trace(page, address, folder
 
 def test_another_text_is_run_and_its_link_reopens_it(page, address, ask):
     opened(page, f"{address}/?model=transformer&text=the+dog")
-    page.fill(".ask .text", "the garden is sleeping")
-    page.press(".ask .text", "Enter")
+    page.fill(".input-bar .text", "the garden is sleeping")
+    page.press(".input-bar .text", "Enter")
     told = ask(text="the garden is sleeping")
     source = [piece.strip() for piece in told["tokens"]["source"]]
     page.wait_for_function(
@@ -106,7 +106,7 @@ def test_another_text_is_run_and_its_link_reopens_it(page, address, ask):
     page.go_forward()
     opened(page, page.url)
     assert text_of(page, ".texts .text:first-child .tokens").split() == source
-    assert page.input_value(".ask .text") == "the garden is sleeping"
+    assert page.input_value(".input-bar .text") == "the garden is sleeping"
 
 
 def test_what_a_head_is_made_of_comes_before_it_is_opened(page, address):
@@ -136,11 +136,11 @@ def test_an_edit_shows_the_answer_before_and_after(page, address, client):
     answer = client.post("/api/answer", json=asked).json()["answer"]
     state = "site=decoder.layers.0.self&head=0&query=1&key=0"
     opened(page, f"{address}/?model=transformer&text=the+dog+is+sleeping#{state}")
-    assert page.is_hidden(".compared")
+    assert page.is_hidden(".comparison")
     page.click(".headOff input")
-    page.wait_for_selector(".compared .moved li")
-    page.wait_for_selector(".compared .is:not(.pending)")
-    shown = text_of(page, ".compared")
+    page.wait_for_selector(".comparison .moved li")
+    page.wait_for_selector(".comparison .after:not(.pending)")
+    shown = text_of(page, ".comparison")
     first = answer["compare"][0]
     assert f"{first['before']:.3f} → {first['after']:.3f}" in shown
     moved = re.findall(r"(\d\.\d+) → (\d\.\d+) ([=▲▼])", shown)
@@ -149,10 +149,10 @@ def test_an_edit_shows_the_answer_before_and_after(page, address, client):
     assert ("stays the same" in shown) == same
     link = page.evaluate("new Promise(done => setTimeout(() => done(location.href), 300))")
     opened(page, link)
-    page.wait_for_selector(".compared .is:not(.pending)")
-    assert text_of(page, ".compared") == shown
-    page.click(".changes button:has-text('reset')")
-    page.wait_for_selector(".compared", state="hidden")
+    page.wait_for_selector(".comparison .after:not(.pending)")
+    assert text_of(page, ".comparison") == shown
+    page.click(".edit-list button:has-text('reset')")
+    page.wait_for_selector(".comparison", state="hidden")
 
 
 def test_a_slider_asks_no_more_often_than_the_server_answers(page, address):
@@ -163,7 +163,7 @@ def test_a_slider_asks_no_more_often_than_the_server_answers(page, address):
     opened(page, f"{address}/?model=transformer&text=the+dog+is+sleeping#{state}")
     page.evaluate(
         """async () => {
-          const slider = document.querySelector(".hands input[type=range]");
+          const slider = document.querySelector(".edit-controls input[type=range]");
           for (let i = 0; i < 40; i++) {
             slider.value = String(1.05 + i * 0.05);
             slider.dispatchEvent(new Event("input", { bubbles: true }));
@@ -171,7 +171,7 @@ def test_a_slider_asks_no_more_often_than_the_server_answers(page, address):
           }
         }"""
     )
-    page.wait_for_selector(".compared .is:not(.pending)")
+    page.wait_for_selector(".comparison .after:not(.pending)")
     bodies = [json.loads(one.post_data) for one in asked]
     searches = [one for one in bodies if "target" not in one]
     effects = [one for one in bodies if "target" in one]
@@ -238,12 +238,12 @@ def test_another_token_is_put_in_the_place_of_a_key(page, address, client):
     asked = {"model": "transformer", "text": text, "edits": [edit]}
     same = client.post("/api/answer", json={**asked, "target": told["answer"]["ids"]}).json()
     opened(page, f"{address}/?model=transformer&text={text}#site={site}&head=0&query=0&key=1")
-    page.fill(".hands .put input", "garden")
-    page.press(".hands .put input", "Enter")
-    page.wait_for_selector(".compared .is:not(.pending)")
+    page.fill(".edit-controls .replaced input", "garden")
+    page.press(".edit-controls .replaced input", "Enter")
+    page.wait_for_selector(".comparison .after:not(.pending)")
     moved = max(same["answer"]["compare"], key=lambda one: abs(one["after"] - one["before"]))
-    assert f"{moved['before']:.3f} → {moved['after']:.3f}" in text_of(page, ".compared")
-    put = page.locator(".texts .token.put")
+    assert f"{moved['before']:.3f} → {moved['after']:.3f}" in text_of(page, ".comparison")
+    put = page.locator(".texts .token.replaced")
     assert put.count() == 1
     assert put.inner_text().endswith("→garden")
     after = client.get(f"/api/trace/{same['id']}/tile", params=cell_of(site, 0, 1))
@@ -253,8 +253,8 @@ def test_another_token_is_put_in_the_place_of_a_key(page, address, client):
         arg=f"{expected:.3f}",
     )
     assert page.locator(".board svg.grid").count() == 2  # before and after
-    page.click(".changes button:has-text('undo')")
-    page.wait_for_function("!document.querySelector('.token.put')")
+    page.click(".edit-list button:has-text('undo')")
+    page.wait_for_function("!document.querySelector('.token.replaced')")
 
 
 def cell_of(site, query, key):
@@ -266,10 +266,10 @@ def test_a_language_model_writes_on_at_the_temperature_of_sampling(page, address
     asked = {"model": "decoder", "text": "the dog", "temperature": 0.0, "max_tokens": 40}
     written = client.post("/api/generate", json=asked).json()["written"]
     opened(page, f"{address}/?model=decoder&text=the+dog")
-    page.fill(".ask .others input[type=range]", "0")
-    page.click(".ask .write")
-    page.wait_for_selector(".ask .written button")
-    assert text_of(page, ".ask .written b") == " ".join(written.split())
+    page.fill(".input-bar .others input[type=range]", "0")
+    page.click(".input-bar .continue")
+    page.wait_for_selector(".input-bar .written button")
+    assert text_of(page, ".input-bar .written b") == " ".join(written.split())
     url = page.evaluate("new Promise(done => setTimeout(() => done(location.href), 300))")
     assert "sampling=0" in url
 
@@ -279,9 +279,9 @@ def test_an_edit_shows_the_best_next_token_before_and_after(page, address, clien
     asked = {"model": "decoder", "text": "the dog", "edits": [edit]}
     answer = client.post("/api/answer", json=asked).json()["answer"]
     opened(page, f"{address}/?model=decoder&text=the+dog#edits=ablate:decoder.layers.0.self:0")
-    page.wait_for_selector(".compared .pair")
+    page.wait_for_selector(".comparison .pair")
     best = [one["candidates"][0]["probability"] for one in (answer["before"], answer)]
-    shown = page.locator(".compared .pair .digits").all_inner_texts()
+    shown = page.locator(".comparison .pair .digits").all_inner_texts()
     assert shown == [f"{one:.3f}" for one in best]
 
 
@@ -300,7 +300,7 @@ def test_a_click_on_what_may_come_next_goes_on_with_it(page, address, client, as
         "n => document.querySelectorAll('.token[data-side=target]').length === n", arg=longer
     )
     first = next(one["text"] for one in likely if one["text"])
-    assert page.input_value(".ask .text") == first
+    assert page.input_value(".input-bar .text") == first
 
 
 def test_what_a_model_refuses_is_said_in_the_page(page, address):
@@ -312,10 +312,10 @@ def test_what_a_model_refuses_is_said_in_the_page(page, address):
             content_type="text/event-stream",
         ),
     )
-    page.fill(".ask .text", "the dog the dog")
-    page.press(".ask .text", "Enter")
-    page.wait_for_selector(".ask .fault")
-    assert text_of(page, ".ask .fault") == "the text is too long."
+    page.fill(".input-bar .text", "the dog the dog")
+    page.press(".input-bar .text", "Enter")
+    page.wait_for_selector(".input-bar .error")
+    assert text_of(page, ".input-bar .error") == "the text is too long."
 
 
 def test_without_a_model_the_worked_example_is_open(browser, tmp_path, monkeypatch):
@@ -324,9 +324,9 @@ def test_without_a_model_the_worked_example_is_open(browser, tmp_path, monkeypat
     try:
         context = browser.new_context(locale="ko-KR")
         page = opened(context.new_page(), running.address)
-        assert "regard serve FOLDER" in text_of(page, ".ask")
+        assert "regard serve FOLDER" in text_of(page, ".input-bar")
         assert page.is_visible(".worked input")
-        assert "니다" in text_of(page, ".ask")
+        assert "니다" in text_of(page, ".input-bar")
         context.close()
     finally:
         running.end()

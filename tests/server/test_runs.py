@@ -169,7 +169,7 @@ def at(page, step):
 def test_the_slider_leads_through_the_checkpoints_and_the_head_stays_open(page, folder):
     assert "step 40" in " ".join(page.inner_text(".numbers").split())
     title = page.inner_text(".pattern .title")
-    page.focus(".scrub")
+    page.focus(".timeline")
     for step, score in ((20, "10.00"), (10, "0.000")):
         page.keyboard.press("ArrowLeft")
         at(page, step)
@@ -185,7 +185,7 @@ def test_keys_play_and_links_go_on_where_the_reader_was(page, folder):
     at(page, 20)
     page.reload()
     page.wait_for_selector("#regard[data-ready]")
-    assert page.input_value(".scrub") == "1"
+    assert page.input_value(".timeline") == "1"
     page.keyboard.press(",")
     at(page, 10)
     page.click(".play")
@@ -199,10 +199,10 @@ def test_another_text_of_the_run_and_the_way_back_to_the_models(page):
     before = page.inner_text(".texts")
     page.select_option(".replay select >> nth=1", "1")
     until(page, lambda: "text=1" in page.url and page.inner_text(".texts") != before)
-    assert page.locator(".growth circle").count() == 3
-    assert page.locator(".replay .unseen tr").count() == 4
+    assert page.locator(".score-curve circle").count() == 3
+    assert page.locator(".replay .visually-hidden tr").count() == 4
     page.set_viewport_size({"width": 390, "height": 844})  # what is chosen can be read on a phone
     assert all(one.bounding_box()["width"] > 120 for one in page.locator(".replay select").all())
     page.click("nav a.link")
-    page.wait_for_selector("#regard[data-ready] .ask .text")
+    page.wait_for_selector("#regard[data-ready] .input-bar .text")
     assert page.locator("nav a.link").get_attribute("href") == "?run="

@@ -39,7 +39,7 @@ def explorer(open_page, windowed, tmp_path):
     write_html(windowed, tmp_path / "x.html")
     explorer = open_page(tmp_path / "x.html", permissions=["clipboard-read", "clipboard-write"])
     explorer.open(f"site={SITE}&head=1&query=2&key=6&view=exact").wait_for_selector(
-        ".own[data-ready]"
+        ".custom-view[data-ready]"
     )
     explorer.settle()
     return explorer
@@ -58,7 +58,7 @@ def test_both_patterns_and_the_error_are_pythons(explorer, windowed, shown):
 
 def test_three_pictures_stand_side_by_side_and_rows_follow_the_keys(explorer, windowed, shown):
     page = explorer.page
-    tops = [box["y"] for box in (x.bounding_box() for x in page.locator(".beside figure").all())]
+    tops = [box["y"] for box in (x.bounding_box() for x in page.locator(".side-by-side figure").all())]
     assert len(tops) == 3
     assert len(set(tops)) == 1
     page.keyboard.press("ArrowDown")
@@ -89,7 +89,7 @@ def test_every_form_can_be_opened_and_none_pretends_to_have_scores(open_page, tm
     write_html(made, tmp_path / "x.html")
     explorer = open_page(tmp_path / "x.html")
     page = explorer.open("view=exact")
-    page.wait_for_selector(".own[data-ready] .errors")
+    page.wait_for_selector(".custom-view[data-ready] .errors")
     page.wait_for_selector(".steps[data-ready]")
     page.keyboard.press("1")
     explorer.settle()

@@ -59,7 +59,7 @@ def test_before_and_after_stand_side_by_side(explorer, trace, shown):
 def test_the_slider_changes_the_head_and_goes_back(explorer, trace, shown):
     page = explorer.open(f"site={SITE}&head=1&query=2&key=3&pinned=1")
     before = weight(explorer)
-    slider = page.locator(".hands input[type=range]")
+    slider = page.locator(".edit-controls input[type=range]")
     slider.fill("2")
     explorer.settle()
     expected = torch.softmax(trace[SITE].scores(1)[2] / 2, -1)[3].item()
@@ -116,7 +116,7 @@ def test_the_output_after_an_edit_is_the_one_that_the_model_computes(explorer, t
 
 def test_a_score_is_set_by_hand(explorer, trace, shown):
     page = explorer.open(f"site={SITE}&head=1&query=2&key=3&pinned=1")
-    page.fill(".hands .score input", "6.5")
+    page.fill(".edit-controls .score input", "6.5")
     page.keyboard.press("Enter")
     explorer.settle()
     scores = trace[SITE].scores(1)[2].clone()
@@ -127,7 +127,7 @@ def test_a_score_is_set_by_hand(explorer, trace, shown):
 
 def test_a_weight_is_set_by_hand(explorer, translator, shown):
     page = explorer.open(f"site={SITE}&head=1&query=2&key=3&pinned=1")
-    page.fill(".hands .weight input", "0.25")
+    page.fill(".edit-controls .weight input", "0.25")
     page.keyboard.press("Enter")
     explorer.settle()
     assert weight(explorer) == "0.250"
@@ -170,20 +170,20 @@ def output_of(page, explorer) -> str:
 
 def test_edits_have_a_name_that_links_carry(explorer):
     page = explorer.open(f"site={SITE}&head=1&edits=unscaled:{SITE}")
-    page.fill(".changes .name", "no √d_k & more = 50 %")
+    page.fill(".edit-list .name", "no √d_k & more = 50 %")
     page.keyboard.press("Tab")
     explorer.settle(200)
     link = page.url
     page.goto("about:blank")
     page.goto(link)
     page.wait_for_selector("#regard[data-ready]")
-    assert page.input_value(".changes .name") == "no √d_k & more = 50 %"
-    assert page.locator(".changes li").count() == 1
+    assert page.input_value(".edit-list .name") == "no √d_k & more = 50 %"
+    assert page.locator(".edit-list li").count() == 1
 
 
 def test_a_file_has_no_field_for_what_only_a_model_can_do(explorer):
     page = explorer.open(f"site={SITE}&head=1")
-    assert page.is_hidden(".hands .put")
+    assert page.is_hidden(".edit-controls .replaced")
 
 
 def test_edits_are_undone_one_by_one_and_all_at_once(explorer):
@@ -192,22 +192,22 @@ def test_edits_are_undone_one_by_one_and_all_at_once(explorer):
     explorer.settle()
     page.uncheck(".scaleOn input")
     explorer.settle()
-    assert page.locator(".changes li").count() == 2
+    assert page.locator(".edit-list li").count() == 2
     page.keyboard.press("u")
     explorer.settle()
-    assert page.locator(".changes li").count() == 1
-    page.click(".changes button:has-text('reset')")
+    assert page.locator(".edit-list li").count() == 1
+    page.click(".edit-list button:has-text('reset')")
     explorer.settle()
-    assert not page.is_visible(".changes")
+    assert not page.is_visible(".edit-list")
     page.keyboard.press("u")
     explorer.settle()
-    assert page.locator(".changes li").count() == 1
+    assert page.locator(".edit-list li").count() == 1
 
 
 def test_one_edit_of_several_can_be_taken_back(explorer):
     edits = f"temperature:{SITE}:1:2~unscaled:{SITE}"
     page = explorer.open(f"site={SITE}&head=1&edits={edits}")
-    page.click(".changes li:first-child .icon")
+    page.click(".edit-list li:first-child .icon")
     assert explorer.state()["edits"] == f"unscaled:{SITE}"
 
 

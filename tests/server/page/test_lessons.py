@@ -52,9 +52,9 @@ def forbid(explorer, page):
 
 
 def heat(explorer, page):
-    page.fill(".hands input[type=range]", "0.1")
+    page.fill(".edit-controls input[type=range]", "0.1")
     assert not tick(explorer)  # one end is not both
-    page.fill(".hands input[type=range]", "4")
+    page.fill(".edit-controls input[type=range]", "4")
 
 
 def choose_heaviest(explorer, page):
@@ -93,7 +93,7 @@ def test_what_a_lesson_asks_for_is_noticed(explorer, number):
     page = open_lesson(explorer, number)
     DEEDS[number - 1](explorer, page)
     assert tick(explorer)
-    assert "Done." in explorer.text(".lesson .said")
+    assert "Done." in explorer.text(".lesson .done-note")
     assert explorer.state()["learned"] == str(number)
     last = number == LESSONS
     assert explorer.text('[data-go="on"]') == ("finish" if last else "next")

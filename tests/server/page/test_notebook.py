@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from regard.server import notebook
-from regard.server.notebook import mimebundle, widget
+from regard.server import html_export
+from regard.server.html_export import mimebundle, widget
 from regard.trace.trace import Trace
 
 SITE = "decoder.layers.1.cross"
@@ -49,7 +49,7 @@ def cell(browser, trace):
     page.on("pageerror", lambda error: faults.append(str(error)))
 
     def show(state="", width=1200):
-        made = widget(notebook.as_data(trace))
+        made = widget(html_export.as_json(trace))
         page.evaluate(HOST, [made._esm, made._css, {"data": made.data, "state": state}, width])
         page.wait_for_selector(".regard[data-ready]")
         return page
@@ -107,7 +107,7 @@ def test_a_notebook_gets_the_widget_and_a_frame(trace):
 
 
 def test_without_anywidget_the_frame_is_as_interactive(browser, trace, monkeypatch, shown):
-    monkeypatch.setattr(notebook, "find_spec", lambda name: None)
+    monkeypatch.setattr(html_export, "find_spec", lambda name: None)
     made = mimebundle(trace)
     assert set(made) == {"text/plain", "text/html"}
     context = browser.new_context(viewport={"width": 1300, "height": 900}, locale="en-GB")
@@ -119,7 +119,7 @@ def test_without_anywidget_the_frame_is_as_interactive(browser, trace, monkeypat
     inside = page.frame_locator("iframe")
     inside.locator("#regard[data-ready]").wait_for()
     inside.locator(".headOff input").check()
-    inside.locator(".changes li").wait_for()
+    inside.locator(".edit-list li").wait_for()
     inside.locator('[data-choice="lines"]').click()
     inside.locator("svg.lines").first.wait_for()
     page.wait_for_timeout(200)  # when a page with an address would write it

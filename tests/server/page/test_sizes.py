@@ -61,7 +61,7 @@ def test_heads_that_are_leafed_through_look_as_if_each_were_opened_afresh(open_p
     explorer.settle()
     leafed.append(page.evaluate(SEEN))
     for value in ("2", "0.5"):
-        page.fill(".hands input[type=range]", value)
+        page.fill(".edit-controls input[type=range]", value)
         explorer.settle()
     leafed.append(page.evaluate(SEEN))
     states = ("1", "1&edits=temperature:encoder.layers.1.self:1:0.5")
@@ -136,7 +136,7 @@ def test_what_has_no_scores_says_so(open_page, tmp_path):
     write_html(trace, tmp_path / "x.html")
     explorer = open_page(tmp_path / "x.html")
     page = explorer.open("stage=scores")
-    assert not page.is_visible(".hands")
+    assert not page.is_visible(".edit-controls")
     assert "no scores" in explorer.text(".pattern")
     assert page.locator("svg.grid").count() == 1
 

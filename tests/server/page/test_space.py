@@ -17,7 +17,7 @@ def seen(trace):
 
 def opened(explorer, more=""):
     page = explorer.open(f"site={SITE}&head=1&query=2&view=space{more}")
-    page.wait_for_selector(".own[data-ready]")
+    page.wait_for_selector(".custom-view[data-ready]")
     explorer.settle()
     return page
 
@@ -30,7 +30,7 @@ def points(page, selector):
 
 def test_points_lie_as_python_projects_them_with_one_scale_for_both_axes(explorer, seen):
     page = opened(explorer)
-    drawn = points(page, "path.was") + points(page, "path.is")
+    drawn = points(page, "path.before") + points(page, "path.after")
     truth = seen.before[:, :2].tolist() + seen.after[:, :2].tolist()
     scale = (drawn[3][0] - drawn[0][0]) / (truth[3][0] - truth[0][0])
     for (x, y), (a, b) in zip(drawn, truth, strict=True):
@@ -59,25 +59,25 @@ def test_axes_say_how_much_of_the_spread_they_show_however_it_is_turned(explorer
 
 def test_heads_are_switched_on_and_off_one_by_one(explorer):
     page = opened(explorer)
-    ways = page.locator("svg.glass path.part")
+    ways = page.locator("svg.magnifier path.part")
     assert ways.count() == 4  # three heads and the bias
     page.click(".heads button >> nth=0")
     page.click(".heads button >> nth=2")
     explorer.settle()
     assert explorer.state()["heads"] == "1"
     assert ways.count() == 1
-    assert page.locator("svg.space circle.partly").count() == 1
-    page.click(".spacetools button.quiet")
+    assert page.locator("svg.space circle.partial").count() == 1
+    page.click(".view-tools button.quiet")
     explorer.settle()
     assert "heads" not in explorer.state()
-    assert page.locator("svg.space circle.partly").count() == 0
+    assert page.locator("svg.space circle.partial").count() == 0
 
 
 def test_all_arrows_together_end_where_the_token_stands_after(explorer):
     page = opened(explorer)
-    last = page.locator("svg.glass path.part").last.get_attribute("d")
+    last = page.locator("svg.magnifier path.part").last.get_attribute("d")
     end = [float(x) for x in re.search(r"L(-?[\d.]+) (-?[\d.]+)", last).groups()]
-    disc = page.locator("svg.glass circle.is")
+    disc = page.locator("svg.magnifier circle.after")
     there = [float(disc.get_attribute(name)) for name in ("cx", "cy")]
     assert end == pytest.approx(there, abs=0.5)
 
@@ -94,14 +94,14 @@ def test_keys_and_clicks_choose_the_token(explorer, trace):
     explorer.settle()
     assert page.locator("svg.grid").count() == 1
     page.keyboard.press("5")
-    page.wait_for_selector(".own[data-ready]")
+    page.wait_for_selector(".custom-view[data-ready]")
 
 
 def test_a_reader_without_eyes_gets_a_table_and_a_program_all_digits(open_page, file, seen, trace):
     explorer = open_page(file, permissions=["clipboard-read", "clipboard-write"])
     page = opened(explorer)
     page.wait_for_timeout(300)
-    assert page.locator(".pattern .unseen table tr").count() == 1 + len(trace.tokens["source"])
+    assert page.locator(".pattern .visually-hidden table tr").count() == 1 + len(trace.tokens["source"])
     page.click(".pattern details.menu summary")
     page.click(".pattern .items button:has-text('copy data')")
     page.wait_for_selector(".notice")

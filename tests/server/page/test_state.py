@@ -120,7 +120,7 @@ def test_buttons_that_are_made_anew_keep_the_focus(explorer):
     explorer.settle()
     page.keyboard.press("Enter")
     assert explorer.state()["head"] == "2"
-    page.focus(".changes button:has-text('undo')")
+    page.focus(".edit-list button:has-text('undo')")
     page.keyboard.press("Enter")
     explorer.settle()
     page.keyboard.press("Enter")
@@ -133,7 +133,7 @@ def test_buttons_that_are_made_anew_keep_the_focus(explorer):
 
 def test_keys_typed_into_a_field_move_nothing(explorer):
     page = explorer.open(f"site={SITE}&head=1&query=0&key=0")
-    page.focus(".hands .score input")
+    page.focus(".edit-controls .score input")
     page.keyboard.press("]")
     page.keyboard.press("t")
     assert "turned" not in explorer.state()

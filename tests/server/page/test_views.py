@@ -189,7 +189,7 @@ def test_a_number_lights_up_what_it_comes_from(explorer):
 def test_the_table_for_those_who_listen_holds_the_weights(explorer, trace, shown):
     page = explorer.open(f"site={SITE}&head=0")
     explorer.settle(300)
-    cells = page.locator(".pattern .unseen table td").all_inner_texts()
+    cells = page.locator(".pattern .visually-hidden table td").all_inner_texts()
     weights = trace[SITE].weights(0).flatten().tolist()
     assert [cell for cell in cells if cell] == [shown(x) for x in weights]
 

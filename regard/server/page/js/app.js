@@ -1,12 +1,12 @@
 // The explorer: one source, one selection, several panes that show it.
 
-import { Follower, openHead } from "./controller.js";
+import { Controller, openHead } from "./controller.js";
 import { showDigits } from "./format.js";
 import { listenToKeys } from "./keyboard.js";
-import { speaker } from "./messages.js";
+import { messagesFor } from "./messages.js";
 import { withinBounds } from "./selection.js";
 import { Store } from "./state.js";
-import { frame } from "./views/layout.js";
+import { layout } from "./views/layout.js";
 
 /**
  * @typedef {import("./source.js").Source} Source
@@ -27,7 +27,7 @@ import { frame } from "./views/layout.js";
  * @property {Tables} before as the model computed it
  * @property {Tables} after with the reader's edits; the same object where there are none
  * @property {import("./edits.js").Changes | null} changes
- * @property {import("./source.js").Now | null} now what the model computes there after all edits;
+ * @property {import("./source.js").EditedHead | null} recomputed what the model computes there after all edits;
  *   null until it has, and where there are none or nobody to ask
  * @property {Tick[]} rows queries
  * @property {Tick[]} columns keys
@@ -43,10 +43,10 @@ import { frame } from "./views/layout.js";
  * @property {Site[]} sites
  * @property {Store} store
  * @property {Open} open
- * @property {import("./messages.js").Say} say
+ * @property {import("./messages.js").Translate} t
  * @property {{ query: number, key: number } | null} peek where the mouse is
- * @property {(peek: App["peek"]) => void} look
- * @property {<T>(work: Promise<T>) => Promise<T>} during say that the page is busy until this is done
+ * @property {(peek: App["peek"]) => void} setPeek called when the mouse moves over a pattern
+ * @property {<T>(work: Promise<T>) => Promise<T>} whileBusy mark the page as busy until the work is done
  * @property {((app: App) => Pane)[]} extras panes of a host: above the others, and below them
  * @property {(source: Source, stays?: boolean) => Promise<void>} show another trace in the place of
  *   this one; `stays` where it has the same sites, and the reader goes on looking at the same head
@@ -69,24 +69,24 @@ export async function start(root, source, address, extras = []) {
   const store = new Store(firstState(about), address);
   const app = /** @type {App} */ ({ root, source, about, sites, store, extras, peek: null });
   app.store.state = withinBounds(app, store.state);
-  app.say = speaker(store.state.language);
+  app.t = messagesFor(store.state.language);
   app.open = await openHead(app);
-  const panes = frame(app);
-  const follower = new Follower(app, panes);
-  app.look = (peek) => {
+  const panes = layout(app);
+  const controller = new Controller(app, panes);
+  app.setPeek = (peek) => {
     app.peek = peek;
-    follower.soon(["peek"]);
+    controller.schedule(["peek"]);
   };
-  app.during = (work) => follower.during(work);
-  app.show = (other, stays = false) => follower.during(follower.exchange(other, firstState, stays));
+  app.whileBusy = (work) => controller.whileBusy(work);
+  app.show = (other, stays = false) => controller.whileBusy(controller.replaceTrace(other, firstState, stays));
   store.subscribe(({ edits }, changed) => {
     if (changed.has("edits") && edits.length) app.source.model?.effect(edits).catch(() => null); // it computes while panes are drawn
-    follower.soon(changed);
+    controller.schedule(changed);
   });
   listenToKeys(app);
   await panes.update(new Set(["all"]));
   root.dataset.ready = "1";
-  follower.during(follower.refine());
+  controller.whileBusy(controller.refine());
   return app;
 }
 

@@ -14,9 +14,9 @@ export async function unpack(packed) {
   const bytes = await inflate(fromBase64(packed.data));
   const count = packed.shape.reduce((a, b) => a * b, 1);
   if (packed.dtype === "uint8") return bytes;
-  if (packed.dtype === "float32") return new Float32Array(gathered(bytes, count, 4).buffer);
-  if (packed.dtype === "float16") return halves(new Uint16Array(gathered(bytes, count, 2).buffer));
-  return scaledBytes(bytes, count, packed.shape[packed.shape.length - 1]);
+  if (packed.dtype === "float32") return new Float32Array(joinBytes(bytes, count, 4).buffer);
+  if (packed.dtype === "float16") return float16ToFloat32(new Uint16Array(joinBytes(bytes, count, 2).buffer));
+  return decodeInt8(bytes, count, packed.shape[packed.shape.length - 1]);
 }
 
 /**
@@ -45,7 +45,7 @@ async function inflate(bytes) {
  * @param {number} count
  * @param {number} width
  */
-function gathered(bytes, count, width) {
+function joinBytes(bytes, count, width) {
   const made = new Uint8Array(count * width);
   for (let part = 0, at = 0; part < width; part++) {
     for (let i = 0; i < count; i++, at++) made[i * width + part] = bytes[at];
@@ -57,21 +57,21 @@ function gathered(bytes, count, width) {
  * @param {Uint16Array} bits
  * @returns {Float32Array}
  */
-export function halves(bits) {
+export function float16ToFloat32(bits) {
   const made = new Float32Array(bits.length);
-  HALVES ??= Float32Array.from({ length: 65_536 }, (_, i) => half(i));
-  for (let i = 0; i < bits.length; i++) made[i] = HALVES[bits[i]];
+  FLOAT16_VALUES ??= Float32Array.from({ length: 65_536 }, (_, i) => decodeFloat16(i));
+  for (let i = 0; i < bits.length; i++) made[i] = FLOAT16_VALUES[bits[i]];
   return made;
 }
 
 /** @type {Float32Array | null} all 16-bit numbers: to look them up is faster than to work them out */
-let HALVES = null;
+let FLOAT16_VALUES = null;
 
 /**
  * A 16-bit floating-point number.
  * @param {number} bits
  */
-function half(bits) {
+function decodeFloat16(bits) {
   const sign = bits & 0x8000 ? -1 : 1;
   const power = (bits >> 10) & 31;
   const rest = bits & 1023;
@@ -86,9 +86,9 @@ function half(bits) {
  * @param {number} count
  * @param {number} width
  */
-function scaledBytes(bytes, count, width) {
+function decodeInt8(bytes, count, width) {
   const n = count / width;
-  const steps = halves(new Uint16Array(gathered(bytes.subarray(0, 2 * n), n, 2).buffer));
+  const steps = float16ToFloat32(new Uint16Array(joinBytes(bytes.subarray(0, 2 * n), n, 2).buffer));
   const whole = new Int8Array(bytes.buffer, bytes.byteOffset + 2 * n, count);
   const made = new Float32Array(count);
   for (let i = 0; i < count; i++) made[i] = whole[i] * steps[Math.floor(i / width)];
@@ -97,24 +97,24 @@ function scaledBytes(bytes, count, width) {
 
 /**
  * An array with its shape and what is said about the whole file.
- * @typedef {{ data: Float32Array | Uint8Array, shape: number[], about: Record<string, string> }} Named
+ * @typedef {{ data: Float32Array | Uint8Array, shape: number[], about: Record<string, string> }} NamedArray
  */
 
 /**
  * All arrays of a safetensors file, by name; halves become whole numbers.
  * @param {ArrayBuffer} file
- * @returns {Record<string, Named>}
+ * @returns {Record<string, NamedArray>}
  */
-export function arraysOf(file) {
+export function readSafetensors(file) {
   const length = Number(new DataView(file).getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(file, 8, length)));
   const about = header.__metadata__ ?? {};
-  /** @type {Record<string, Named>} */
+  /** @type {Record<string, NamedArray>} */
   const made = {};
   for (const [name, { dtype, shape, data_offsets: offsets }] of Object.entries(header)) {
     if (name === "__metadata__") continue;
     const bytes = file.slice(8 + length + offsets[0], 8 + length + offsets[1]);
-    made[name] = { data: numbers(dtype, bytes), shape, about };
+    made[name] = { data: decodeNumbers(dtype, bytes), shape, about };
   }
   return made;
 }
@@ -124,8 +124,8 @@ export function arraysOf(file) {
  * @param {ArrayBuffer} bytes
  * @returns {Float32Array | Uint8Array}
  */
-function numbers(dtype, bytes) {
+function decodeNumbers(dtype, bytes) {
   if (dtype === "U8") return new Uint8Array(bytes);
-  if (dtype === "F16") return halves(new Uint16Array(bytes));
+  if (dtype === "F16") return float16ToFloat32(new Uint16Array(bytes));
   return new Float32Array(bytes);
 }

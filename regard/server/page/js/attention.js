@@ -60,7 +60,7 @@ export function allowedTable(mask, rows, columns) {
 export function compare(query, key) {
   const made = matrix(query.rows, key.rows);
   const d = query.columns;
-  const [pairs, fours] = [bundled(query, 2), bundled(key, 4)];
+  const [pairs, fours] = [packRows(query, 2), packRows(key, 4)];
   const block = new Float64Array(8);
   for (let j = 0; j < key.rows; j += 4) {
     for (let i = 0; i < query.rows; i += 2) {
@@ -77,7 +77,7 @@ export function compare(query, key) {
         t3 += y * k3;
       }
       block[0] = s0, block[1] = s1, block[2] = s2, block[3] = s3, block[4] = t0, block[5] = t1, block[6] = t2, block[7] = t3;
-      place(made, i, j, block);
+      storeBlock(made, i, j, block);
     }
   }
   return made;
@@ -88,7 +88,7 @@ export function compare(query, key) {
  * @param {Matrix} table
  * @param {number} n
  */
-function bundled({ rows, columns, data }, n) {
+function packRows({ rows, columns, data }, n) {
   const made = new Float64Array(Math.ceil(rows / n) * n * columns);
   for (let i = 0; i < rows; i++) {
     for (let c = 0, to = (i - (i % n)) * columns + (i % n); c < columns; c++, to += n) made[to] = data[i * columns + c];
@@ -103,7 +103,7 @@ function bundled({ rows, columns, data }, n) {
  * @param {number} j
  * @param {Float64Array} block
  */
-function place({ rows, columns, data }, i, j, block) {
+function storeBlock({ rows, columns, data }, i, j, block) {
   const [high, wide] = [Math.min(2, rows - i), Math.min(4, columns - j)];
   for (let a = 0; a < high; a++) for (let b = 0; b < wide; b++) data[(i + a) * columns + j + b] = block[4 * a + b];
 }
@@ -190,7 +190,7 @@ export function softmaxInto(scores, temperature, into) {
     return;
   }
   const plain = temperature > 0 && Number.isFinite(temperature);
-  const total = plain ? powers(scores, peak, temperature, into) : parts(scores, peak, temperature, into);
+  const total = plain ? powers(scores, peak, temperature, into) : limitPowers(scores, peak, temperature, into);
   const share = 1 / total;
   for (let j = 0; j < into.length; j++) into[j] *= share;
 }
@@ -230,7 +230,7 @@ function powers(scores, peak, temperature, into) {
  * @param {number} temperature
  * @param {Float32Array} into
  */
-function parts(scores, peak, temperature, into) {
+function limitPowers(scores, peak, temperature, into) {
   let total = 0;
   for (let j = 0; j < scores.length; j++) total += into[j] = exponential(scores[j], peak, temperature);
   return total;
@@ -254,7 +254,7 @@ export function exponential(score, peak, temperature) {
  * @param {Matrix | null} whole the rollout of the layers before; null before the first
  * @returns {Matrix}
  */
-export function throughLayer(heads, whole) {
+export function rolloutLayer(heads, whole) {
   const mixed = withResidual(heads);
   if (!whole) return mixed;
   const n = mixed.rows;

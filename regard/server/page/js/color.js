@@ -1,13 +1,13 @@
 // Colors by role, read from the style sheet so that light and dark agree everywhere.
 
 /** @type {Map<string, string>} */
-const KNOWN = new Map();
+const COLORS = new Map();
 /** @type {Map<string, Uint8ClampedArray>} */
 const RAMPS = new Map();
 
 /** Forget what was read: the theme has changed. */
 export function forgetColors() {
-  KNOWN.clear();
+  COLORS.clear();
   RAMPS.clear();
 }
 
@@ -16,11 +16,11 @@ export function forgetColors() {
  * @param {string} role
  */
 export function color(role) {
-  let found = KNOWN.get(role);
+  let found = COLORS.get(role);
   if (!found) {
     const root = document.querySelector(".regard") ?? document.documentElement;
     found = getComputedStyle(root).getPropertyValue(`--${role}`).trim() || "#888888";
-    KNOWN.set(role, found);
+    COLORS.set(role, found);
   }
   return found;
 }

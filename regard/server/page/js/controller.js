@@ -2,20 +2,20 @@
 
 import { changesOf } from "./edits.js";
 import { computeRow, computeTables } from "./head.js";
-import { speaker } from "./messages.js";
-import { isLarge, otherHead, otherLayer, siteNamed, withinBounds } from "./selection.js";
-import { askingSide, ticksOf, withTokens } from "./tokens.js";
+import { messagesFor } from "./messages.js";
+import { isLarge, otherHead, otherLayer, findSite, withinBounds } from "./selection.js";
+import { querySide, ticksOf, withReplacedTokens } from "./tokens.js";
 
 /**
  * @typedef {import("./app.js").App} App
  * @typedef {import("./app.js").Open} Open
  * @typedef {{ update: (changed: Set<string>) => Promise<void> }} Panes until all of them have shown it
  * @typedef {{ site: string, head: number }} Place
- * @typedef {Pick<App, "source" | "about" | "sites"> & { store: { state: import("./state.js").State } }} Selected
+ * @typedef {Pick<App, "source" | "about" | "sites"> & { store: { state: import("./state.js").State } }} HeadContext
  */
 
 /** Brings panes up to date, never on a head that is not open yet. */
-export class Follower {
+export class Controller {
   /**
    * @param {App} app
    * @param {Panes} panes
@@ -24,8 +24,8 @@ export class Follower {
     this.app = app;
     this.panes = panes;
     /** Changes that no pane has shown yet. */
-    this.unshown = /** @type {Set<string>} */ (new Set());
-    this.planned = false;
+    this.pendingChanges = /** @type {Set<string>} */ (new Set());
+    this.scheduled = false;
     this.opening = 0;
     this.opened = 0;
     this.refined = 0;
@@ -38,14 +38,14 @@ export class Follower {
    * Show changes with the next picture on the screen; it may be told more often than that.
    * @param {Iterable<string>} changed
    */
-  soon(changed) {
-    for (const one of changed) this.unshown.add(one);
-    if (this.unshown.has("site") || this.unshown.has("head")) this.prepare();
-    if (this.planned) return;
-    this.planned = true;
+  schedule(changed) {
+    for (const one of changed) this.pendingChanges.add(one);
+    if (this.pendingChanges.has("site") || this.pendingChanges.has("head")) this.prepare();
+    if (this.scheduled) return;
+    this.scheduled = true;
     requestAnimationFrame(() => {
-      this.planned = false;
-      this.during(this.follow());
+      this.scheduled = false;
+      this.whileBusy(this.applyChanges());
     });
   }
 
@@ -64,31 +64,31 @@ export class Follower {
     return open;
   }
 
-  async follow() {
-    const { app, unshown } = this;
+  async applyChanges() {
+    const { app, pendingChanges } = this;
     app.store.state = withinBounds(app, app.store.state);
-    if (unshown.has("language")) app.say = speaker(app.store.state.language);
-    if (unshown.has("site") || unshown.has("head")) {
+    if (pendingChanges.has("language")) app.t = messagesFor(app.store.state.language);
+    if (pendingChanges.has("site") || pendingChanges.has("head")) {
       const mine = ++this.opening;
       const from = { site: app.open.site.path, head: app.open.head };
       const work = this.prepare();
-      const open = await work.catch((error) => this.fail(error));
+      const open = await work.catch((error) => this.reportFailure(error));
       if (this.prepared?.open === work) this.prepared = null;
       if (mine !== this.opening) return; // the reader has moved on: whoever comes last shows all
       if (open) app.open = open;
       app.peek = null;
       this.opened = mine;
-      goOn(app, from, { site: app.open.site.path, head: app.open.head });
+      prefetchNext(app, from, { site: app.open.site.path, head: app.open.head });
     }
     if (this.opened !== this.opening) return; // what is being opened will show this, too
-    if (unshown.has("edits")) app.open = edited(app, app.open);
-    const anew = ["edits", "site", "head"].some((one) => unshown.has(one));
-    await Promise.all([this.show(), anew && this.refine()]);
+    if (pendingChanges.has("edits")) app.open = edited(app, app.open);
+    const reopened = ["edits", "site", "head"].some((one) => pendingChanges.has(one));
+    await Promise.all([this.show(), reopened && this.refine()]);
   }
 
   async show() {
-    const changed = new Set(this.unshown);
-    this.unshown.clear();
+    const changed = new Set(this.pendingChanges);
+    this.pendingChanges.clear();
     if (changed.size) await this.panes.update(changed);
   }
 
@@ -96,10 +96,10 @@ export class Follower {
    * Stay where the reader was, and say why.
    * @param {Error} error
    */
-  fail(error) {
+  reportFailure(error) {
     const { app } = this;
     app.store.set({ site: app.open.site.path, head: app.open.head });
-    app.root.dispatchEvent(new CustomEvent("fault", { detail: error }));
+    app.root.dispatchEvent(new CustomEvent("regard-error", { detail: error }));
     return null;
   }
 
@@ -110,12 +110,12 @@ export class Follower {
     const { site, head, large } = app.open;
     const { edits } = app.store.state;
     if (!edits.length || !app.source.model || large) return;
-    const now = await app.source.model.now(edits, site.path, head).catch(() => null);
-    if (mine !== this.refined || !now) return; // the reader has moved on, or the edits make no sense
+    const recomputed = await app.source.model.headAfter(edits, site.path, head).catch(() => null);
+    if (mine !== this.refined || !recomputed) return; // the reader has moved on, or the edits make no sense
     const here = app.open.after;
-    const { tables } = now;
+    const { tables } = recomputed;
     const known = tables.off === here.off && areClose(tables.weights, here.weights) && areClose(tables.scores, here.scores);
-    app.open = { ...app.open, now, after: known ? here : tables };
+    app.open = { ...app.open, recomputed, after: known ? here : tables };
     await this.panes.update(new Set(["edits"]));
   }
 
@@ -125,7 +125,7 @@ export class Follower {
    * @param {(about: import("./source.js").About) => import("./state.js").State} firstState
    * @param {boolean} stays
    */
-  async exchange(source, firstState, stays) {
+  async replaceTrace(source, firstState, stays) {
     const { app } = this;
     const [about, sites] = await Promise.all([source.about(), source.sites()]);
     const first = firstState(about);
@@ -137,25 +137,25 @@ export class Follower {
     this.refined++;
     Object.assign(app, { source, about, sites, open, peek: null });
     app.store.begin(first, state);
-    this.unshown.add(stays ? "trace" : "all");
+    this.pendingChanges.add(stays ? "trace" : "all");
     await this.show();
   }
 
   /**
-   * Say that the page is busy until something is done.
+   * Translate that the page is busy until something is done.
    * @template T
    * @param {Promise<T>} work
    * @returns {Promise<T>}
    */
-  async during(work) {
-    const say = () => this.app.root.setAttribute("aria-busy", String(this.busy > 0));
+  async whileBusy(work) {
+    const t = () => this.app.root.setAttribute("aria-busy", String(this.busy > 0));
     this.busy++;
-    say();
+    t();
     try {
       return await work;
     } finally {
       this.busy--;
-      say();
+      t();
     }
   }
 }
@@ -170,12 +170,12 @@ function areClose(a, b) {
 }
 
 /**
- * Ask for what a head is made of before it is opened.
+ * TraceRequest for what a head is made of before it is opened.
  * @param {Pick<App, "source" | "sites">} app
  * @param {string} path
  * @param {number} head
  */
-export function getReady({ source, sites }, path, head) {
+export function prefetchHead({ source, sites }, path, head) {
   const site = sites.find((one) => one.path === path);
   if (site && head < site.n_heads && !isLarge(site)) source.vectors(path, head).catch(() => null);
 }
@@ -186,33 +186,33 @@ export function getReady({ source, sites }, path, head) {
  * @param {Place} from
  * @param {Place} to
  */
-function goOn(app, from, to) {
+function prefetchNext(app, from, to) {
   for (const next of [otherHead, otherLayer]) {
     for (const by of [1, -1]) {
       const would = { ...from, ...next(app, by, from) };
       const then = next(app, by, to);
-      if (would.site === to.site && would.head === to.head && then) getReady(app, then.site ?? to.site, then.head ?? to.head);
+      if (would.site === to.site && would.head === to.head && then) prefetchHead(app, then.site ?? to.site, then.head ?? to.head);
     }
   }
 }
 
 /**
  * The head that the selection names.
- * @param {Selected} app
+ * @param {HeadContext} app
  * @returns {Promise<Open>}
  */
 export async function openHead(app) {
   const { site: path, head } = app.store.state;
-  const site = siteNamed(app, path);
+  const site = findSite(app, path);
   const vectors = await app.source.vectors(path, head);
   const large = isLarge(site);
   const before = large ? { ...computeRow(site, head, vectors, 0) } : computeTables(site, head, vectors);
-  const asking = askingSide(site);
-  return edited(app, { ...{ site, head, vectors, before, after: before, changes: null, now: null, asking, large }, rows: [], columns: [] });
+  const asking = querySide(site);
+  return edited(app, { ...{ site, head, vectors, before, after: before, changes: null, recomputed: null, asking, large }, rows: [], columns: [] });
 }
 
 /**
- * @param {Selected} app
+ * @param {HeadContext} app
  * @param {Open} open
  * @returns {Open}
  */
@@ -220,7 +220,7 @@ function edited(app, open) {
   const { edits } = app.store.state;
   const changes = open.large ? null : changesOf(edits, open.site.path, open.head);
   const after = changes ? computeTables(open.site, open.head, open.vectors, changes, open.before) : open.before;
-  const about = withTokens(app.about, edits);
+  const about = withReplacedTokens(app.about, edits);
   const rows = ticksOf(about, open.asking, open.site.n_query);
-  return { ...open, changes, after, now: null, rows, columns: ticksOf(about, open.site.answers, open.site.n_key) };
+  return { ...open, changes, after, recomputed: null, rows, columns: ticksOf(about, open.site.answers, open.site.n_key) };
 }

@@ -1,35 +1,35 @@
-// Work that is overtaken by newer work of its kind: a slider asks more often than a model answers.
+// Debouncing: a slider sends requests more often than a model answers.
 
-/** Work that takes longer than this, in milliseconds, begins only after such a pause. */
-const LONG = 250;
+/** Work that took longer than this, in milliseconds, waits for a pause of the same length. */
+const SLOW = 250;
 
 /**
- * A function that does one thing at a time. Of what it is told meanwhile only the last is done;
- * the others come to nothing: null. What takes long waits until nothing newer comes, so that a
- * slider that is on its way does not keep the whole machine at work.
+ * Return a function that runs `act` one call at a time. Of the calls made meanwhile only the last
+ * one runs; the others resolve to null. After a slow run, the next one waits until no newer call
+ * arrives, so that a moving slider does not keep the machine busy.
  * @template T, R
  * @param {(given: T) => Promise<R>} act
  * @returns {(given: T) => Promise<R | null>}
  */
-export function latest(act) {
-  /** @type {{ given: T, done: (found: Promise<R> | null) => void } | null} */
+export function keepLatest(act) {
+  /** @type {{ given: T, done: (result: Promise<R> | null) => void } | null} */
   let waiting = null;
   let busy = false;
-  let took = 0;
+  let duration = 0;
   const work = async () => {
     busy = true;
     while (waiting) {
-      for (let seen = null; took > LONG && seen !== waiting; ) {
+      for (let seen = null; duration > SLOW && seen !== waiting; ) {
         seen = waiting;
-        await new Promise((done) => setTimeout(done, LONG));
+        await new Promise((done) => setTimeout(done, SLOW));
       }
       const { given, done } = /** @type {NonNullable<typeof waiting>} */ (waiting);
       waiting = null;
       const start = performance.now();
-      const found = act(given);
-      done(found);
-      await found.catch(() => null);
-      took = performance.now() - start;
+      const result = act(given);
+      done(result);
+      await result.catch(() => null);
+      duration = performance.now() - start;
     }
     busy = false;
   };

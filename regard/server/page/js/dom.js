@@ -18,7 +18,7 @@ export function el(name, props = {}, ...children) {
   const [tag, ...classes] = name.split(".");
   const made = document.createElement(tag || "div");
   if (classes.length) made.className = classes.join(" ");
-  return /** @type {any} */ (dress(made, props, children));
+  return /** @type {any} */ (applyProps(made, props, children));
 }
 
 /**
@@ -32,7 +32,7 @@ export function shape(name, props = {}, ...children) {
   const [tag, ...classes] = name.split(".");
   const made = document.createElementNS(SVG, tag);
   if (classes.length) made.setAttribute("class", classes.join(" "));
-  return /** @type {any} */ (dress(made, props, children));
+  return /** @type {any} */ (applyProps(made, props, children));
 }
 
 /**
@@ -41,7 +41,7 @@ export function shape(name, props = {}, ...children) {
  * @param {...(Child | Child[])} children
  */
 export function fill(parent, ...children) {
-  parent.replaceChildren(...nodes(children));
+  parent.replaceChildren(...toNodes(children));
 }
 
 /**
@@ -49,7 +49,7 @@ export function fill(parent, ...children) {
  * @param {Props} props
  * @param {(Child | Child[])[]} children
  */
-function dress(made, props, children) {
+function applyProps(made, props, children) {
   for (const [key, value] of Object.entries(props)) {
     if (value === undefined || value === null || value === false) continue;
     if (typeof value === "function") made.addEventListener(key.slice(2), value);
@@ -57,7 +57,7 @@ function dress(made, props, children) {
     else if (key === "value" || key === "checked") /** @type {any} */ (made)[key] = value;
     else made.setAttribute(key, value === true ? "" : String(value));
   }
-  made.append(...nodes(children));
+  made.append(...toNodes(children));
   return made;
 }
 
@@ -75,7 +75,7 @@ function setStyles(made, styles) {
  * @param {(Child | Child[])[]} children
  * @returns {(Node | string)[]}
  */
-function nodes(children) {
+function toNodes(children) {
   return children
     .flat()
     .filter((child) => child !== null && child !== undefined && child !== false)
@@ -96,7 +96,7 @@ export function isPage(root) {
  * @param {Element} root
  * @returns {() => void}
  */
-export function focusOf(root) {
+export function rememberFocus(root) {
   const old = document.activeElement;
   if (!old || old === root || !root.contains(old)) return () => undefined;
   const kind = [old.tagName, ...old.classList].join(".");
@@ -110,7 +110,7 @@ export function focusOf(root) {
 }
 
 /** So long, in milliseconds, what can wait waits at most. */
-const PATIENCE = 100;
+const MAX_IDLE_WAIT = 100;
 
 /**
  * When what is drawn now is on the screen and the browser has nothing more urgent to do; soon, where
@@ -119,8 +119,8 @@ const PATIENCE = 100;
  */
 export function whenIdle() {
   return new Promise((done) => {
-    if (document.hidden || typeof requestIdleCallback !== "function") setTimeout(done, PATIENCE / 4);
-    else requestAnimationFrame(() => requestAnimationFrame(() => requestIdleCallback(() => done(), { timeout: PATIENCE })));
+    if (document.hidden || typeof requestIdleCallback !== "function") setTimeout(done, MAX_IDLE_WAIT / 4);
+    else requestAnimationFrame(() => requestAnimationFrame(() => requestIdleCallback(() => done(), { timeout: MAX_IDLE_WAIT })));
   });
 }
 

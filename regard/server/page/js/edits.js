@@ -32,7 +32,7 @@ const FIELDS = {
  */
 export function writeEdits(edits) {
   return edits
-    .map((edit) => [edit.kind, ...FIELDS[edit.kind].map((f) => coded(/** @type {any} */ (edit)[f]))].join(":"))
+    .map((edit) => [edit.kind, ...FIELDS[edit.kind].map((f) => encodeField(/** @type {any} */ (edit)[f]))].join(":"))
     .join("~");
 }
 
@@ -49,21 +49,21 @@ export function readEdits(text) {
  * A field that holds none of the signs between fields.
  * @param {string | number} field
  */
-function coded(field) {
+function encodeField(field) {
   return typeof field === "number" ? field : field.replace(/[%:~&=#]/g, (sign) => `%${sign.charCodeAt(0).toString(16)}`);
 }
 
 /** @param {string} text */
-function decoded(text) {
+function decodeField(text) {
   return text.replace(/%([0-9a-f]{2})/g, (_, code) => String.fromCharCode(parseInt(code, 16)));
 }
 
 /** How each field is read; undefined if it cannot be. */
 /** @type {Record<string, (text: string) => string | number | undefined>} */
-const READ = {
+const FIELD_READERS = {
   site: (text) => text || undefined,
   side: (text) => (["source", "target"].includes(text) ? text : undefined),
-  token: (text) => decoded(text) || undefined,
+  token: (text) => decodeField(text) || undefined,
   value: (text) => (text && Number.isFinite(Number(text)) ? Number(text) : undefined),
 };
 
@@ -80,7 +80,7 @@ function readEdit(text) {
   const [kind, ...rest] = text.split(":");
   const fields = /** @type {Record<string, string[]>} */ (FIELDS)[kind];
   if (!fields || rest.length !== fields.length) return null;
-  const named = fields.map((field, i) => [field, (READ[field] ?? count)(rest[i])]);
+  const named = fields.map((field, i) => [field, (FIELD_READERS[field] ?? count)(rest[i])]);
   return named.some(([, value]) => value === undefined) ? null : /** @type {Edit} */ ({ kind, ...Object.fromEntries(named) });
 }
 
@@ -88,7 +88,7 @@ function readEdit(text) {
  * Edits as the server knows them.
  * @param {Edit[]} edits
  */
-export function askedEdits(edits) {
+export function editsToJson(edits) {
   return edits.map((edit) => (edit.kind === "mean" ? { ...edit, kind: "ablate", to: "mean" } : edit));
 }
 
@@ -99,7 +99,7 @@ export function askedEdits(edits) {
  * @returns {Edit[]}
  */
 export function withEdit(edits, edit) {
-  return [...edits.filter((one) => !isVoided(one, edit)), edit];
+  return [...edits.filter((one) => !isReplacedBy(one, edit)), edit];
 }
 
 /**
@@ -107,19 +107,19 @@ export function withEdit(edits, edit) {
  * @param {Edit} edit
  */
 export function withoutEdit(edits, edit) {
-  return edits.filter((one) => !isVoided(one, edit));
+  return edits.filter((one) => !isReplacedBy(one, edit));
 }
 
 /** Kinds of which only one can hold. */
-const OPPOSED = [["forbid", "allow"], ["ablate", "mean"]];
+const EXCLUSIVE = [["forbid", "allow"], ["ablate", "mean"]];
 
 /**
  * Whether an older edit speaks of the same thing as a newer one.
  * @param {any} older
  * @param {any} newer
  */
-function isVoided(older, newer) {
-  if (older.kind !== newer.kind && !OPPOSED.some((pair) => pair.includes(older.kind) && pair.includes(newer.kind))) return false;
+function isReplacedBy(older, newer) {
+  if (older.kind !== newer.kind && !EXCLUSIVE.some((pair) => pair.includes(older.kind) && pair.includes(newer.kind))) return false;
   return ["site", "head", "query", "key", "side", "position"].every((field) => older[field] === newer[field]);
 }
 
@@ -145,17 +145,17 @@ export function changesOf(edits, site, head) {
   const mine = edits.filter((e) => "site" in e && e.site === site && (!("head" in e) || e.head === head));
   if (!mine.length) return null;
   /** @type {Changes} */
-  const made = { temperature: null, unscaled: false, off: false, mean: false, cells: [], scores: [], weights: [] };
+  const changes = { temperature: null, unscaled: false, off: false, mean: false, cells: [], scores: [], weights: [] };
   for (const edit of mine) {
-    if (edit.kind === "temperature") made.temperature = edit.value;
-    if (edit.kind === "unscaled") made.unscaled = true;
-    if (edit.kind === "ablate") made.off = true;
-    if (edit.kind === "mean") made.mean = true;
-    if (edit.kind === "score") made.scores.push(edit);
-    if (edit.kind === "weight") made.weights.push(edit);
+    if (edit.kind === "temperature") changes.temperature = edit.value;
+    if (edit.kind === "unscaled") changes.unscaled = true;
+    if (edit.kind === "ablate") changes.off = true;
+    if (edit.kind === "mean") changes.mean = true;
+    if (edit.kind === "score") changes.scores.push(edit);
+    if (edit.kind === "weight") changes.weights.push(edit);
     if (edit.kind === "forbid" || edit.kind === "allow") {
-      made.cells.push({ ...edit, allowed: edit.kind === "allow" });
+      changes.cells.push({ ...edit, allowed: edit.kind === "allow" });
     }
   }
-  return made;
+  return changes;
 }

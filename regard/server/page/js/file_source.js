@@ -1,7 +1,7 @@
 // A source that is the page itself: arrays lie in the HTML file, patterns are computed here.
 
 import { unpack } from "./arrays.js";
-import { throughLayer } from "./attention.js";
+import { rolloutLayer } from "./attention.js";
 import { computeRow, computeTables, contextOf, stageOf } from "./head.js";
 import { matrix, pooled, row } from "./matrix.js";
 
@@ -75,7 +75,7 @@ export class FileSource {
    */
   async tile(path, head, stage, rows, columns) {
     const tables = await this.tables(path, head);
-    return cut(stageOf(tables, stage), rows, columns);
+    return tileOf(stageOf(tables, stage), rows, columns);
   }
 
   /**
@@ -142,7 +142,7 @@ export class FileSource {
   async space(path) {
     const { space } = this.described.get(path);
     if (!space) return null;
-    const [before, after, rest, ...arrows] = (await this.allHeads(space.array)).map(turned);
+    const [before, after, rest, ...arrows] = (await this.allHeads(space.array)).map(transpose);
     return { before, after, rest, arrows, share: space.share };
   }
 
@@ -157,7 +157,7 @@ export class FileSource {
     for (const site of below) {
       const heads = [];
       for (let head = 0; head < site.n_heads; head++) heads.push((await this.tables(site.path, head)).weights);
-      whole = throughLayer(heads, whole);
+      whole = rolloutLayer(heads, whole);
       await new Promise((done) => setTimeout(done)); // others may draw meanwhile
     }
     return whole;
@@ -185,7 +185,7 @@ export class FileSource {
    */
   site(path) {
     const site = this.described.get(path);
-    return { ...site, temperature: site.temperature.map(known), mask: site.mask.text, space: Boolean(site.space) };
+    return { ...site, temperature: site.temperature.map(parseTemperature), mask: site.mask.text, space: Boolean(site.space) };
   }
 
   /**
@@ -269,7 +269,7 @@ export class FileSource {
  * @param {Span} rows
  * @param {Span} columns
  */
-export function cut(table, rows, columns) {
+export function tileOf(table, rows, columns) {
   const part = matrix(rows.stop - rows.start, columns.stop - columns.start);
   for (let i = 0; i < part.rows; i++) {
     row(part, i).set(row(table, rows.start + i).subarray(columns.start, columns.stop));
@@ -289,7 +289,7 @@ function fromBytes({ rows, columns, data }) {
  * Arrays of points lie axis by axis.
  * @param {Matrix} table
  */
-function turned({ rows, columns, data }) {
+function transpose({ rows, columns, data }) {
   return matrix(columns, rows, Float32Array.from({ length: data.length }, (_, i) => data[(i % rows) * columns + Math.floor(i / rows)]));
 }
 
@@ -297,7 +297,7 @@ function turned({ rows, columns, data }) {
  * JSON has no infinity: Python writes "inf".
  * @param {number | "inf"} heat
  */
-function known(heat) {
+function parseTemperature(heat) {
   return heat === "inf" ? Infinity : heat;
 }
 

@@ -1,11 +1,11 @@
 // Numbers as people read them: few digits by default, all of them on demand.
 
 /** How many digits behind the point are shown: fewer where a file holds rounded numbers. */
-let SHOWN = 3;
+let DIGITS = 3;
 
 /** @param {number} digits */
 export function showDigits(digits) {
-  SHOWN = digits;
+  DIGITS = digits;
 }
 
 /**
@@ -13,7 +13,7 @@ export function showDigits(digits) {
  * @param {number} x
  * @param {number} [digits]
  */
-export function short(x, digits = SHOWN) {
+export function short(x, digits = DIGITS) {
   if (x === -Infinity) return "−∞";
   if (x === Infinity) return "∞";
   if (Number.isNaN(x)) return "–";

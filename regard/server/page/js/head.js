@@ -25,7 +25,7 @@ import { matrix, mixture, row } from "./matrix.js";
  */
 
 /** More cells than this are not held as one table: parts of it are asked for. */
-export const MOST_CELLS = 1_200_000;
+export const MAX_CELLS = 1_200_000;
 
 /**
  * Every table of a head, changed by edits where there are some.
@@ -39,8 +39,8 @@ export const MOST_CELLS = 1_200_000;
 export function computeTables(site, head, vectors, changes = null, before = null) {
   const allowed = before ? before.allowed : allowedTable(vectors.mask, site.n_query, site.n_key);
   const compared = before ? before.compared : comparisons(site, vectors);
-  const heats = before?.masked && changes && !changes.unscaled && !changes.mean && ![changes.scores, changes.cells, changes.weights].some((list) => list.length);
-  if (!heats) return follow(site, head, vectors, { compared, allowed, changes, first: 0 });
+  const onlyTemperature = before?.masked && changes && !changes.unscaled && !changes.mean && ![changes.scores, changes.cells, changes.weights].some((list) => list.length);
+  if (!onlyTemperature) return finishTables(site, head, vectors, { compared, allowed, changes, first: 0 });
   const temperature = changes.temperature ?? before.temperature; // all else is as it was
   return { ...before, temperature, weights: softmax(/** @type {Matrix} */ (before.masked), temperature), off: changes.off };
 }
@@ -63,7 +63,7 @@ export function computeRow(site, head, vectors, query) {
     weights: only(vectors.weights),
   };
   const allowed = allowedRow(vectors.mask, query, site.n_key);
-  return follow(site, head, own, { compared: comparisons(site, own), allowed, changes: null, first: query });
+  return finishTables(site, head, own, { compared: comparisons(site, own), allowed, changes: null, first: query });
 }
 
 /**
@@ -74,10 +74,10 @@ export function computeRow(site, head, vectors, query) {
  * @param {{ compared: Matrix | null, allowed: Uint8Array | null, changes: Changes | null, first: number }} given
  * @returns {Tables}
  */
-function follow(site, head, vectors, { compared, allowed, changes, first }) {
+function finishTables(site, head, vectors, { compared, allowed, changes, first }) {
   const scale = changes?.unscaled ? 1 : site.scale;
   const temperature = changes?.temperature ?? site.temperature[head];
-  const seen = changes?.cells.length ? withCells(site, allowed, changes.cells) : allowed;
+  const seen = changes?.cells.length ? withMaskCells(site, allowed, changes.cells) : allowed;
   const ahead = first + site.n_key - site.n_query; // cached keys come before the first query
   const computed = vectors.scores ?? (compared && scaled(compared, scale, site.slopes?.[head] ?? 0, ahead));
   const scores = computed && changes?.scores.length ? withScores(computed, changes.scores) : computed;
@@ -85,7 +85,7 @@ function follow(site, head, vectors, { compared, allowed, changes, first }) {
   const given = changes && hidden ? null : vectors.weights;
   const computedWeights = given ?? softmax(/** @type {Matrix} */ (hidden), temperature);
   const set = changes?.weights.length ? withScores(computedWeights, changes.weights) : computedWeights;
-  const weights = changes?.mean ? meanRows(set) : set;
+  const weights = changes?.mean ? averageRows(set) : set;
   return { compared, scores, masked: hidden, weights, scale, temperature, allowed: seen, off: changes?.off ?? false };
 }
 
@@ -95,7 +95,7 @@ function follow(site, head, vectors, { compared, allowed, changes, first }) {
  * @returns {Matrix | null}
  */
 function comparisons(site, vectors) {
-  if (vectors.scores || EFFICIENT.has(site.similarity)) return null;
+  if (vectors.scores || EFFICIENT_FORMS.has(site.similarity)) return null;
   const query = vectors.compareQuery ?? vectors.query;
   const key = vectors.compareKey ?? vectors.key;
   return vectors.compareWeight ? compareAdditively(query, key, vectors.compareWeight) : compare(query, key);
@@ -105,7 +105,7 @@ function comparisons(site, vectors) {
  * The mean of all rows in the place of each: a mixture by it is the mean of all mixtures.
  * @param {Matrix} weights
  */
-export function meanRows({ rows, columns, data }) {
+export function averageRows({ rows, columns, data }) {
   const mean = new Float32Array(columns);
   data.forEach((x, at) => (mean[at % columns] += x / rows));
   return matrix(rows, columns, Float32Array.from(data, (_, at) => mean[at % columns]));
@@ -124,14 +124,14 @@ function withScores(scores, cells) {
 }
 
 /** Forms of attention that never compare single pairs: only the weights they imply are known. */
-export const EFFICIENT = new Set(["efficient", "linformer", "performer", "reformer", "longformer"]);
+export const EFFICIENT_FORMS = new Set(["efficient", "linformer", "performer", "reformer", "longformer"]);
 
 /**
  * @param {Site} site
  * @param {Uint8Array | null} allowed
  * @param {Changes["cells"]} cells
  */
-function withCells(site, allowed, cells) {
+function withMaskCells(site, allowed, cells) {
   const made = allowed ? allowed.slice() : new Uint8Array(site.n_query * site.n_key).fill(1);
   for (const cell of cells) {
     if (cell.query < site.n_query && cell.key < site.n_key) {
@@ -170,7 +170,7 @@ export function contextOf(line, vectors, query, edited) {
  * @param {number} query
  * @returns {Tables}
  */
-export function lineOf(tables, query) {
+export function rowOf(tables, query) {
   const only = (/** @type {Matrix | null} */ table) => table && matrix(1, table.columns, row(table, query));
   const n = tables.weights.columns;
   return {

@@ -1,16 +1,31 @@
-// Requests to the local server: what it refuses comes as a sentence, long work tells how far it is.
+// Requests to the local server. Errors carry a code, so that the page can show them in its language.
 
 /**
- * What the server is asked to run; see AskTrace in Python.
- * @typedef {{ model: string, text?: string, image?: string, target?: string | number[], beam?: number }} Ask
+ * What to trace; see the request models in Python.
+ * @typedef {{ model: string, text?: string, image?: string, target?: string | number[], beam?: number }} TraceRequest
  * @typedef {{ doing: string, done: number, of: number | null, text?: string | null }} Progress
  */
 
-/** This page, as the server's queue knows it. */
+/** Identifies this page in the server's queue. */
 const CLIENT = Math.random().toString(36).slice(2);
 
-/** A sentence from the server. */
-export class Refusal extends Error {}
+/** An error that the server reports: its HTTP status, code, the parameters of the message, and the message in English. */
+export class ServerError extends Error {
+  isServerError = true;
+
+  /**
+   * @param {any} error `{ code, params, message }`, or only a message
+   * @param {number} [status]
+   */
+  constructor(error, status = 0) {
+    super(error?.message ?? String(error));
+    this.status = status;
+    /** @type {string} */
+    this.code = error?.code ?? "";
+    /** @type {Record<string, string | number>} */
+    this.params = error?.params ?? {};
+  }
+}
 
 /**
  * @param {string} path
@@ -19,21 +34,21 @@ export class Refusal extends Error {}
  */
 export async function request(path, options = {}) {
   const headers = { "x-regard-client": CLIENT, ...(options.body ? { "content-type": "application/json" } : {}), ...options.headers };
-  const answer = await fetch(path, { ...options, headers });
-  if (answer.ok) return answer;
-  const said = await answer.json().catch(() => null);
-  throw Object.assign(new Refusal(said?.error ?? `${answer.status} ${answer.statusText}`), { status: answer.status });
+  const response = await fetch(path, { ...options, headers });
+  if (response.ok) return response;
+  const body = await response.json().catch(() => null);
+  throw new ServerError(body?.error ?? `${response.status} ${response.statusText}`, response.status);
 }
 
 /**
- * A JSON answer to a JSON question.
+ * Fetch JSON.
  * @param {string} path
- * @param {any} [asked] posted where there is something to ask
+ * @param {any} [body] sent with POST if given
  * @param {AbortSignal} [signal]
  * @returns {Promise<any>}
  */
-export async function requestJson(path, asked, signal) {
-  return (await request(path, asked === undefined ? { signal } : { method: "POST", body: JSON.stringify(asked), signal })).json();
+export async function requestJson(path, body, signal) {
+  return (await request(path, body === undefined ? { signal } : { method: "POST", body: JSON.stringify(body), signal })).json();
 }
 
 /** @returns {Promise<{ models: any[], worked: any, example: string, runs: string[] }>} */
@@ -42,7 +57,7 @@ export async function fetchModels() {
 }
 
 /**
- * Send a picture; the name by which it can be meant.
+ * Upload an image and return its name on the server.
  * @param {Blob} file
  * @returns {Promise<string>}
  */
@@ -52,16 +67,16 @@ export async function sendImage(file) {
 }
 
 /**
- * Ask for long work, and be told how far it is.
+ * Request a long computation and report its progress (server-sent events).
  * @param {string} path
- * @param {any} asked
- * @param {{ signal?: AbortSignal, tell?: (progress: Progress) => void }} [options]
+ * @param {any} body
+ * @param {{ signal?: AbortSignal, onProgress?: (progress: Progress) => void }} [options]
  * @returns {Promise<any>}
  */
-export async function askFor(path, asked, { signal, tell } = {}) {
+export async function streamRequest(path, body, { signal, onProgress } = {}) {
   const headers = { accept: "text/event-stream" };
-  const answer = await request(path, { method: "POST", body: JSON.stringify(asked), headers, signal });
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).getReader();
+  const response = await request(path, { method: "POST", body: JSON.stringify(body), headers, signal });
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
   const decoder = new TextDecoder();
   for (let rest = ""; ; ) {
     const { done, value } = await reader.read();
@@ -70,10 +85,10 @@ export async function askFor(path, asked, { signal, tell } = {}) {
     rest = /** @type {string} */ (events.pop());
     for (const event of events) {
       const [, name, data] = /^event: (\w+)\ndata: (.*)$/s.exec(event) ?? [];
-      if (name === "progress") tell?.(JSON.parse(data));
+      if (name === "progress") onProgress?.(JSON.parse(data));
       if (name === "result") return JSON.parse(data);
-      if (name === "error") throw new Refusal(JSON.parse(data).error);
+      if (name === "error") throw new ServerError(JSON.parse(data).error);
     }
-    if (done) throw new Error("the server has gone");
+    if (done) throw new Error("the server closed the connection");
   }
 }

@@ -1,8 +1,8 @@
 // The model behind a trace of the local server: what it computes and answers after edits.
 
-import { latest } from "./debounce.js";
-import { askedEdits, changesOf } from "./edits.js";
-import { computeTables, meanRows } from "./head.js";
+import { keepLatest } from "./debounce.js";
+import { editsToJson, changesOf } from "./edits.js";
+import { computeTables, averageRows } from "./head.js";
 import { requestJson } from "./http.js";
 
 /**
@@ -28,8 +28,8 @@ export class HttpModel {
     this.sourceOf = sourceOf;
     /** @type {{ edits: string, found: Promise<Effect | null> } | null} */
     this.last = null;
-    this.next = latest((/** @type {number} */ temperature) => this.askNext(temperature));
-    this.ask = latest((/** @type {Edit[]} */ edits) => this.askEffect(edits));
+    this.next = keepLatest((/** @type {number} */ temperature) => this.fetchNext(temperature));
+    this.requestEffect = keepLatest((/** @type {Edit[]} */ edits) => this.fetchEffect(edits));
   }
 
   /**
@@ -38,7 +38,7 @@ export class HttpModel {
    * @param {AbortSignal} [signal]
    */
   async answer(edits, signal) {
-    const asked = { ...this.described.asked, edits: askedEdits(edits) };
+    const asked = { ...this.described.asked, edits: editsToJson(edits) };
     return (await requestJson("/api/answer", asked, signal)).answer;
   }
 
@@ -51,7 +51,7 @@ export class HttpModel {
   effect(edits) {
     const text = JSON.stringify(edits);
     if (this.last?.edits !== text) {
-      const found = this.ask(edits);
+      const found = this.requestEffect(edits);
       const mine = (this.last = { edits: text, found });
       found.catch(() => this.last === mine && (this.last = null)); // it may be asked again
     }
@@ -62,10 +62,10 @@ export class HttpModel {
    * @param {Edit[]} edits
    * @returns {Promise<Effect>}
    */
-  async askEffect(edits) {
+  async fetchEffect(edits) {
     const { asked, answer } = this.described;
     const final = asked.target !== undefined || !answer.ids;
-    const same = { ...asked, ...(final ? {} : { target: answer.ids }), edits: askedEdits(edits) };
+    const same = { ...asked, ...(final ? {} : { target: answer.ids }), edits: editsToJson(edits) };
     const found = await requestJson("/api/answer", same);
     return { answer: found.answer, final, source: this.sourceOf({ ...this.described, id: found.id, asked: same }) };
   }
@@ -75,17 +75,17 @@ export class HttpModel {
    * @param {Edit[]} edits
    * @param {string} path
    * @param {number} head
-   * @returns {Promise<import("./source.js").Now | null>}
+   * @returns {Promise<import("./source.js").EditedHead | null>}
    */
-  async now(edits, path, head) {
+  async headAfter(edits, path, head) {
     const source = (await this.effect(edits))?.source;
     if (!source) return null;
     const [vectors, found] = await Promise.all([source.vectors(path, head), source.get("vectors", { site: path, head })]);
     const { temperature, ...pattern } = JSON.parse(found.query.about.pattern);
-    const site = { ...source.site(path), ...pattern, temperature: temperature.map(heatOf) };
+    const site = { ...source.site(path), ...pattern, temperature: temperature.map(parseTemperature) };
     const tables = computeTables(site, head, vectors);
     const changes = changesOf(edits, path, head);
-    const weights = changes?.mean ? meanRows(tables.weights) : tables.weights;
+    const weights = changes?.mean ? averageRows(tables.weights) : tables.weights;
     return { vectors, tables: { ...tables, weights, off: changes?.off ?? false }, steps: (query, key) => source.steps(path, head, query, key) };
   }
 
@@ -94,9 +94,9 @@ export class HttpModel {
    * @param {number} temperature
    * @returns {Promise<import("./source.js").Candidate[]>}
    */
-  async askNext(temperature) {
-    const of = new URLSearchParams({ temperature: String(temperature) });
-    return (await requestJson(`/api/trace/${this.described.id}/next?${of}`)).candidates;
+  async fetchNext(temperature) {
+    const query = new URLSearchParams({ temperature: String(temperature) });
+    return (await requestJson(`/api/trace/${this.described.id}/next?${query}`)).candidates;
   }
 
   /**
@@ -113,6 +113,6 @@ export class HttpModel {
  * JSON has no infinity: Python writes "inf".
  * @param {number | "inf"} heat
  */
-export function heatOf(heat) {
+export function parseTemperature(heat) {
   return heat === "inf" ? Infinity : heat;
 }

@@ -1,8 +1,8 @@
 // A source that asks the local server: models run there, parts of tables come as they are needed.
 
-import { arraysOf } from "./arrays.js";
-import { askFor, request, requestJson } from "./http.js";
-import { heatOf, HttpModel } from "./http_model.js";
+import { readSafetensors } from "./arrays.js";
+import { streamRequest, request, requestJson } from "./http.js";
+import { parseTemperature, HttpModel } from "./http_model.js";
 import { matrix } from "./matrix.js";
 
 /**
@@ -14,18 +14,18 @@ import { matrix } from "./matrix.js";
  * @typedef {import("./source.js").Streams} Streams
  * @typedef {import("./matrix.js").Matrix} Matrix
  * @typedef {import("./source.js").Measures} Measures
- * @typedef {import("./http.js").Ask} Ask
+ * @typedef {import("./http.js").TraceRequest} TraceRequest
  * @typedef {import("./http.js").Progress} Progress
  * @typedef {import("./edits.js").Edit} Edit
- * @typedef {import("./arrays.js").Named} Named
+ * @typedef {import("./arrays.js").NamedArray} NamedArray
  */
 
 /** Up to so many cells of all heads together, pictures and measures are asked for at once. */
-const FEW = 1_000_000;
+const MAX_CELLS_AT_ONCE = 1_000_000;
 /** Vectors of so many heads are kept; those of others are in the browser's own store. */
-const MOST_HEADS = 24;
+const MAX_CACHED_HEADS = 24;
 /** Tables with more cells than this are sent with half as many digits. */
-const EXACT = 65_536;
+const MAX_FLOAT32_CELLS = 65_536;
 /** @implements {Source} */
 export class HttpSource {
   /**
@@ -37,7 +37,7 @@ export class HttpSource {
     this.worked = worked;
     /** @type {Map<string, any>} */
     this.sitesByPath = new Map(described.sites.map((/** @type {any} */ site) => [site.path, site]));
-    /** @type {Map<string, Promise<Record<string, Named>>>} */
+    /** @type {Map<string, Promise<Record<string, NamedArray>>>} */
     this.known = new Map();
     /** @type {Map<string, Promise<{ measures: Record<string, Measures[]> }>>} */
     this.measured = new Map();
@@ -47,12 +47,12 @@ export class HttpSource {
 
   /**
    * Trace, and be told how far it is.
-   * @param {Ask & { edits?: Edit[] }} asked
+   * @param {TraceRequest & { edits?: Edit[] }} asked
    * @param {any} worked
-   * @param {{ signal?: AbortSignal, tell?: (progress: Progress) => void }} [options]
+   * @param {{ signal?: AbortSignal, onProgress?: (progress: Progress) => void }} [options]
    */
   static async trace(asked, worked, options) {
-    return new HttpSource(await askFor("/api/trace", asked, options), worked);
+    return new HttpSource(await streamRequest("/api/trace", asked, options), worked);
   }
 
   /**
@@ -81,7 +81,7 @@ export class HttpSource {
    */
   site(path) {
     const site = this.sitesByPath.get(path);
-    return { ...site, temperature: site.temperature.map(heatOf), mask: site.mask.text, left_out: false };
+    return { ...site, temperature: site.temperature.map(parseTemperature), mask: site.mask.text, left_out: false };
   }
 
   /**
@@ -116,7 +116,7 @@ export class HttpSource {
    */
   async tile(path, head, stage, rows, columns) {
     const bins = (/** @type {Span} */ span) => Math.max(1, Math.min(span.bins, span.stop - span.start, 2048));
-    const place = { site: path, head, stage, dtype: bins(rows) * bins(columns) > EXACT ? "float16" : "float32" };
+    const place = { site: path, head, stage, dtype: bins(rows) * bins(columns) > MAX_FLOAT32_CELLS ? "float16" : "float32" };
     const down = { row_start: rows.start, row_stop: rows.stop, row_bins: bins(rows) };
     const across = { column_start: columns.start, column_stop: columns.stop, column_bins: bins(columns) };
     const found = await this.get("tile", { ...place, ...down, ...across });
@@ -130,7 +130,7 @@ export class HttpSource {
    */
   async thumbnails(path, size) {
     if (!this.sitesByPath.has(path)) return []; // of the trace before this one
-    const found = (await this.get("thumbnails", { size, ...this.oneOrAll(path) }))[path];
+    const found = (await this.get("thumbnails", { size, ...this.siteParameter(path) }))[path];
     const [heads, rows, columns] = found.shape;
     const cells = rows * columns;
     return Array.from({ length: heads }, (_, head) =>
@@ -142,7 +142,7 @@ export class HttpSource {
    * @returns {Promise<Measures[]>}
    */
   async measures(path) {
-    const of = new URLSearchParams(this.oneOrAll(path)).toString();
+    const of = new URLSearchParams(this.siteParameter(path)).toString();
     let found = this.measured.get(of);
     if (!found) {
       found = requestJson(`/api/trace/${this.described.id}/measures?${of}`);
@@ -158,9 +158,9 @@ export class HttpSource {
    * @param {string} path
    * @returns {Record<string, string>}
    */
-  oneOrAll(path) {
+  siteParameter(path) {
     const cells = this.described.sites.reduce((/** @type {number} */ sum, /** @type {any} */ site) => sum + site.n_heads * site.n_query * site.n_key, 0);
-    return cells <= FEW ? {} : { site: path };
+    return cells <= MAX_CELLS_AT_ONCE ? {} : { site: path };
   }
 
   /**
@@ -173,7 +173,7 @@ export class HttpSource {
   async steps(path, head, query, key) {
     const found = await this.get("steps", { site: path, head, query, key });
     const width = found.query_input?.shape[0] ?? 0;
-    const large = width * width > EXACT;
+    const large = width * width > MAX_FLOAT32_CELLS;
     return {
       queryInput: line(found.query_input),
       keyInput: line(found.key_input),
@@ -239,7 +239,7 @@ export class HttpSource {
   /**
    * @param {string} what
    * @param {Record<string, string | number>} given
-   * @returns {Promise<Record<string, Named>>}
+   * @returns {Promise<Record<string, NamedArray>>}
    */
   get(what, given) {
     const query = new URLSearchParams(Object.entries(given).map(([name, value]) => [name, String(value)]));
@@ -250,7 +250,7 @@ export class HttpSource {
       found.catch(() => this.known.delete(key));
       if (!key.startsWith("tile")) this.known.set(key, found);
       const heads = [...this.known.keys()].filter((one) => one.startsWith("vectors"));
-      if (heads.length > MOST_HEADS) this.known.delete(heads[0]);
+      if (heads.length > MAX_CACHED_HEADS) this.known.delete(heads[0]);
     }
     return found;
   }
@@ -260,19 +260,19 @@ export class HttpSource {
    * @param {string} key
    */
   async fetch(key) {
-    const ask = async () => arraysOf(await (await request(`/api/trace/${this.described.id}/${key}`)).arrayBuffer());
+    const ask = async () => readSafetensors(await (await request(`/api/trace/${this.described.id}/${key}`)).arrayBuffer());
     try {
       return await ask();
     } catch (error) {
       if (/** @type {any} */ (error).status !== 404 || !this.described.title) throw error;
-      this.described.id = (await askFor("/api/trace", this.described.asked)).id;
+      this.described.id = (await streamRequest("/api/trace", this.described.asked)).id;
       return ask();
     }
   }
 }
 
 /**
- * @param {Named | undefined} array
+ * @param {NamedArray | undefined} array
  * @returns {Matrix | null}
  */
 function table(array) {
@@ -280,7 +280,7 @@ function table(array) {
 }
 
 /**
- * @param {Named | undefined} array
+ * @param {NamedArray | undefined} array
  * @returns {Float32Array | null}
  */
 function line(array) {

@@ -2,8 +2,8 @@
 
 import { el, isPage } from "./dom.js";
 import { otherHead, otherLayer, viewsOf } from "./selection.js";
-import { turnCell } from "./views/edit_controls.js";
-import { firstLesson, openLesson } from "./views/lesson_panel.js";
+import { toggleCell } from "./views/edit_controls.js";
+import { firstUnlearnedLesson, openLesson } from "./views/lesson_panel.js";
 
 /** @typedef {import("./app.js").App} App */
 
@@ -15,7 +15,7 @@ export function listenToKeys(app) {
   if (place === app.root) app.root.addEventListener("pointerdown", () => keepFocus(app.root));
   place.addEventListener("keydown", (/** @type {any} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !app.root.isConnected) return;
-    if (isTaken(/** @type {HTMLElement} */ (event.target), event.key)) return;
+    if (usesKey(/** @type {HTMLElement} */ (event.target), event.key)) return;
     if (app.store.state.page !== "explore" && !["?", "Escape"].includes(event.key)) return;
     const parts = press(app, event.key);
     if (parts === undefined) return;
@@ -37,7 +37,7 @@ function keepFocus(root) {
  * @param {HTMLElement} target
  * @param {string} key
  */
-function isTaken(target, key) {
+function usesKey(target, key) {
   if (key === "Escape") return false;
   if (target.closest("input[type=range]")) return key.startsWith("Arrow");
   if (target.closest("input[type=checkbox]")) return key === "Enter";
@@ -61,7 +61,7 @@ function press(app, key) {
   }
   if (key === "[" || key === "]") return otherHead(app, key === "]" ? 1 : -1);
   if (key === "{" || key === "}") return otherLayer(app, key === "}" ? 1 : -1);
-  return simple(app, key);
+  return pressOther(app, key);
 }
 
 /**
@@ -69,7 +69,7 @@ function press(app, key) {
  * @param {string} key
  * @returns {Partial<import("./state.js").State> | null | undefined}
  */
-function simple(app, key) {
+function pressOther(app, key) {
   const { state } = app.store;
   const view = viewsOf(app, app.open.site)[Number(key) - 1];
   if (view) return { view };
@@ -86,13 +86,13 @@ function simple(app, key) {
     case "w":
       return { words: !state.words };
     case "m":
-      turnCell(app, state.query, state.key);
+      toggleCell(app, state.query, state.key);
       return null;
     case "u":
       app.store.undo();
       return null;
     case "l":
-      openLesson(app, state.lesson ? 0 : firstLesson(app));
+      openLesson(app, state.lesson ? 0 : firstUnlearnedLesson(app));
       return null;
     case "<":
     case ">":
@@ -130,14 +130,14 @@ const REPLAY_KEYS = /** @type {const} */ ([[", .", "keyCheckpoint"], ["p", "keyP
 
 /** @param {App} app */
 export function showHelp(app) {
-  const { say } = app;
+  const { t } = app;
   const all = app.root.dataset.replays ? [...KEYS, ...REPLAY_KEYS] : KEYS;
-  const rows = all.map(([key, word]) => [el("dt", {}, key.split(" ").map((one) => el("kbd", {}, one))), el("dd", {}, say(word))]);
+  const rows = all.map(([key, word]) => [el("dt", {}, key.split(" ").map((one) => el("kbd", {}, one))), el("dd", {}, t(word))]);
   const dialog = el(
     "dialog.help",
     { onclose: () => dialog.remove(), onclick: (/** @type {Event} */ event) => event.target === dialog && dialog.close() },
-    el("div.inner", {}, el("h2", {}, say("keys")), el("dl", {}, rows.flat()), el("p.note", {}, say("countedFromZero"))),
-    el("form", { method: "dialog" }, el("button", {}, say("close"))),
+    el("div.inner", {}, el("h2", {}, t("keys")), el("dl", {}, rows.flat()), el("p.note", {}, t("countedFromZero"))),
+    el("form", { method: "dialog" }, el("button", {}, t("close"))),
   );
   app.root.append(dialog);
   dialog.showModal();

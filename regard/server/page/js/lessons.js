@@ -1,29 +1,29 @@
 // The lessons: what each says, what it asks the reader to do, and when that is done.
 
 import { largest } from "./matrix.js";
-import { lineAt } from "./selection.js";
+import { rowAt } from "./selection.js";
 
 /**
  * @typedef {import("./app.js").App} App
  * @typedef {import("./state.js").State} State
- * @typedef {import("./messages.js").Word} Word
+ * @typedef {import("./messages.js").MessageKey} MessageKey
  */
 
 /**
  * What the reader has done since a lesson began.
- * @typedef {object} Since
+ * @typedef {object} LessonProgress
  * @property {State} first the state when it began
  * @property {boolean} peeked whether the mouse was over the pattern
  * @property {Set<string>} heads that were opened
- * @property {{ low: boolean, high: boolean }} heat whether the temperature was below and above its own
+ * @property {{ low: boolean, high: boolean }} temperature whether the temperature was below and above its own
  */
 
 /**
  * @typedef {object} Lesson
  * @property {string} name its words begin with this; CSS marks what it speaks of by it
- * @property {(app: App) => Partial<State>} [begin] what it sets up
- * @property {(app: App) => Word} task
- * @property {(app: App, since: Since) => boolean} done
+ * @property {(app: App) => Partial<State>} [setup] what it sets up
+ * @property {(app: App) => MessageKey} task
+ * @property {(app: App, since: LessonProgress) => boolean} done
  * @property {(app: App) => boolean} [possible] whether the open head allows the task
  */
 
@@ -31,49 +31,49 @@ import { lineAt } from "./selection.js";
 export const LESSONS = [
   {
     name: "Attention",
-    begin: (app) => ({ ...atStart(app), pinned: false }),
+    setup: (app) => ({ ...startSelection(app), pinned: false }),
     task: () => "lessonAttentionDo",
-    done: ({ store }, { first, peeked }) => peeked || moved(store.state, first, ["query", "key"]),
+    done: ({ store }, { first, peeked }) => peeked || hasMoved(store.state, first, ["query", "key"]),
   },
   {
     name: "Vectors",
-    begin: (app) => ({ ...atStart(app), pinned: false }),
+    setup: (app) => ({ ...startSelection(app), pinned: false }),
     task: () => "lessonVectorsDo",
     done: ({ store }) => store.state.pinned,
   },
   {
     name: "Scores",
-    begin: () => ({ stage: "weights" }),
+    setup: () => ({ stage: "weights" }),
     task: () => "lessonScoresDo",
     done: ({ store }) => store.state.stage === "scores",
     possible: hasScores,
   },
   {
     name: "Scale",
-    begin: () => ({ stage: "weights" }),
+    setup: () => ({ stage: "weights" }),
     task: (app) => (isScaled(app) ? "lessonScaleDo" : "lessonScaleNone"),
-    done: (app, { first }) => isEdited(app, "unscaled") || (!isScaled(app) && moved(app.store.state, first, ["site", "head"])),
+    done: (app, { first }) => isEdited(app, "unscaled") || (!isScaled(app) && hasMoved(app.store.state, first, ["site", "head"])),
     possible: hasScores,
   },
   {
     name: "Mask",
-    begin: (app) => ({ ...(siteOf(app, (path) => path.startsWith("decoder") && path.endsWith("self")) ?? {}), stage: "weights" }),
+    setup: (app) => ({ ...(lastMatchingSite(app, (path) => path.startsWith("decoder") && path.endsWith("self")) ?? {}), stage: "weights" }),
     task: () => "lessonMaskDo",
     done: (app) => isEdited(app, "forbid"),
     possible: hasScores,
   },
   {
     name: "Softmax",
-    begin: (app) => ({ ...atStart(app), stage: "weights" }),
+    setup: (app) => ({ ...startSelection(app), stage: "weights" }),
     task: () => "lessonSoftmaxDo",
-    done: (_, { heat }) => heat.low && heat.high,
+    done: (_, { temperature }) => temperature.low && temperature.high,
     possible: hasScores,
   },
   {
     name: "Values",
-    begin: (app) => ({ stage: "weights", key: lightest(app), pinned: true }),
+    setup: (app) => ({ stage: "weights", key: smallestKey(app), pinned: true }),
     task: () => "lessonValuesDo",
-    done: (app, { first }) => moved(app.store.state, first, ["query", "key"]) && isHeaviest(app),
+    done: (app, { first }) => hasMoved(app.store.state, first, ["query", "key"]) && isLargest(app),
   },
   {
     name: "Heads",
@@ -82,13 +82,13 @@ export const LESSONS = [
   },
   {
     name: "Cross",
-    begin: (app) => siteOf(app, (path) => path.endsWith("cross")) ?? {},
+    setup: (app) => lastMatchingSite(app, (path) => path.endsWith("cross")) ?? {},
     task: (app) => (hasCross(app) ? "lessonCrossDo" : "lessonCrossNone"),
-    done: (app, { first }) => (hasCross(app) ? moved(app.store.state, first, ["query"]) : app.store.state.view === "lines"),
+    done: (app, { first }) => (hasCross(app) ? hasMoved(app.store.state, first, ["query"]) : app.store.state.view === "lines"),
   },
   {
     name: "Whole",
-    begin: (app) => atStart(app),
+    setup: (app) => startSelection(app),
     task: (app) => (app.source.model ? "lessonWholeDo" : "lessonWholeFile"),
     done: (app) => isEdited(app, "ablate"),
     possible: hasScores,
@@ -101,16 +101,16 @@ export const LESSONS = [
  * @param {number} number counted from 1
  * @returns {Partial<State>}
  */
-export function beginning(app, number) {
+export function lessonState(app, number) {
   const lesson = LESSONS[number - 1];
   if (!lesson) return { lesson: 0, drawing: false };
-  const plain = { page: /** @type {const} */ ("explore"), edits: [], drawing: false, pane: /** @type {const} */ ("") };
+  const reset = { page: /** @type {const} */ ("explore"), edits: [], drawing: false, pane: /** @type {const} */ ("") };
   const grid = app.about.image ? {} : { view: /** @type {const} */ ("grid") };
-  return { ...plain, ...grid, ...lesson.begin?.(app), lesson: number };
+  return { ...reset, ...grid, ...lesson.setup?.(app), lesson: number };
 }
 
 /** @param {App} app */
-function atStart({ about }) {
+function startSelection({ about }) {
   return { ...about.start };
 }
 
@@ -119,7 +119,7 @@ function atStart({ about }) {
  * @param {App} app
  * @param {(path: string) => boolean} fits
  */
-function siteOf({ about, sites }, fits) {
+function lastMatchingSite({ about, sites }, fits) {
   if (fits(about.start.site)) return { ...about.start };
   const site = sites.filter((one) => fits(one.path)).pop();
   return site ? { site: site.path, head: 0, query: Math.min(2, site.n_query - 1), key: 0 } : null;
@@ -153,19 +153,19 @@ function isEdited({ store }, kind) {
  * @param {State} first
  * @param {(keyof State)[]} parts
  */
-function moved(state, first, parts) {
+function hasMoved(state, first, parts) {
   return parts.some((part) => state[part] !== first[part]);
 }
 
 /** @param {App} app */
-function lightest(app) {
-  const { data } = lineAt(app, app.store.state.query, "before").weights;
+function smallestKey(app) {
+  const { data } = rowAt(app, app.store.state.query, "before").weights;
   return data.reduce((best, x, i) => (x < data[best] ? i : best), 0);
 }
 
 /** @param {App} app */
-function isHeaviest(app) {
+function isLargest(app) {
   const { query, key } = app.store.state;
-  const { data } = lineAt(app, query).weights;
+  const { data } = rowAt(app, query).weights;
   return data[key] === largest(data);
 }

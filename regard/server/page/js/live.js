@@ -1,63 +1,64 @@
-// The page of the local server: what is asked stands before the #, what is looked at behind it.
+// The page of the local server. The query string of the address holds the request, the hash the selection.
 
 import { start } from "./app.js";
-import { fetchModels, Refusal } from "./http.js";
+import { fetchModels, ServerError } from "./http.js";
 import { HttpSource } from "./http_source.js";
-import { speaker } from "./messages.js";
+import { messagesFor } from "./messages.js";
 import { startReplay } from "./replay.js";
 import { pageAddress } from "./state.js";
 import { comparison } from "./views/comparison.js";
-import { askBar, DOING } from "./views/input_bar.js";
+import { inputBar, PROGRESS_MESSAGES } from "./views/input_bar.js";
 
 /**
  * @typedef {import("./app.js").App} App
- * @typedef {import("./http.js").Ask} Ask
+ * @typedef {import("./http.js").TraceRequest} TraceRequest
  * @typedef {import("./http.js").Progress} Progress
  */
 
 /**
- * What the input line knows and can do.
+ * State and actions of the input bar.
  * @typedef {object} Live
  * @property {any[]} models
  * @property {any} worked
- * @property {Ask | null} asked what is shown
- * @property {Progress | null} progress of what is being computed
- * @property {string} fault why the last request failed, or ""
- * @property {(asked: Ask) => Promise<void>} ask
+ * @property {TraceRequest | null} request the one that is shown
+ * @property {Progress | null} progress of a running request
+ * @property {unknown} error of the last request; null if it succeeded
+ * @property {(request: TraceRequest) => Promise<void>} run trace a request and show it
  * @property {() => void} stop
  */
 
 /**
- * The request that an address holds, or the first example of the first model.
+ * Return the request of an address, or the first example of the first model.
  * @param {string} search
  * @param {any[]} models
- * @returns {Ask | null}
+ * @returns {TraceRequest | null}
  */
-export function readAsk(search, models) {
+export function parseRequest(search, models) {
   const given = new URLSearchParams(search);
   const model = models.find((one) => one.name === given.get("model")) ?? models[0];
   if (!model) return null;
   /** @type {any} */
-  const asked = { model: model.name };
+  const request = { model: model.name };
   if (given.get("model") === model.name) {
-    for (const name of ["text", "image", "target"]) if (given.get(name)) asked[name] = given.get(name);
-    if (given.get("ids")) asked.target = /** @type {string} */ (given.get("ids")).split(",").map(Number);
-    if (Number(given.get("beam"))) asked.beam = Number(given.get("beam"));
+    for (const name of ["text", "image", "target"]) if (given.get(name)) request[name] = given.get(name);
+    if (given.get("ids")) request.target = /** @type {string} */ (given.get("ids")).split(",").map(Number);
+    if (Number(given.get("beam"))) request.beam = Number(given.get("beam"));
   }
-  return asked.text || asked.image ? asked : { ...model.examples[0], name: undefined, model: model.name };
+  return request.text || request.image ? request : { ...model.examples[0], name: undefined, model: model.name };
 }
 
 /**
- * @param {Ask} asked
+ * Return the query string of a request.
+ * @param {TraceRequest} request
  * @returns {string}
  */
-export function writeAsk(asked) {
-  const parts = new URLSearchParams({ model: asked.model });
-  if (asked.text) parts.set("text", asked.text);
-  if (asked.image) parts.set("image", asked.image);
-  if (typeof asked.target === "string") parts.set("target", asked.target);
-  else if (asked.target) parts.set("ids", asked.target.join(","));
-  if (asked.beam && asked.beam !== 4) parts.set("beam", String(asked.beam));
+export function formatRequest(request) {
+  const parts = new URLSearchParams({ model: request.model });
+  if (request.text) parts.set("text", request.text);
+  if (request.image) parts.set("image", request.image);
+  if (typeof request.target === "string") parts.set("target", request.target);
+  else if (request.target) parts.set("ids", request.target.join(","));
+  if (request.beam && request.beam !== 4) parts.set("beam", String(request.beam));
   return `?${parts}`;
 }
 
@@ -66,35 +67,35 @@ export function writeAsk(asked) {
  * @returns {Promise<App>}
  */
 export async function startLive(root) {
-  const say = speaker(navigator.language.slice(0, 2));
-  root.textContent = say("loading");
+  const t = messagesFor(navigator.language.slice(0, 2));
+  root.textContent = t("loading");
   try {
     const { models, worked, example, runs } = await fetchModels();
     root.dataset.runs = String(runs.length);
-    const asked = readAsk(location.search, models);
-    const live = /** @type {Live} */ ({ models, worked, asked, progress: null, fault: "" });
-    const source = await firstSource(live, example, (text) => (root.textContent = text || say("loading")));
-    return await begin(root, source, live);
+    const request = parseRequest(location.search, models);
+    const live = /** @type {Live} */ ({ models, worked, request, progress: null, error: null });
+    const source = await firstSource(live, example, (text) => (root.textContent = text || t("loading")));
+    return await openPage(root, source, live);
   } catch (error) {
-    root.textContent = error instanceof Refusal ? error.message : say("noServer");
+    root.textContent = t.error(error);
     throw error;
   }
 }
 
 /**
- * The trace to begin with; the worked example's where there is no other.
+ * Return the first trace: that of the request, or of the worked example if there is none.
  * @param {Live} live
  * @param {string} example
- * @param {(text: string) => void} tell
+ * @param {(text: string) => void} show
  */
-async function firstSource(live, example, tell) {
-  const say = speaker(navigator.language.slice(0, 2));
-  if (live.asked) {
+async function firstSource(live, example, show) {
+  const t = messagesFor(navigator.language.slice(0, 2));
+  if (live.request) {
     try {
-      return await HttpSource.trace(clean(live.asked), live.worked, { tell: ({ doing }) => tell(say(DOING[doing] ?? "loading")) });
+      return await HttpSource.trace(pickFields(live.request), live.worked, { onProgress: ({ doing }) => show(t(PROGRESS_MESSAGES[doing] ?? "loading")) });
     } catch (error) {
-      if (!(error instanceof Refusal)) throw error;
-      live.fault = error.message;
+      if (!(error instanceof ServerError)) throw error;
+      live.error = error;
     }
   }
   return HttpSource.kept(example, live.worked);
@@ -105,56 +106,53 @@ async function firstSource(live, example, tell) {
  * @param {HttpSource} source
  * @param {Live} live
  */
-async function begin(root, source, live) {
+async function openPage(root, source, live) {
   if (!live.models.length && !location.hash) history.replaceState(null, "", "#page=worked");
-  const app = await start(root, source, pageAddress(), [(app) => askBar(app, live), comparison]);
+  const app = await start(root, source, pageAddress(), [(app) => inputBar(app, live), comparison]);
   /** @type {AbortController | null} */
-  let going = null;
-  const tell = (/** @type {Partial<Live>} */ parts) => {
+  let pending = null;
+  const update = (/** @type {Partial<Live>} */ parts) => {
     Object.assign(live, parts);
-    root.dispatchEvent(new CustomEvent("live"));
+    root.dispatchEvent(new CustomEvent("regard-status"));
   };
-  const show = async (/** @type {Ask} */ asked) => {
-    going?.abort();
-    const mine = (going = new AbortController());
-    tell({ asked, fault: "", progress: { doing: "waiting", done: 0, of: null } });
+  const show = async (/** @type {TraceRequest} */ request) => {
+    pending?.abort();
+    const mine = (pending = new AbortController());
+    update({ request, error: null, progress: { doing: "waiting", done: 0, of: null } });
     try {
-      const next = await HttpSource.trace(clean(asked), live.worked, { signal: mine.signal, tell: (progress) => tell({ progress }) });
+      const next = await HttpSource.trace(pickFields(request), live.worked, { signal: mine.signal, onProgress: (progress) => update({ progress }) });
       if (mine.signal.aborted) return;
       await app.show(next);
-      tell({ progress: null });
+      update({ progress: null });
     } catch (error) {
       if (mine.signal.aborted) return;
-      tell({ progress: null, fault: error instanceof Refusal ? error.message : app.say("noServer") });
+      update({ progress: null, error });
     }
   };
-  live.ask = async (asked) => {
-    history.pushState(null, "", `${writeAsk(asked)}${location.hash}`);
-    await show(asked);
+  live.run = async (request) => {
+    history.pushState(null, "", `${formatRequest(request)}${location.hash}`);
+    await show(request);
   };
-  root.addEventListener("ask", (event) => live.asked && live.ask({ model: live.asked.model, .../** @type {CustomEvent} */ (event).detail }));
-  root.addEventListener("fault", (event) => {
-    const { detail } = /** @type {CustomEvent} */ (event);
-    tell({ fault: detail instanceof Refusal ? detail.message : app.say("noServer") });
-  });
+  root.addEventListener("regard-request", (event) => live.request && live.run({ model: live.request.model, .../** @type {CustomEvent} */ (event).detail }));
+  root.addEventListener("regard-error", (event) => update({ error: /** @type {CustomEvent} */ (event).detail }));
   live.stop = () => {
-    going?.abort();
-    tell({ progress: null });
+    pending?.abort();
+    update({ progress: null });
   };
   addEventListener("popstate", () => {
-    const asked = readAsk(location.search, live.models);
-    if (asked && live.asked && writeAsk(asked) !== writeAsk(live.asked)) show(asked);
+    const request = parseRequest(location.search, live.models);
+    if (request && live.request && formatRequest(request) !== formatRequest(live.request)) show(request);
   });
-  if (live.asked && !location.search) history.replaceState(null, "", `${writeAsk(live.asked)}${location.hash}`);
+  if (live.request && !location.search) history.replaceState(null, "", `${formatRequest(live.request)}${location.hash}`);
   return app;
 }
 
 /**
- * @param {Ask} asked
- * @returns {Ask}
+ * @param {TraceRequest} request
+ * @returns {TraceRequest}
  */
-function clean(asked) {
-  const { model, text, image, target, beam } = asked;
+function pickFields(request) {
+  const { model, text, image, target, beam } = request;
   return JSON.parse(JSON.stringify({ model, text, image, target, beam }));
 }
 

@@ -2,7 +2,7 @@
 
 import { start } from "./app.js";
 import { FileSource } from "./file_source.js";
-import { speaker } from "./messages.js";
+import { messagesFor } from "./messages.js";
 import { pageAddress } from "./state.js";
 
 /**
@@ -14,7 +14,7 @@ export async function startFromPage(root) {
     const text = document.getElementById("regard-data")?.textContent ?? "{}";
     await start(root, new FileSource(JSON.parse(text)), pageAddress());
   } catch (error) {
-    root.textContent = speaker(navigator.language.slice(0, 2))("broken", { why: String(error) });
+    root.textContent = messagesFor(navigator.language.slice(0, 2))("cannotOpen", { why: String(error) });
     throw error;
   }
 }

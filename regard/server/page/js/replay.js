@@ -1,9 +1,9 @@
-// A training run, checkpoint by checkpoint: the same panes on what its model saw at each of them.
+// Training replay: the panes show the traces of one run, checkpoint by checkpoint.
 
 import { start } from "./app.js";
-import { Refusal } from "./http.js";
+import { requestJson } from "./http.js";
 import { HttpSource } from "./http_source.js";
-import { speaker } from "./messages.js";
+import { messagesFor } from "./messages.js";
 import { pageAddress } from "./state.js";
 import { replayBar } from "./views/replay_bar.js";
 
@@ -14,30 +14,30 @@ import { replayBar } from "./views/replay_bar.js";
  */
 
 /**
- * What the bar shows and can do.
+ * State and actions of the replay bar.
  * @typedef {object} Replay
  * @property {Run[]} runs
  * @property {Run} run
  * @property {number} text
- * @property {number} at the number of the checkpoint
- * @property {boolean} plays
- * @property {string} fault
+ * @property {number} at index of the checkpoint
+ * @property {boolean} playing
+ * @property {unknown} error of the last request; null if it succeeded
  * @property {(parts: { text?: number, at?: number }) => Promise<void>} go
- * @property {(plays: boolean) => void} play
- * @property {(() => void) | undefined} told what the bar does when something has changed
+ * @property {(playing: boolean) => void} play
+ * @property {(() => void) | undefined} onchange called when the state has changed
  */
 
-/** How long each checkpoint is shown, in milliseconds. */
-const BEAT = 900;
+/** How long playback shows each checkpoint, in milliseconds. */
+const FRAME_MS = 900;
 
-/** A trace of a snapshot; one that the server has let go is asked for again. */
+/** The trace of a snapshot. If the server has dropped it, it is requested again. */
 class SnapshotSource extends HttpSource {
   /**
    * @param {string} address
    * @param {any} worked
    */
   static async at(address, worked) {
-    const made = new SnapshotSource(await described(address), worked);
+    const made = new SnapshotSource(await requestJson(address), worked);
     made.address = address;
     return made;
   }
@@ -48,7 +48,7 @@ class SnapshotSource extends HttpSource {
       return await super.fetch(key);
     } catch (error) {
       if (/** @type {any} */ (error).status !== 404) throw error;
-      this.described.id = (await described(this.address)).id;
+      this.described.id = (await requestJson(this.address)).id;
       return super.fetch(key);
     }
   }
@@ -57,29 +57,18 @@ class SnapshotSource extends HttpSource {
 }
 
 /**
- * @param {string} address
- * @returns {Promise<any>}
- */
-async function described(address) {
-  const answer = await fetch(address);
-  const told = await answer.json();
-  if (!answer.ok) throw new Refusal(told.error);
-  return told;
-}
-
-/**
  * @param {HTMLElement} root
  * @returns {Promise<App | null>}
  */
 export async function startReplay(root) {
-  const say = speaker(navigator.language.slice(0, 2));
-  root.textContent = say("loading");
+  const t = messagesFor(navigator.language.slice(0, 2));
+  root.textContent = t("loading");
   try {
-    const [{ runs }, { worked }] = await Promise.all([described("/api/runs"), described("/api/models")]);
+    const [{ runs }, { worked }] = await Promise.all([requestJson("/api/runs"), requestJson("/api/models")]);
     root.dataset.replays = "1";
-    return await begin(root, runs, worked, say);
+    return await openRun(root, runs, worked, t);
   } catch (error) {
-    root.textContent = error instanceof Refusal ? error.message : say("noServer");
+    root.textContent = t.error(error);
     throw error;
   }
 }
@@ -88,32 +77,32 @@ export async function startReplay(root) {
  * @param {HTMLElement} root
  * @param {Run[]} runs
  * @param {any} worked
- * @param {import("./messages.js").Say} say
+ * @param {import("./messages.js").Translate} t
  */
-async function begin(root, runs, worked, say) {
+async function openRun(root, runs, worked, t) {
   const given = new URLSearchParams(location.search);
   const run = runs.find((one) => one.name === given.get("run")) ?? runs[0];
   if (!run?.checkpoints.length) {
-    root.textContent = say(run ? "replayNone" : "replayNoRun");
+    root.textContent = t(run ? "replayNoCheckpoint" : "replayNoRun");
     return null;
   }
   const steps = run.checkpoints.map(({ step }) => step);
   const text = Math.min(Number(given.get("text")) || 0, run.texts.length - 1);
   const at = given.has("step") ? Math.max(0, steps.findLastIndex((step) => step <= Number(given.get("step")))) : steps.length - 1;
-  const replay = /** @type {Replay} */ ({ runs, run, text, at, plays: false, fault: "" });
-  const sources = sourcesOf(replay, worked);
+  const replay = /** @type {Replay} */ ({ runs, run, text, at, playing: false, error: null });
+  const sources = snapshotCache(replay, worked);
   const app = await start(root, await sources(text, at), pageAddress(), [(app) => replayBar(app, replay)]);
-  moving(app, replay, sources);
-  keep(replay);
+  addPlayback(app, replay, sources);
+  writeAddress(replay);
   return app;
 }
 
 /**
- * Each snapshot is asked for once.
+ * Return a function that fetches each snapshot once.
  * @param {Replay} replay
  * @param {any} worked
  */
-function sourcesOf({ run }, worked) {
+function snapshotCache({ run }, worked) {
   /** @type {Map<string, Promise<SnapshotSource>>} */
   const known = new Map();
   return (/** @type {number} */ text, /** @type {number} */ at) => {
@@ -131,46 +120,46 @@ function sourcesOf({ run }, worked) {
 /**
  * @param {App} app
  * @param {Replay} replay
- * @param {ReturnType<typeof sourcesOf>} sources
+ * @param {ReturnType<typeof snapshotCache>} sources
  */
-function moving(app, replay, sources) {
+function addPlayback(app, replay, sources) {
   const last = replay.run.checkpoints.length - 1;
-  const tell = () => replay.told?.();
+  const notify = () => replay.onchange?.();
   let latest = 0;
   replay.go = async ({ text = replay.text, at = replay.at }) => {
     const mine = ++latest;
     const stays = text === replay.text;
-    Object.assign(replay, { text, at: Math.min(Math.max(0, at), last), fault: "" });
-    tell();
+    Object.assign(replay, { text, at: Math.min(Math.max(0, at), last), error: null });
+    notify();
     try {
       const source = await sources(replay.text, replay.at);
       if (mine !== latest) return; // the slider has moved on
       await app.show(source, stays);
-      keep(replay);
-      if (replay.at < last) sources(replay.text, replay.at + 1); // which will be asked for next
+      writeAddress(replay);
+      if (replay.at < last) sources(replay.text, replay.at + 1); // prefetch
     } catch (error) {
-      replay.fault = error instanceof Refusal ? error.message : app.say("noServer");
+      replay.error = error;
     }
-    tell();
+    notify();
   };
-  replay.play = async (plays) => {
-    replay.plays = plays;
-    tell();
-    if (plays && replay.at === last) await replay.go({ at: 0 });
-    while (replay.plays && replay.at < last) {
-      await new Promise((done) => setTimeout(done, BEAT));
-      if (replay.plays) await replay.go({ at: replay.at + 1 });
+  replay.play = async (playing) => {
+    replay.playing = playing;
+    notify();
+    if (playing && replay.at === last) await replay.go({ at: 0 });
+    while (replay.playing && replay.at < last) {
+      await new Promise((done) => setTimeout(done, FRAME_MS));
+      if (replay.playing) await replay.go({ at: replay.at + 1 });
     }
-    replay.plays = false;
-    tell();
+    replay.playing = false;
+    notify();
   };
 }
 
 /**
- * The address reopens what is shown.
+ * Write what is shown to the address.
  * @param {Replay} replay
  */
-function keep({ run, text, at }) {
+function writeAddress({ run, text, at }) {
   const parts = new URLSearchParams({ run: run.name, text: String(text), step: String(run.checkpoints[at].step) });
   history.replaceState(null, "", `?${parts}${location.hash}`);
 }

@@ -2,18 +2,18 @@
 
 import { el } from "./dom.js";
 
-const SKIPPED = "button, select, input, dialog, details.menu, .tools, .unseen";
-const LOOK = [
+const SKIPPED = "button, select, input, dialog, details.menu, .tools, .visually-hidden";
+const STYLE_PROPERTIES = [
   ...["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "opacity"],
   ...["font-size", "font-weight", "font-style", "font-family", "text-anchor", "letter-spacing"],
 ];
 /** What these properties are unless somebody says otherwise: not worth writing down. */
 /** @type {Record<string, string>} */
-const PLAIN = { "fill-opacity": "1", "stroke-opacity": "1", "stroke-dasharray": "none", opacity: "1", "letter-spacing": "normal", "font-style": "normal" };
+const DEFAULTS = { "fill-opacity": "1", "stroke-opacity": "1", "stroke-dasharray": "none", opacity: "1", "letter-spacing": "normal", "font-style": "normal" };
 
 /**
  * Everything that was found, and how far it reaches.
- * @typedef {{ parts: string[], box: { left: number, top: number, right: number, bottom: number } }} Found
+ * @typedef {{ parts: string[], box: { left: number, top: number, right: number, bottom: number } }} Collected
  */
 
 /**
@@ -21,20 +21,20 @@ const PLAIN = { "fill-opacity": "1", "stroke-opacity": "1", "stroke-dasharray": 
  * @param {HTMLElement} element
  * @returns {{ text: string, width: number, height: number }}
  */
-export function pictureOf(element) {
+export function toSvg(element) {
   element.classList.add("saving"); // nothing is drawn before it is taken away again
   try {
-    return drawn(element);
+    return renderSvg(element);
   } finally {
     element.classList.remove("saving");
   }
 }
 
 /** @param {HTMLElement} element */
-function drawn(element) {
+function renderSvg(element) {
   const outer = element.getBoundingClientRect();
   const found = { parts: [], box: { left: outer.left, top: outer.top, right: outer.right, bottom: outer.top } };
-  walk(element, found);
+  collect(element, found);
   const { left, top, right, bottom } = found.box;
   const [width, height] = [Math.ceil(right - left + 24), Math.ceil(bottom - top + 24)];
   const style = getComputedStyle(element);
@@ -54,16 +54,16 @@ function drawn(element) {
  * @param {"svg" | "png"} kind
  */
 export async function savePicture(element, name, kind) {
-  const picture = pictureOf(element);
+  const picture = toSvg(element);
   const svg = new Blob([picture.text], { type: "image/svg+xml" });
-  download(kind === "svg" ? svg : await painted(picture), `regard-${name}.${kind}`);
+  download(kind === "svg" ? svg : await toPng(picture), `regard-${name}.${kind}`);
 }
 
 /**
  * @param {{ text: string, width: number, height: number }} picture
  * @returns {Promise<Blob>}
  */
-export async function painted({ text, width, height }) {
+export async function toPng({ text, width, height }) {
   const image = new Image();
   const bytes = new TextEncoder().encode(text);
   const raw = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
@@ -84,13 +84,13 @@ export async function copyText(app, text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    const area = el("textarea.unseen", { value: text });
+    const area = el("textarea.visually-hidden", { value: text });
     app.root.append(area);
     area.select();
     done = document.execCommand("copy");
     area.remove();
   }
-  notice(app, app.say(done ? "copied" : "notCopied"));
+  showNotice(app, app.t(done ? "copied" : "notCopied"));
 }
 
 /**
@@ -98,7 +98,7 @@ export async function copyText(app, text) {
  * @param {import("./app.js").App} app
  * @param {string} text
  */
-export function notice(app, text) {
+export function showNotice(app, text) {
   app.root.querySelector(".notice")?.remove();
   const made = el("div.notice", { role: "status" }, text);
   app.root.append(made);
@@ -117,30 +117,30 @@ function download(blob, name) {
 
 /**
  * @param {Element} element
- * @param {Found} found
+ * @param {Collected} found
  */
-function walk(element, found) {
+function collect(element, found) {
   const style = getComputedStyle(element);
   if (style.display === "none" || style.visibility === "hidden" || element.matches(SKIPPED)) return;
   const box = element.getBoundingClientRect();
   if (element instanceof SVGSVGElement) {
     const { x, y } = box;
-    add(found, `<g transform="translate(${x} ${y})">${dressed(element)}</g>`, box);
+    add(found, `<g transform="translate(${x} ${y})">${withInlineStyles(element)}</g>`, box);
     return;
   }
   if (element instanceof HTMLCanvasElement) {
     add(found, `<image x="${box.x}" y="${box.y}" width="${box.width}" height="${box.height}" style="image-rendering:pixelated" href="${element.toDataURL()}"/>`, box);
     return;
   }
-  paper(style, box, found);
+  collectBox(style, box, found);
   for (const child of element.childNodes) {
-    if (child instanceof Element) walk(child, found);
-    else if (child instanceof Text) letters(child, style, found);
+    if (child instanceof Element) collect(child, found);
+    else if (child instanceof Text) collectText(child, style, found);
   }
 }
 
 /**
- * @param {Found} found
+ * @param {Collected} found
  * @param {string} part
  * @param {DOMRect} box
  */
@@ -156,9 +156,9 @@ function add(found, part, box) {
  * Background and borders.
  * @param {CSSStyleDeclaration} style
  * @param {DOMRect} box
- * @param {Found} found
+ * @param {Collected} found
  */
-function paper(style, box, found) {
+function collectBox(style, box, found) {
   const ground = style.backgroundColor;
   if (box.width && box.height && !/^rgba\(.*, 0\)$|^transparent$/.test(ground)) {
     const round = Number.parseFloat(style.borderTopLeftRadius) || 0;
@@ -177,9 +177,9 @@ function paper(style, box, found) {
  * A text, line by line, each where it stands.
  * @param {Text} node
  * @param {CSSStyleDeclaration} style
- * @param {Found} found
+ * @param {Collected} found
  */
-function letters(node, style, found) {
+function collectText(node, style, found) {
   const size = Number.parseFloat(style.fontSize);
   for (const line of linesOf(node)) {
     const { box } = line;
@@ -226,17 +226,17 @@ function linesOf(node) {
  * @param {Element} element
  * @returns {string}
  */
-function dressed(element) {
+function withInlineStyles(element) {
   return Array.from(element.childNodes, (child) => {
     if (child instanceof Text) return escape(child.data);
-    if (!(child instanceof SVGElement) || child.matches(".hit, .unseen")) return "";
+    if (!(child instanceof SVGElement) || child.matches(".hit, .visually-hidden")) return "";
     const kept = Array.from(child.attributes).filter(({ name }) => !/^(class|tabindex|data-|on)/.test(name));
     const own = kept.map(({ name, value }) => `${name}="${escape(value)}"`);
     const given = new Set(kept.map(({ name }) => name));
     const style = getComputedStyle(child);
-    const look = child.tagName === "g" ? [] : LOOK.filter((name) => !given.has(name) && worth(name, style.getPropertyValue(name)));
+    const look = child.tagName === "g" ? [] : STYLE_PROPERTIES.filter((name) => !given.has(name) && differsFromDefault(name, style.getPropertyValue(name)));
     const written = look.map((name) => `${name}="${escape(style.getPropertyValue(name))}"`);
-    return `<${child.tagName} ${[...own, ...written].join(" ")}>${dressed(child)}</${child.tagName}>`;
+    return `<${child.tagName} ${[...own, ...written].join(" ")}>${withInlineStyles(child)}</${child.tagName}>`;
   }).join("");
 }
 
@@ -244,8 +244,8 @@ function dressed(element) {
  * @param {string} name
  * @param {string} value
  */
-function worth(name, value) {
-  return value !== "" && PLAIN[name] !== value;
+function differsFromDefault(name, value) {
+  return value !== "" && DEFAULTS[name] !== value;
 }
 
 /** @param {string} text */

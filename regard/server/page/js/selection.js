@@ -1,6 +1,6 @@
 // Moving about: which site, head, query and key can be selected.
 
-import { computeRow, EFFICIENT, lineOf, MOST_CELLS } from "./head.js";
+import { computeRow, EFFICIENT_FORMS, rowOf, MAX_CELLS } from "./head.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -16,7 +16,7 @@ import { computeRow, EFFICIENT, lineOf, MOST_CELLS } from "./head.js";
  * @returns {State}
  */
 export function withinBounds(app, state) {
-  const site = app.sites.find((one) => one.path === state.site) ?? siteNamed(app, app.about.start.site);
+  const site = app.sites.find((one) => one.path === state.site) ?? findSite(app, app.about.start.site);
   const least = (/** @type {number} */ x, /** @type {number} */ n) => Math.min(Math.max(0, x), n - 1);
   return {
     ...state,
@@ -29,7 +29,7 @@ export function withinBounds(app, state) {
 }
 
 /** More points than this cannot be told from each other. */
-const MOST_POINTS = 1024;
+const MAX_POINTS = 1024;
 
 /**
  * The ways in which a site can be looked at.
@@ -41,9 +41,9 @@ export function viewsOf({ about }, site) {
   const stacked = site.group.endsWith(".layers.*.self") && site.n_query === site.n_key && !isLarge(site);
   const own = /** @type {const} */ ([
     ["image", about.image],
-    ["space", site.space && site.n_query <= MOST_POINTS],
+    ["space", site.space && site.n_query <= MAX_POINTS],
     ["rollout", stacked],
-    ["exact", EFFICIENT.has(site.similarity) && !isLarge(site)],
+    ["exact", EFFICIENT_FORMS.has(site.similarity) && !isLarge(site)],
   ]);
   return ["grid", "lines", "bars", "graph", ...own.filter(([, known]) => known).map(([view]) => view)];
 }
@@ -53,7 +53,7 @@ export function viewsOf({ about }, site) {
  * @param {string} path
  * @returns {Site}
  */
-export function siteNamed(app, path) {
+export function findSite(app, path) {
   return app.sites.find((site) => site.path === path) ?? app.sites[0];
 }
 
@@ -65,7 +65,7 @@ export function siteNamed(app, path) {
  * @returns {{ site?: string, head: number } | null}
  */
 export function otherHead(app, by, from = app.store.state) {
-  const here = siteNamed(app, from.site);
+  const here = findSite(app, from.site);
   const head = from.head + by;
   if (head >= 0 && head < here.n_heads) return { head };
   const group = app.sites.filter((site) => site.group === here.group);
@@ -81,7 +81,7 @@ export function otherHead(app, by, from = app.store.state) {
  * @returns {{ site: string, head?: number } | null}
  */
 export function otherLayer(app, by, from = app.store.state) {
-  const here = siteNamed(app, from.site);
+  const here = findSite(app, from.site);
   const group = app.sites.filter((site) => site.group === here.group);
   const next = group[group.indexOf(here) + by];
   return next ? { site: next.path } : null;
@@ -92,7 +92,7 @@ export function otherLayer(app, by, from = app.store.state) {
  * @param {Site} site
  */
 export function isLarge(site) {
-  return site.n_query * site.n_key > MOST_CELLS;
+  return site.n_query * site.n_key > MAX_CELLS;
 }
 
 /**
@@ -102,7 +102,7 @@ export function isLarge(site) {
  * @param {"before" | "after"} [version]
  * @returns {Tables}
  */
-export function lineAt(app, query, version = "after") {
+export function rowAt(app, query, version = "after") {
   const { open } = app;
-  return open.large ? computeRow(open.site, open.head, open.vectors, query) : lineOf(open[version], query);
+  return open.large ? computeRow(open.site, open.head, open.vectors, query) : rowOf(open[version], query);
 }

@@ -107,7 +107,7 @@
 
 /**
  * One head of a model that has run with edits.
- * @typedef {object} Now
+ * @typedef {object} EditedHead
  * @property {Vectors} vectors
  * @property {import("./head.js").Tables} tables
  * @property {(query: number, key: number) => Promise<Streams>} steps
@@ -122,7 +122,7 @@
  *   what it answers after edits
  * @property {(edits: import("./edits.js").Edit[]) => Promise<{ answer: any, final: boolean } | null>} effect
  *   what edits do at once, and whether that is all; null if newer edits were asked for meanwhile
- * @property {(edits: import("./edits.js").Edit[], path: string, head: number) => Promise<Now | null>} now
+ * @property {(edits: import("./edits.js").Edit[], path: string, head: number) => Promise<EditedHead | null>} headAfter
  *   a head after edits anywhere in the model, what was written staying the same
  * @property {(temperature: number) => Promise<Candidate[] | null>} next
  *   what may come next; null if another temperature was asked for meanwhile

@@ -99,7 +99,7 @@ export class Store {
     this.listeners = [];
     /** @type {State["edits"][]} */
     this.past = [];
-    address.listen(() => this.change(readWhole(this.start, address.read()), false));
+    address.listen(() => this.change(readFullState(this.start, address.read()), false));
   }
 
   /** @param {(state: State, changed: Set<string>) => void} listener */
@@ -109,10 +109,10 @@ export class Store {
 
   /**
    * @param {Partial<State>} parts
-   * @param {boolean} [goesOn] whether this goes on with the last edit: a slider on its way
+   * @param {boolean} [continues] whether this goes on with the last edit: a slider on its way
    */
-  set(parts, goesOn = false) {
-    if (parts.edits && !goesOn) this.past.push(this.state.edits);
+  set(parts, continues = false) {
+    if (parts.edits && !continues) this.past.push(this.state.edits);
     this.change(parts, true);
   }
 
@@ -184,7 +184,7 @@ export function readState(text) {
  * @param {State} start
  * @param {string} text
  */
-function readWhole(start, text) {
+function readFullState(start, text) {
   return { ...start, ...readState(text) };
 }
 

@@ -66,17 +66,17 @@ function makeTicks(about, side, count) {
  * @param {import("./edits.js").Edit[]} edits
  * @returns {About}
  */
-export function withTokens(about, edits) {
+export function withReplacedTokens(about, edits) {
   const put = edits.filter((edit) => edit.kind === "token");
   if (!put.length) return about;
   const tokens = { ...about.tokens };
-  const exchange = (/** @type {string} */ side, /** @type {number} */ position, /** @type {string} */ token) => {
+  const replace = (/** @type {string} */ side, /** @type {number} */ position, /** @type {string} */ token) => {
     if (tokens[side]?.[position] === undefined) return;
     tokens[side] = tokens[side].map((old, i) => (i === position ? `${old.trim()}→${token}` : old));
   };
   for (const { side, position, token } of put) {
-    exchange(side, position, token);
-    if (side === "target") exchange("output", position - 1, token);
+    replace(side, position, token);
+    if (side === "target") replace("output", position - 1, token);
   }
   return { ...about, tokens };
 }
@@ -85,7 +85,7 @@ export function withTokens(about, edits) {
  * Whose labels queries have: the token that is being written where that is what the reader asks.
  * @param {Site} site
  */
-export function askingSide(site) {
+export function querySide(site) {
   return site.group.endsWith("cross") ? (site.writes ?? site.asks) : site.asks;
 }
 
@@ -96,7 +96,7 @@ export function askingSide(site) {
  * @param {Tick[]} ticks
  * @returns {Tick[]}
  */
-export function gathered(about, side, ticks) {
+export function groupWords(about, side, ticks) {
   const words = (side && about.words[side]) || [];
   const tokens = (side && about.tokens[side]) || [];
   /** @type {Tick[]} */
@@ -121,7 +121,7 @@ export function gathered(about, side, ticks) {
  * @param {boolean} adds whether a word's weight is the sum of its tokens' weights
  * @returns {Matrix}
  */
-export function gatheredTable(table, rows, columns, adds) {
+export function wordTable(table, rows, columns, adds) {
   const made = matrix(rows.length, columns.length);
   rows.forEach((up, i) => {
     columns.forEach((across, j) => {

@@ -2,7 +2,7 @@
 
 import { start } from "./app.js";
 import { FileSource } from "./file_source.js";
-import { speaker } from "./messages.js";
+import { messagesFor } from "./messages.js";
 
 /**
  * What a host of widgets gives: values that Python and the page share.
@@ -41,7 +41,7 @@ export async function render({ model, el }) {
   try {
     await start(root, new FileSource(JSON.parse(model.get("data"))), address);
   } catch (error) {
-    root.textContent = speaker(navigator.language.slice(0, 2))("broken", { why: String(error) });
+    root.textContent = messagesFor(navigator.language.slice(0, 2))("cannotOpen", { why: String(error) });
     throw error;
   }
   return () => {

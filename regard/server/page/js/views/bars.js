@@ -7,7 +7,7 @@ import { shortened } from "./plot.js";
 
 /** @typedef {import("./plot.js").Plot} Plot */
 
-const MOST = 48;
+const MAX_BARS = 48;
 
 /**
  * @param {Element} element
@@ -33,8 +33,8 @@ function chosenKeys(plot, query) {
   const line = row(plot.table, query);
   let keys = Array.from(line.keys());
   if (plot.kept) keys = keys.filter((j) => plot.kept?.[query * plot.columns.length + j]);
-  if (keys.length <= MOST) return keys;
-  return keys.sort((a, b) => line[b] - line[a]).slice(0, MOST).sort((a, b) => a - b);
+  if (keys.length <= MAX_BARS) return keys;
+  return keys.sort((a, b) => line[b] - line[a]).slice(0, MAX_BARS).sort((a, b) => a - b);
 }
 
 /**
@@ -67,7 +67,7 @@ function picture(plot, before, query, key, keys) {
       shape("rect.hit", { x: 0, y, width, height: step, onpointerenter: () => plot.onhover(query, j), onclick: () => plot.onpick(query, j) }),
     );
   });
-  made.append(...foot(plot, keys, line, { zero, scale, y: top + step * keys.length, top, width }));
+  made.append(...totals(plot, keys, line, { zero, scale, y: top + step * keys.length, top, width }));
   return made;
 }
 
@@ -115,16 +115,16 @@ function barsOf(plot, before, { query, j, y, bar, zero, scale }) {
  * @param {Float32Array} line
  * @param {{ zero: number, scale: (x: number) => number, y: number, top: number, width: number }} place
  */
-function foot(plot, keys, line, { scale, y, top, width, zero }) {
+function totals(plot, keys, line, { scale, y, top, width, zero }) {
   if (plot.stage !== "weights") return [];
   const sum = plot.off ? 0 : line.reduce((a, b) => a + b, 0);
   const even = scale(1 / line.length);
   const hidden = line.length - keys.length;
-  const note = hidden > 0 ? plot.say("othersHidden", { n: hidden }) : "";
+  const note = hidden > 0 ? plot.t("othersHidden", { n: hidden }) : "";
   return [
     shape("path.even", { d: `M${even} ${top - 4}V${y + 4}` }),
-    shape("text.sum", { x: even + 4, y: top - 8 }, plot.say("even", { x: short(1 / line.length) })),
+    shape("text.sum", { x: even + 4, y: top - 8 }, plot.t("equalWeights", { x: short(1 / line.length) })),
     shape("text.sum", { x: zero, y: y + 20 }, note),
-    shape("text.number.on", { x: width, y: y + 20, "text-anchor": "end" }, `${plot.say("sum")} ${short(sum)}`),
+    shape("text.number.on", { x: width, y: y + 20, "text-anchor": "end" }, `${plot.t("sum")} ${short(sum)}`),
   ];
 }

@@ -7,10 +7,10 @@ import { labelOf } from "../tokens.js";
 /** @typedef {import("../app.js").App} App */
 
 /** Tokens whose probability has moved the most are shown. */
-const MOST = 8;
+const MAX_TOKENS = 8;
 
 /** So long, in milliseconds, edits must rest before the model writes anew. */
-const REST = 150;
+const SEARCH_DELAY = 150;
 
 /**
  * What edits do to the words that were written is shown at once; what the model writes instead
@@ -19,23 +19,23 @@ const REST = 150;
  * @returns {import("../app.js").Pane}
  */
 export function comparison(app) {
-  const element = el("section.compared", { "aria-live": "polite" });
-  let known = "";
-  let going = new AbortController();
+  const element = el("section.comparison", { "aria-live": "polite" });
+  let lastEdits = "";
+  let pending = new AbortController();
   const show = async (/** @type {import("../edits.js").Edit[]} */ edits, /** @type {AbortSignal} */ signal) => {
     const { model } = app.source;
     if (!model) return;
     try {
       const effect = await model.effect(edits);
       if (!effect || signal.aborted) return;
-      fill(element, shown(app, effect.answer, effect.final));
+      fill(element, renderAnswer(app, effect.answer, effect.final));
       if (effect.final) return;
-      await new Promise((done) => setTimeout(done, REST));
+      await new Promise((done) => setTimeout(done, SEARCH_DELAY));
       if (signal.aborted || !same(edits, app.store.state.edits)) return; // a slider is on its way
       const answer = await model.answer(edits, signal);
-      if (!signal.aborted) fill(element, shown(app, answer, true));
+      if (!signal.aborted) fill(element, renderAnswer(app, answer, true));
     } catch (error) {
-      if (!signal.aborted) fill(element, el("p.fault", {}, /** @type {Error} */ (error).message));
+      if (!signal.aborted) fill(element, el("p.error", {}, app.t.error(error)));
     }
   };
   return {
@@ -44,12 +44,12 @@ export function comparison(app) {
       const { edits, page } = app.store.state;
       element.hidden = !edits.length || page !== "explore";
       const text = JSON.stringify(edits);
-      if (text !== known || changed.has("all")) {
-        going.abort();
-        going = new AbortController();
-        if (edits.length) show(edits, going.signal);
+      if (text !== lastEdits || changed.has("all")) {
+        pending.abort();
+        pending = new AbortController();
+        if (edits.length) show(edits, pending.signal);
       }
-      known = text;
+      lastEdits = text;
     },
   };
 }
@@ -67,26 +67,26 @@ function same(a, b) {
  * @param {any} answer
  * @param {boolean} final whether the model has written anew; otherwise only probabilities are known
  */
-function shown(app, answer, final) {
-  const { say } = app;
+function renderAnswer(app, answer, final) {
+  const { t } = app;
   const made = [];
   if (answer.kind === "translation") {
     const stays = same(answer.ids, answer.before.ids);
     made.push(el("div.pair", { "data-same": stays },
-      el("h2", {}, say("answerBefore")), el("span.was", {}, answer.before.text),
+      el("h2", {}, t("answerBefore")), el("span.before", {}, answer.before.text),
       el("span.arrow", {}, "→"),
-      el("h2", {}, say("answerAfter")), !final ? el("span.is.pending", {}, say("doing_writing")) : stays ? el("span.is", {}, say("sameAnswer")) : el("span.is", {}, marked(answer.before.tokens, answer.tokens))));
+      el("h2", {}, t("answerAfter")), !final ? el("span.after.pending", {}, t("progress_writing")) : stays ? el("span.after", {}, t("sameAnswer")) : el("span.after", {}, markNewTokens(answer.before.tokens, answer.tokens))));
   }
   const [was, is] = [bestOf(answer.before), bestOf(answer)];
   if (was && is) {
     made.push(el("div.pair", { "data-same": was.name === is.name },
-      el("h2", {}, say("answerBefore")), candidate("was", was), el("span.arrow", {}, "→"),
-      el("h2", {}, say("answerAfter")), candidate("is", is)));
+      el("h2", {}, t("answerBefore")), candidate("before", was), el("span.arrow", {}, "→"),
+      el("h2", {}, t("answerAfter")), candidate("after", is)));
   }
-  if (answer.unmet?.length) made.push(el("p.note", {}, say("unmet", { n: answer.unmet.length })));
-  const moved = [...(answer.compare ?? [])].sort((a, b) => Math.abs(b.after - b.before) - Math.abs(a.after - a.before)).slice(0, MOST);
+  if (answer.unmet?.length) made.push(el("p.note", {}, t("unmatchedEdits", { n: answer.unmet.length })));
+  const moved = [...(answer.compare ?? [])].sort((a, b) => Math.abs(b.after - b.before) - Math.abs(a.after - a.before)).slice(0, MAX_TOKENS);
   moved.sort((a, b) => (a.at ?? 0) - (b.at ?? 0));
-  made.push(el("ul.moved", {}, moved.map((one) => row(app, one))));
+  made.push(el("ul.moved", {}, moved.map((one) => probabilityRow(app, one))));
   return made;
 }
 
@@ -100,7 +100,7 @@ function bestOf(answer) {
 }
 
 /**
- * @param {"was" | "is"} when
+ * @param {"before" | "after"} when
  * @param {import("../source.js").Candidate} one
  */
 function candidate(when, { name, probability }) {
@@ -112,7 +112,7 @@ function candidate(when, { name, probability }) {
  * @param {any[]} before
  * @param {any[]} after
  */
-function marked(before, after) {
+function markNewTokens(before, after) {
   const old = new Set(before.map((one) => one.text));
   return after.filter((one) => one.word !== null).map((one) => (old.has(one.text) ? one.text : el("u", {}, one.text)));
 }
@@ -121,8 +121,8 @@ function marked(before, after) {
  * @param {App} app
  * @param {any} one
  */
-function row(app, { name, before, after }) {
+function probabilityRow(app, { name, before, after }) {
   const sign = short(before) === short(after) ? "=" : after > before ? "▲" : "▼";
-  return el("li", { title: app.say("chanceOf", { token: labelOf(name) }) },
+  return el("li", { title: app.t("probabilityOf", { token: labelOf(name) }) },
     el("b", {}, labelOf(name)), " ", el("span.digits", {}, `${short(before)} → ${short(after)} ${sign}`));
 }

@@ -4,23 +4,23 @@ import { el } from "../dom.js";
 import { withEdit, withoutEdit } from "../edits.js";
 import { short } from "../format.js";
 import { formula, root, v } from "../formula.js";
-import { lineAt } from "../selection.js";
+import { rowAt } from "../selection.js";
 
 /** @typedef {import("../app.js").App} App */
 
 /** @param {App} app */
-export function hands(app) {
-  const { say, store } = app;
+export function editControls(app) {
+  const { t, store } = app;
   const heat = temperature(app);
-  const scale = toggle(app, "scaleOn", (on) => change(app, { kind: "unscaled", site: app.open.site.path }, !on));
-  const off = toggle(app, "headOff", (on) => change(app, { kind: "ablate", site: app.open.site.path, head: app.open.head }, on));
-  const mean = toggle(app, "headMean", (on) => change(app, { kind: "mean", site: app.open.site.path, head: app.open.head }, on));
-  const pencil = el("button.quiet.pencil", { title: say("maskHelp"), onclick: () => store.set({ drawing: !store.state.drawing }) }, "✎ ", say("maskEdit"));
+  const scale = toggle(app, "scaleOn", (on) => setEdit(app, { kind: "unscaled", site: app.open.site.path }, !on));
+  const off = toggle(app, "headOff", (on) => setEdit(app, { kind: "ablate", site: app.open.site.path, head: app.open.head }, on));
+  const mean = toggle(app, "headMean", (on) => setEdit(app, { kind: "mean", site: app.open.site.path, head: app.open.head }, on));
+  const pencil = el("button.quiet.pencil", { title: t("maskHelp"), onclick: () => store.set({ drawing: !store.state.drawing }) }, "✎ ", t("maskEdit"));
   const score = numberField(app, "score");
   const weight = numberField(app, "weight");
   const token = tokenField(app);
-  const element = el("div.hands.tools", { "aria-label": say("hands"), role: "group" }, heat.element, scale.element, pencil, score.element, weight.element, off.element, mean.element, token.element);
-  const closed = el("p.note.tools", {}, say("notEditable"));
+  const element = el("div.edit-controls.tools", { "aria-label": t("editHead"), role: "group" }, heat.element, scale.element, pencil, score.element, weight.element, off.element, mean.element, token.element);
+  const closed = el("p.note.tools", {}, t("notEditable"));
   const both = el("div", {}, element, closed);
   return {
     element: both,
@@ -46,21 +46,21 @@ export function hands(app) {
 
 /** @param {App} app */
 function temperature(app) {
-  const { say } = app;
-  let goesOn = false;
+  const { t } = app;
+  let continues = false;
   const slider = el("input", {
     type: "range",
     min: 0,
     max: 4,
     step: 0.05,
-    "aria-label": say("temperature"),
+    "aria-label": t("temperature"),
     oninput: () => {
-      set(Number(slider.value), goesOn);
-      goesOn = true;
+      set(Number(slider.value), continues);
+      continues = true;
     },
-    onchange: () => (goesOn = false),
+    onchange: () => (continues = false),
   });
-  const shown = el("button.quiet.digits", { title: say("resetOne"), onclick: () => set(app.open.site.temperature[app.open.head], false) });
+  const shown = el("button.quiet.digits", { title: t("resetTemperature"), onclick: () => set(app.open.site.temperature[app.open.head], false) });
   const set = (/** @type {number} */ value, /** @type {boolean} */ on) => {
     const { site, head } = app.open;
     const edit = /** @type {const} */ ({ kind: "temperature", site: site.path, head, value });
@@ -69,7 +69,7 @@ function temperature(app) {
     app.store.set({ edits: same ? withoutEdit(edits, edit) : withEdit(edits, edit) }, on);
   };
   return {
-    element: el("label.slider", {}, say("temperature"), slider, shown),
+    element: el("label.slider", {}, t("temperature"), slider, shown),
     update: () => {
       const value = app.open.after.temperature;
       if (document.activeElement !== slider || Number(slider.value) !== value) slider.value = String(value);
@@ -87,7 +87,7 @@ function temperature(app) {
 function toggle(app, name, act) {
   const box = el("input", { type: "checkbox", onchange: () => act(box.checked) });
   return {
-    element: el(`label.${name}`, { title: app.say(/** @type {any} */ (`${name}Help`)) }, box, name === "scaleOn" ? scaleFormula() : app.say(name)),
+    element: el(`label.${name}`, { title: app.t(/** @type {any} */ (`${name}Help`)) }, box, name === "scaleOn" ? scaleFormula() : app.t(name)),
     update: (/** @type {boolean} */ on) => {
       box.checked = on;
     },
@@ -108,20 +108,20 @@ function numberField(app, kind) {
   const field = el("input.digits", {
     type: "number",
     step: kind === "score" ? 0.1 : 0.05,
-    "aria-label": app.say(name),
+    "aria-label": app.t(name),
     onchange: () => {
       const { query, key } = app.store.state;
       const value = Number(field.value);
       if (field.value === "" || !Number.isFinite(value)) return;
-      change(app, { kind, site: app.open.site.path, head: app.open.head, query, key, value }, true);
+      setEdit(app, { kind, site: app.open.site.path, head: app.open.head, query, key, value }, true);
     },
   });
   return {
-    element: el(`label.${kind}`, { title: app.say(kind === "score" ? "scoreHelp" : "weightHelp") }, app.say(name), field),
+    element: el(`label.${kind}`, { title: app.t(kind === "score" ? "scoreHelp" : "weightHelp") }, app.t(name), field),
     update: () => {
       if (document.activeElement === field) return;
       const { query, key } = app.store.state;
-      const line = lineAt(app, query);
+      const line = rowAt(app, query);
       const number = (kind === "score" ? line.scores : line.weights)?.data[key] ?? 0;
       field.value = String(Number(number.toFixed(3)));
     },
@@ -136,22 +136,22 @@ function tokenField(app) {
   const place = () => ({ side: app.open.site.answers ?? "", position: app.store.state.key });
   const field = el("input.other", {
     type: "text",
-    "aria-label": app.say("tokenEdit"),
+    "aria-label": app.t("tokenEdit"),
     onchange: () => {
       const token = field.value.trim();
       const edit = /** @type {const} */ ({ kind: "token", ...place(), token });
-      change(app, edit, token !== "" && token !== ownToken(app, place()));
+      setEdit(app, edit, token !== "" && token !== modelToken(app, place()));
     },
   });
-  const element = el("label.put", { title: app.say("tokenHelp") }, app.say("tokenEdit"), field);
+  const element = el("label.replaced", { title: app.t("tokenHelp") }, app.t("tokenEdit"), field);
   return {
     element,
     update: () => {
-      element.hidden = !app.source.model || !ownToken(app, place()) || app.about.image !== null;
+      element.hidden = !app.source.model || !modelToken(app, place()) || app.about.image !== null;
       if (document.activeElement === field) return;
       const { side, position } = place();
       const put = app.store.state.edits.find((edit) => edit.kind === "token" && edit.side === side && edit.position === position);
-      field.value = put?.kind === "token" ? put.token : ownToken(app, place());
+      field.value = put?.kind === "token" ? put.token : modelToken(app, place());
     },
   };
 }
@@ -160,7 +160,7 @@ function tokenField(app) {
  * @param {App} app
  * @param {{ side: string, position: number }} place
  */
-function ownToken({ about }, { side, position }) {
+function modelToken({ about }, { side, position }) {
   return about.tokens[side]?.[position]?.trim() ?? "";
 }
 
@@ -169,7 +169,7 @@ function ownToken({ about }, { side, position }) {
  * @param {import("../edits.js").Edit} edit
  * @param {boolean} on
  */
-function change(app, edit, on) {
+function setEdit(app, edit, on) {
   const { edits } = app.store.state;
   app.store.set({ edits: on ? withEdit(edits, edit) : withoutEdit(edits, edit) });
 }
@@ -180,11 +180,11 @@ function change(app, edit, on) {
  * @param {number} query −1 if only a key is meant: that of the chosen query
  * @param {number} key
  */
-export function pickCell(app, query, key) {
+export function clickCell(app, query, key) {
   const { state } = app.store;
   const place = { query: query < 0 ? state.query : query, key: key < 0 ? state.key : key };
   if (!state.drawing || key < 0) app.store.set({ ...place, pinned: true });
-  else turnCell(app, place.query, key);
+  else toggleCell(app, place.query, key);
 }
 
 /**
@@ -193,7 +193,7 @@ export function pickCell(app, query, key) {
  * @param {number} query
  * @param {number} key
  */
-export function turnCell(app, query, key) {
+export function toggleCell(app, query, key) {
   const { open, store } = app;
   const { edits: old } = store.state;
   if (!open.before.scores || open.large) {

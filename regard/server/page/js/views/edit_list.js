@@ -1,11 +1,11 @@
 // The reader's edits: each can be taken back, all can be shared.
 
-import { el, fill, focusOf, isPage } from "../dom.js";
+import { el, fill, rememberFocus, isPage } from "../dom.js";
 import { short } from "../format.js";
 import { copyText } from "../save.js";
-import { siteNamed } from "../selection.js";
+import { findSite } from "../selection.js";
 import { hasAddress } from "../state.js";
-import { askingSide, labelOf, ticksOf } from "../tokens.js";
+import { querySide, labelOf, ticksOf } from "../tokens.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -16,8 +16,8 @@ import { askingSide, labelOf, ticksOf } from "../tokens.js";
  * @param {App} app
  * @returns {import("../app.js").Pane}
  */
-export function changesBar(app) {
-  const element = el("section.changes", { "aria-label": app.say("edits") });
+export function editList(app) {
+  const element = el("section.edit-list", { "aria-label": app.t("edits") });
   let shown = "[]";
   return {
     element,
@@ -25,8 +25,8 @@ export function changesBar(app) {
       const { edits, name } = app.store.state;
       element.hidden = edits.length === 0;
       const now = JSON.stringify([edits, name]);
-      const refocus = focusOf(element);
-      if (now !== shown) fill(element, edits.length ? bar(app, edits) : "");
+      const refocus = rememberFocus(element);
+      if (now !== shown) fill(element, edits.length ? renderBar(app, edits) : "");
       refocus();
       shown = now;
     },
@@ -37,19 +37,19 @@ export function changesBar(app) {
  * @param {App} app
  * @param {Edit[]} edits
  */
-function bar(app, edits) {
-  const { say, store } = app;
+function renderBar(app, edits) {
+  const { t, store } = app;
   const chips = edits.map((edit, i) =>
-    el("li", {}, el("button.chip", { title: say("goThere"), onclick: () => store.set(placeOf(app, edit)) }, describe(app, edit)),
-      el("button.icon", { title: say("takeBack"), "aria-label": say("takeBack"), onclick: () => store.set({ edits: edits.filter((_, n) => n !== i) }) }, "×")));
+    el("li", {}, el("button.chip", { title: t("showEdit"), onclick: () => store.set(placeOf(app, edit)) }, describe(app, edit)),
+      el("button.icon", { title: t("removeEdit"), "aria-label": t("removeEdit"), onclick: () => store.set({ edits: edits.filter((_, n) => n !== i) }) }, "×")));
   return [
-    el("h2", {}, `${say("edits")} (${edits.length})`),
+    el("h2", {}, `${t("edits")} (${edits.length})`),
     el("ul", {}, chips),
     el("span.gap"),
     nameField(app),
-    el("button.quiet", { onclick: () => store.undo() }, "↶ ", say("undo")),
-    el("button.quiet", { onclick: () => store.set({ edits: [] }) }, say("reset")),
-    hasAddress() && isPage(app.root) ? el("button.quiet", { onclick: () => copyText(app, location.href) }, say("copyLink")) : "",
+    el("button.quiet", { onclick: () => store.undo() }, "↶ ", t("undo")),
+    el("button.quiet", { onclick: () => store.set({ edits: [] }) }, t("reset")),
+    hasAddress() && isPage(app.root) ? el("button.quiet", { onclick: () => copyText(app, location.href) }, t("copyLink")) : "",
   ];
 }
 
@@ -57,8 +57,8 @@ function bar(app, edits) {
  * A name for all edits together: links carry it.
  * @param {App} app
  */
-function nameField({ say, store }) {
-  const field = el("input.name", { type: "text", placeholder: say("nameEdits"), "aria-label": say("nameEdits"), value: store.state.name, maxlength: 60, onchange: () => store.set({ name: field.value.trim() }) });
+function nameField({ t, store }) {
+  const field = el("input.name", { type: "text", placeholder: t("nameEdits"), "aria-label": t("nameEdits"), value: store.state.name, maxlength: 60, onchange: () => store.set({ name: field.value.trim() }) });
   return field;
 }
 
@@ -81,25 +81,25 @@ function placeOf({ sites, open }, edit) {
  * @param {Edit} edit
  */
 function describe(app, edit) {
-  const { say } = app;
+  const { t } = app;
   if (edit.kind === "token") {
     const old = labelOf(app.about.tokens[edit.side]?.[edit.position] ?? "");
-    return [el("span.small", {}, `${edit.position} `), say("editToken", { old, token: edit.token })];
+    return [el("span.small", {}, `${edit.position} `), t("editToken", { old, token: edit.token })];
   }
-  const site = siteNamed(app, edit.site);
+  const site = findSite(app, edit.site);
   const place = `${site.layer === null ? "" : `${site.group.split(".")[0][0]}${site.layer} `}${site.path.split(".").pop()}`;
   const where = "head" in edit ? `${place} · ${edit.head}` : place;
   const label = (/** @type {string | null} */ side, /** @type {number} */ n, /** @type {number} */ i) => ticksOf(app.about, side, n)[i]?.label ?? String(i);
-  const pair = "query" in edit ? `${label(askingSide(site), site.n_query, edit.query)} → ${label(site.answers, site.n_key, edit.key)}` : "";
+  const pair = "query" in edit ? `${label(querySide(site), site.n_query, edit.query)} → ${label(site.answers, site.n_key, edit.key)}` : "";
   const text = {
-    temperature: () => say("editTemperature", { x: short(/** @type {any} */ (edit).value, 2) }),
-    unscaled: () => say("editUnscaled"),
-    ablate: () => say("editOff"),
-    mean: () => say("editMean"),
-    forbid: () => say("editForbid", { pair }),
-    allow: () => say("editAllow", { pair }),
-    score: () => say("editScore", { pair, x: short(/** @type {any} */ (edit).value) }),
-    weight: () => say("editWeight", { pair, x: short(/** @type {any} */ (edit).value) }),
+    temperature: () => t("editTemperature", { x: short(/** @type {any} */ (edit).value, 2) }),
+    unscaled: () => t("editUnscaled"),
+    ablate: () => t("editOff"),
+    mean: () => t("editMean"),
+    forbid: () => t("editForbid", { pair }),
+    allow: () => t("editAllow", { pair }),
+    score: () => t("editScore", { pair, x: short(/** @type {any} */ (edit).value) }),
+    weight: () => t("editWeight", { pair, x: short(/** @type {any} */ (edit).value) }),
   }[edit.kind]();
   return [el("span.small", {}, where), " ", text];
 }

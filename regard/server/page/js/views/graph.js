@@ -10,23 +10,23 @@ import { shortened } from "./plot.js";
  * @typedef {{ x: number, y: number, angle: number, i: number, role: "query" | "key" | "both", label?: number }} Dot a label stands at the height of its node, or where there is room for it
  */
 
-const MOST = 40;
+const MAX_NODES = 40;
 /** The height of a label, in pixels. */
-const LINE = 13;
+const LABEL_HEIGHT = 13;
 const LEVELS = 6;
 
 /**
  * @param {Element} element
  * @param {Plot} plot
- * @param {boolean} own whether queries and keys are the same tokens
+ * @param {boolean} sameTokens whether queries and keys are the same tokens
  */
-export function draw(element, plot, own) {
+export function draw(element, plot, sameTokens) {
   const size = layOut(plot);
-  const { asking, answering } = own ? circle(plot, size) : halves(plot, size);
+  const { asking, answering } = sameTokens ? circle(plot, size) : halves(plot, size);
   const picture = shape("svg.graph", { width: size.width, height: size.height, role: "img", "aria-label": `${plot.asks}; ${plot.answers}` });
   const edges = shape("g");
-  const dots = own ? asking : [...asking, ...answering];
-  picture.append(edges, ...dots.flatMap((dot) => node(plot, dot)), ...legend(plot, own));
+  const dots = sameTokens ? asking : [...asking, ...answering];
+  picture.append(edges, ...dots.flatMap((dot) => node(plot, dot)), ...legend(plot, sameTokens));
   fill(element, picture);
   const select = (/** @type {number} */ query) => {
     fill(edges, arrows(plot, asking, answering, size, query));
@@ -54,7 +54,7 @@ function layOut(plot) {
  * @param {Size} size
  */
 function circle(plot, { cx, cy, r }) {
-  const [first, stop] = around(plot.rows.length, plot.query, MOST);
+  const [first, stop] = around(plot.rows.length, plot.query, MAX_NODES);
   const made = place(first, stop, -Math.PI / 2, 2 * Math.PI, true, { cx, cy, r }, "both");
   return { asking: made, answering: made };
 }
@@ -65,12 +65,12 @@ function circle(plot, { cx, cy, r }) {
  * @param {Size} size
  */
 function halves(plot, { cx, cy, r }) {
-  const asks = around(plot.rows.length, plot.query, MOST);
-  const answers = around(plot.columns.length, plot.key, MOST);
+  const asks = around(plot.rows.length, plot.query, MAX_NODES);
+  const answers = around(plot.columns.length, plot.key, MAX_NODES);
   const ring = { cx, cy, r: r - 8 };
   const asking = place(asks[0], asks[1], -Math.PI / 2 - 0.3, -(Math.PI - 0.6), false, ring, "query");
   const answering = place(answers[0], answers[1], -Math.PI / 2 + 0.3, Math.PI - 0.6, false, ring, "key");
-  [asking, answering].forEach((dots) => dots.length * LINE <= 2 * r + LINE && spread(dots));
+  [asking, answering].forEach((dots) => dots.length * LABEL_HEIGHT <= 2 * r + LABEL_HEIGHT && spread(dots));
   return { asking, answering };
 }
 
@@ -81,8 +81,8 @@ function halves(plot, { cx, cy, r }) {
 function spread(dots) {
   const middle = Math.floor(dots.length / 2);
   dots.forEach((dot) => (dot.label = dot.y + 10 * Math.sin(dot.angle)));
-  for (let n = middle - 1; n >= 0; n--) dots[n].label = Math.min(Number(dots[n].label), Number(dots[n + 1].label) - LINE);
-  for (let n = middle + 1; n < dots.length; n++) dots[n].label = Math.max(Number(dots[n].label), Number(dots[n - 1].label) + LINE);
+  for (let n = middle - 1; n >= 0; n--) dots[n].label = Math.min(Number(dots[n].label), Number(dots[n + 1].label) - LABEL_HEIGHT);
+  for (let n = middle + 1; n < dots.length; n++) dots[n].label = Math.max(Number(dots[n].label), Number(dots[n - 1].label) + LABEL_HEIGHT);
 }
 
 /**
@@ -151,7 +151,7 @@ function arrows(plot, asking, answering, size, query) {
   const width = (/** @type {number} */ level) => (0.7 + (3.6 * (level + 1)) / LEVELS).toFixed(2);
   return [
     ...faint.map((d, n) => d && shape("path.curve.others", { d, "stroke-width": width(n), "stroke-opacity": (0.05 + 0.04 * n).toFixed(2) })),
-    ...strong.map(({ line }, n) => line && shape("path.curve.own", { d: line, "stroke-width": width(n), "stroke-opacity": (0.35 + 0.11 * n).toFixed(2) })),
+    ...strong.map(({ line }, n) => line && shape("path.curve.custom-view", { d: line, "stroke-width": width(n), "stroke-opacity": (0.35 + 0.11 * n).toFixed(2) })),
     ...strong.map(({ tip }) => tip && shape("path.tip", { d: tip })),
   ].filter((path) => path !== "");
 }
@@ -186,11 +186,11 @@ function f(x) {
 
 /**
  * @param {Plot} plot
- * @param {boolean} own
+ * @param {boolean} sameTokens
  */
-function legend(plot, own) {
-  const made = [shape("text.sum", { x: 0, y: 13 }, plot.say("graphLegend"))];
-  if (!own) {
+function legend(plot, sameTokens) {
+  const made = [shape("text.sum", { x: 0, y: 13 }, plot.t("graphLegend"))];
+  if (!sameTokens) {
     made.push(shape("text.axis.query", { x: 0, y: 31 }, plot.asks), shape("text.axis.key", { x: textWidth(plot.asks, 12) + 24, y: 31 }, plot.answers));
   }
   return made;

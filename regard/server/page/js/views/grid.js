@@ -8,8 +8,8 @@ import { shortened } from "./plot.js";
 
 const FONT = 12;
 /** The least size of a cell, in pixels, alone and beside others: labels are no lower. */
-const LEAST = 14;
-const LEAST_BESIDE = 13;
+const MIN_CELL = 14;
+const MIN_CELL_SHARED = 13;
 const GAP = 8;
 
 /**
@@ -67,7 +67,7 @@ function layOut(plot) {
   const wide = widest(across);
   const low = sums ? 22 : 6;
   const fit = (/** @type {number} */ head) =>
-    Math.max(plot.alone ? LEAST : LEAST_BESIDE, Math.floor(Math.min((plot.width - left - right) / across.length, (plot.height - head - low) / down.length, 52)));
+    Math.max(plot.alone ? MIN_CELL : MIN_CELL_SHARED, Math.floor(Math.min((plot.width - left - right) / across.length, (plot.height - head - low) / down.length, 52)));
   const heads = { level: 46, slanted: 38 + Math.ceil(wide * 0.72) };
   const slanted = wide > fit(heads.level) - 5;
   const top = slanted ? heads.slanted : heads.level;
@@ -218,7 +218,7 @@ function fitTitles(made, plot, layout) {
  * @param {Layout} layout
  */
 function sums(plot, { cell, left, top, slanted, n_across: m, n_down: n }) {
-  const { table, rows, columns, turned, say } = plot;
+  const { table, rows, columns, turned, t } = plot;
   const made = rows.map((_, i) => {
     let sum = 0;
     for (let j = 0; j < columns.length; j++) sum += table.data[i * columns.length + j];
@@ -229,7 +229,7 @@ function sums(plot, { cell, left, top, slanted, n_across: m, n_down: n }) {
     return cell < 12 ? null : shape("text.sum", { x: left + m * cell + 8, y: top + (i + 0.5) * cell, dy: "0.35em" }, text);
   });
   // leaning labels would run into the word above the sums
-  if (!turned) made.push(shape("text.sum", { x: left + m * cell + 8, y: slanted ? top + n * cell + 15 : top - 6 }, say("sum")));
+  if (!turned) made.push(shape("text.sum", { x: left + m * cell + 8, y: slanted ? top + n * cell + 15 : top - 6 }, t("sum")));
   return made.filter((one) => one !== null);
 }
 

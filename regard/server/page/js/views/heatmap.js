@@ -1,7 +1,7 @@
 // A pattern as heat cells on a canvas, for many tokens; beyond 200, with zoom and pan.
 
 import { color, ramp } from "../color.js";
-import { latest } from "../debounce.js";
+import { keepLatest } from "../debounce.js";
 import { el, fill, shape, sharpen, textWidth } from "../dom.js";
 import { matrix, pooled, rangeOf, row } from "../matrix.js";
 import { shortened } from "./plot.js";
@@ -20,7 +20,7 @@ import { shortened } from "./plot.js";
  */
 
 /** From so many tokens on, the reader can zoom. */
-export const ZOOMS_FROM = 200;
+export const ZOOM_FROM = 200;
 const FONT = 11;
 
 /**
@@ -42,7 +42,7 @@ export function draw(element, plot, viewport, fetch = null) {
   const whole = { across: /** @type {[number, number]} */ ([0, size.n_across]), down: /** @type {[number, number]} */ ([0, size.n_down]) };
   let chosen = [plot.query, plot.key, false];
   const seen = () => viewport.window ?? whole;
-  const ask = fetch && latest((/** @type {Span[]} */ spans) => fetch(...across(plot, spans)));
+  const ask = fetch && keepLatest((/** @type {Span[]} */ spans) => fetch(...across(plot, spans)));
   const show = () => {
     const part = seen();
     paint(canvas, plot, size, seen, ask);
@@ -74,7 +74,7 @@ function layOut(plot) {
   const top = 26 + Math.ceil(widest(across) * 0.72) + 10;
   const room = { wide: plot.width - left - 30, tall: Math.max(160, plot.height - top - 6) };
   const cell = Math.min(room.wide / across.length, room.tall / down.length, 24);
-  const zooms = Math.max(across.length, down.length) > ZOOMS_FROM;
+  const zooms = Math.max(across.length, down.length) > ZOOM_FROM;
   const wide = zooms ? Math.min(room.wide, Math.max(room.tall, 240)) : Math.max(40, cell * across.length);
   const tall = zooms ? room.tall : Math.max(40, cell * down.length);
   return {
@@ -154,7 +154,7 @@ function put(canvas, plot, size, part, spans, table) {
   const [high, wide] = plot.turned ? [table.columns, table.rows] : [table.rows, table.columns];
   const cells = cellsOf(canvas, wide, high);
   tint(cells.image.data, plot, table);
-  cells.paper.putImageData(cells.image, 0, 0);
+  cells.context.putImageData(cells.image, 0, 0);
   cells.spans = spans;
   lay(canvas, cells, size, part);
 }
@@ -181,7 +181,7 @@ function lay(canvas, { picture, spans }, size, part) {
 
 /**
  * A picture of one pixel a cell that belongs to a canvas, and the part of the table that it shows.
- * @typedef {{ picture: HTMLCanvasElement, paper: CanvasRenderingContext2D, image: ImageData, spans: Span[] }} Cells
+ * @typedef {{ picture: HTMLCanvasElement, context: CanvasRenderingContext2D, image: ImageData, spans: Span[] }} Cells
  */
 
 /** @type {WeakMap<HTMLCanvasElement, Cells>} */
@@ -199,8 +199,8 @@ function cellsOf(canvas, wide, high) {
   if (known?.image.width === wide && known.image.height === high) return known;
   const picture = document.createElement("canvas");
   [picture.width, picture.height] = [wide, high];
-  const paper = /** @type {CanvasRenderingContext2D} */ (picture.getContext("2d"));
-  const made = { picture, paper, image: paper.createImageData(wide, high), spans: [] };
+  const context = /** @type {CanvasRenderingContext2D} */ (picture.getContext("2d"));
+  const made = { picture, context, image: context.createImageData(wide, high), spans: [] };
   CELLS.set(canvas, made);
   return made;
 }

@@ -39,8 +39,8 @@ export function draw(element, plot, app) {
     for (const button of special.querySelectorAll("button")) button.setAttribute("aria-pressed", String(Number(button.dataset.i) === query));
     const line = row(plot.table, query);
     const outside = Array.from(line.subarray(0, image.first)).reduce((a, b) => a + b, 0);
-    const full = plot.say("fullTone", { x: short(fullTone(line.subarray(image.first))), even: short(1 / (line.length - image.first)) });
-    fill(given, full, image.first ? [el("br"), plot.say("noPatch", { x: short(outside) })] : "");
+    const full = plot.t("fullColor", { x: short(fullTone(line.subarray(image.first))), even: short(1 / (line.length - image.first)) });
+    fill(given, full, image.first ? [el("br"), plot.t("weightOutsidePatches", { x: short(outside) })] : "");
   };
   select(plot.query, plot.key);
   return select;

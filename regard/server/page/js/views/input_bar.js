@@ -1,8 +1,8 @@
-// The line at the top of a live page: which model, what it reads, what else it could have said.
+// The input bar of the live page: model, input, examples, alternatives.
 
 import { el, fill } from "../dom.js";
 import { short } from "../format.js";
-import { askFor, sendImage } from "../http.js";
+import { sendImage, streamRequest } from "../http.js";
 import { labelOf } from "../tokens.js";
 
 /**
@@ -10,30 +10,30 @@ import { labelOf } from "../tokens.js";
  * @typedef {import("../live.js").Live} Live
  */
 
-/** @type {Record<string, import("../messages.js").Word>} */
-export const DOING = { waiting: "doing_waiting", loading: "doing_loading", writing: "doing_writing", tracing: "doing_tracing" };
+/** @type {Record<string, import("../messages.js").MessageKey>} */
+export const PROGRESS_MESSAGES = { waiting: "progress_waiting", loading: "progress_loading", writing: "progress_writing", tracing: "progress_tracing" };
 
 /**
  * @param {App} app
  * @param {Live} live
  * @returns {import("../app.js").Pane}
  */
-export function askBar(app, live) {
+export function inputBar(app, live) {
   const line = el("div.line");
   const others = el("div.others");
-  const told = el("p.told", { role: "status", "aria-live": "polite" });
-  const element = el("section.ask", { "aria-label": app.say("input") }, line, told, others);
-  const tell = () => fill(told, toldOf(app, live));
-  app.root.addEventListener("live", () => (element.isConnected ? tell() : undefined));
+  const status = el("p.status", { role: "status", "aria-live": "polite" });
+  const element = el("section.input-bar", { "aria-label": app.t("input") }, line, status, others);
+  const showStatus = () => fill(status, statusOf(app, live));
+  app.root.addEventListener("regard-status", () => (element.isConnected ? showStatus() : undefined));
   let shown = /** @type {any} */ (null);
   return {
     element,
     update: (changed) => {
       element.hidden = app.store.state.page !== "explore" && live.models.length > 0;
-      if (changed.has("all")) fill(line, live.models.length ? controls(app, live) : app.say("noModel"));
+      if (changed.has("all")) fill(line, live.models.length ? controls(app, live) : app.t("noModel"));
       if (changed.has("all") || shown !== app.source) fill(others, alternatives(app, live, others));
       shown = app.source;
-      tell();
+      showStatus();
     },
   };
 }
@@ -43,13 +43,13 @@ export function askBar(app, live) {
  * @param {Live} live
  */
 function controls(app, live) {
-  const { say } = app;
-  const asked = live.asked ?? { model: live.models[0].name };
-  const about = live.models.find((one) => one.name === asked.model);
-  const models = el("select.models", { "aria-label": say("model"), onchange: () => askFirst(live, models.value) },
-    live.models.map((one) => el("option", { value: one.name, selected: one.name === asked.model }, one.name)));
-  const examples = el("select.examples", { "aria-label": say("examples"), onchange: () => askExample(live, about, Number(examples.value)) },
-    el("option", { value: -1 }, say("examples")),
+  const { t } = app;
+  const request = live.request ?? { model: live.models[0].name };
+  const about = live.models.find((one) => one.name === request.model);
+  const models = el("select.models", { "aria-label": t("model"), onchange: () => requestFirstExample(live, models.value) },
+    live.models.map((one) => el("option", { value: one.name, selected: one.name === request.model }, one.name)));
+  const examples = el("select.examples", { "aria-label": t("examples"), onchange: () => requestExample(live, about, Number(examples.value)) },
+    el("option", { value: -1 }, t("examples")),
     about.examples.map((/** @type {any} */ one, /** @type {number} */ i) => el("option", { value: i }, one.text ?? one.name)));
   return [models, about.reads === "image" ? imageField(app, live, about) : textField(app, live), about.examples.length ? examples : ""];
 }
@@ -59,16 +59,16 @@ function controls(app, live) {
  * @param {Live} live
  */
 function textField(app, live) {
-  const { say } = app;
-  const own = live.asked?.text ?? "";
+  const { t } = app;
+  const own = live.request?.text ?? "";
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     const text = field.value;
-    if (text.trim() && live.asked) live.ask({ model: live.asked.model, text: app.about.family === "decoder" ? text : text.trim(), beam: live.asked.beam });
+    if (text.trim() && live.request) live.run({ model: live.request.model, text: app.about.family === "decoder" ? text : text.trim(), beam: live.request.beam });
   };
   const onkeydown = (/** @type {KeyboardEvent} */ event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && submit(event);
-  const field = el("textarea.text", { rows: Math.min(3, own.trimEnd().split("\n").length), "aria-label": say("typeText"), placeholder: say("typeText"), value: own, autocomplete: "off", spellcheck: "false", onkeydown });
-  return el("form.type", { onsubmit: submit }, field, el("button.run", { type: "submit" }, say("run")));
+  const field = el("textarea.text", { rows: Math.min(3, own.trimEnd().split("\n").length), "aria-label": t("typeText"), placeholder: t("typeText"), value: own, autocomplete: "off", spellcheck: "false", onkeydown });
+  return el("form.type", { onsubmit: submit }, field, el("button.run", { type: "submit" }, t("run")));
 }
 
 /**
@@ -78,23 +78,28 @@ function textField(app, live) {
  */
 function imageField(app, live, about) {
   const send = async (/** @type {File | undefined} */ file) => {
-    if (file) live.ask({ model: about.name, image: await sendImage(file) });
+    if (!file) return;
+    try {
+      live.run({ model: about.name, image: await sendImage(file) });
+    } catch (error) {
+      app.root.dispatchEvent(new CustomEvent("regard-error", { detail: error }));
+    }
   };
-  const field = el("input.unseen", { type: "file", accept: "image/*", onchange: () => send(field.files[0]) });
+  const field = el("input.visually-hidden", { type: "file", accept: "image/*", onchange: () => send(field.files[0]) });
   const drop = (/** @type {DragEvent} */ event) => {
     event.preventDefault();
     send(event.dataTransfer?.files[0]);
   };
-  return el("label.drop", { ondragover: (/** @type {Event} */ event) => event.preventDefault(), ondrop: drop }, app.say("chooseImage"), field);
+  return el("label.drop", { ondragover: (/** @type {Event} */ event) => event.preventDefault(), ondrop: drop }, app.t("chooseImage"), field);
 }
 
 /**
  * @param {Live} live
  * @param {string} name
  */
-function askFirst(live, name) {
+function requestFirstExample(live, name) {
   const about = live.models.find((one) => one.name === name);
-  if (about.examples.length) askExample(live, about, 0);
+  if (about.examples.length) requestExample(live, about, 0);
 }
 
 /**
@@ -102,53 +107,53 @@ function askFirst(live, name) {
  * @param {any} about
  * @param {number} i
  */
-function askExample(live, about, i) {
+function requestExample(live, about, i) {
   const one = about.examples[i];
-  if (one) live.ask({ model: about.name, text: one.text, image: one.image, target: one.target });
+  if (one) live.run({ model: about.name, text: one.text, image: one.image, target: one.target });
 }
 
 /**
- * How far it is, or what went wrong.
+ * Return the progress of the running request, or the error of the last one.
  * @param {App} app
  * @param {Live} live
  */
-function toldOf(app, live) {
-  const { say } = app;
-  if (live.fault) return el("span.fault", {}, live.fault);
+function statusOf(app, live) {
+  const { t } = app;
+  if (live.error) return el("span.error", {}, t.error(live.error));
   if (!live.progress) return "";
   const { doing, done, of } = live.progress;
-  const far = of ? ` ${done}/${of}` : "";
-  return [say(DOING[doing] ?? "loading"), far, " ", el("button.quiet", { onclick: () => live.stop() }, say("stop"))];
+  const count = of ? ` ${done}/${of}` : "";
+  return [t(PROGRESS_MESSAGES[doing] ?? "loading"), count, " ", el("button.quiet", { onclick: () => live.stop() }, t("stop"))];
 }
 
 /**
- * Other translations: those the beam ended with, and those that begin with another word.
+ * Return the other translations of the beam, and a button for other words at the selected position.
  * @param {App} app
  * @param {Live} live
  * @param {HTMLElement} place
  */
 function alternatives(app, live, place) {
-  const { say, about } = app;
+  const { t, about } = app;
   const answer = /** @type {any} */ (about).answer;
-  const { asked } = live;
-  if (answer?.kind === "next" && asked?.text) return writing(app, live);
-  if (answer?.kind !== "translation" || !asked) return "";
+  const { request } = live;
+  if (answer?.kind === "next" && request?.text) return writing(app, live);
+  if (answer?.kind !== "translation" || !request) return "";
   const choice = (/** @type {string} */ text, /** @type {number} */ number, /** @type {number[]} */ ids, lead = "") =>
-    el("button.other", { onclick: () => live.ask({ ...asked, target: ids }) }, lead ? el("b", {}, lead) : "", " ", text, " ", el("span.digits", {}, short(number)));
+    el("button.other", { onclick: () => live.run({ ...request, target: ids }) }, lead ? el("b", {}, lead) : "", " ", text, " ", el("span.digits", {}, short(number)));
   const more = el("button.quiet.words", {
     onclick: async () => {
       const position = Math.min(app.store.state.query, answer.ids.length - 1);
       const found = (await app.source.model?.alternatives(position)) ?? [];
-      fill(place, el("h2", {}, say("otherWords")), found.map((/** @type {any} */ one) => choice(one.text, one.probability, one.ids, labelOf(one.token))));
+      fill(place, el("h2", {}, t("otherWords")), found.map((/** @type {any} */ one) => choice(one.text, one.probability, one.ids, labelOf(one.token))));
     },
-  }, say("otherWords"));
-  const given = asked.target !== undefined;
-  const own = given ? el("button.quiet", { onclick: () => live.ask({ ...asked, target: undefined }) }, say("ownAnswer")) : "";
+  }, t("otherWords"));
+  const given = request.target !== undefined;
+  const own = given ? el("button.quiet", { onclick: () => live.run({ ...request, target: undefined }) }, t("modelAnswer")) : "";
   const list = (answer.alternatives ?? []).map((/** @type {any} */ one) => choice(one.text, one.score, one.ids));
-  return [list.length ? el("h2", {}, say("alternatives")) : "", ...list, el("span.gap"), own, more];
+  return [list.length ? el("h2", {}, t("alternatives")) : "", ...list, el("span.gap"), own, more];
 }
 
-/** Tokens that a language model writes at most. */
+/** The largest number of tokens that a language model adds to its text. */
 const MAX_NEW_TOKENS = 40;
 
 /**
@@ -157,36 +162,36 @@ const MAX_NEW_TOKENS = 40;
  * @param {Live} live
  */
 function writing(app, live) {
-  const { say, store } = app;
-  const told = el("span.written", { "aria-live": "polite" });
+  const { t, store } = app;
+  const status = el("span.written", { "aria-live": "polite" });
   /** @type {AbortController | null} */
-  let going = null;
-  let turn = 0; // another seed each time
-  const slider = el("input", { type: "range", min: 0, max: 2, step: 0.05, value: store.state.sampling, "aria-label": say("sampling"), oninput: () => heat(Number(slider.value)) });
+  let pending = null;
+  let seed = 0; // a new one each time
+  const slider = el("input", { type: "range", min: 0, max: 2, step: 0.05, value: store.state.sampling, "aria-label": t("sampling"), oninput: () => setTemperature(Number(slider.value)) });
   const number = el("output.digits");
-  const show = (/** @type {number} */ heat) => fill(number, short(heat, 2));
-  const heat = (/** @type {number} */ value) => {
+  const show = (/** @type {number} */ value) => fill(number, short(value, 2));
+  const setTemperature = (/** @type {number} */ value) => {
     show(value);
     store.set({ sampling: value });
   };
   show(store.state.sampling);
   const write = async () => {
-    const { model, text } = /** @type {import("../http.js").Ask} */ (live.asked);
-    going?.abort();
-    const mine = (going = new AbortController());
-    const asked = { model, text, max_tokens: MAX_NEW_TOKENS, temperature: Number(slider.value), seed: turn++ };
-    fill(told, say("doing_writing"));
+    const { model, text } = /** @type {import("../http.js").TraceRequest} */ (live.request);
+    pending?.abort();
+    const mine = (pending = new AbortController());
+    const request = { model, text, max_tokens: MAX_NEW_TOKENS, temperature: Number(slider.value), seed: seed++ };
+    fill(status, t("progress_writing"));
     try {
-      const found = await askFor("/api/generate", asked, { signal: mine.signal, tell: (progress) => fill(told, progress.text ?? "") });
-      const go = el("button.quiet", { onclick: () => live.ask({ model, text: found.text }) }, say("lookInside"));
-      fill(told, el("b", {}, found.written), " ", go);
+      const found = await streamRequest("/api/generate", request, { signal: mine.signal, onProgress: (progress) => fill(status, progress.text ?? "") });
+      const go = el("button.quiet", { onclick: () => live.run({ model, text: found.text }) }, t("traceText"));
+      fill(status, el("b", {}, found.written), " ", go);
     } catch (error) {
-      if (!mine.signal.aborted) fill(told, el("span.fault", {}, /** @type {Error} */ (error).message));
+      if (!mine.signal.aborted) fill(status, el("span.error", {}, t.error(error)));
     }
   };
   return [
-    el("button.quiet.write", { onclick: write }, say("writeOn")),
-    el("label.slider", { title: say("samplingHelp") }, say("sampling"), " ", slider, " ", number),
-    told,
+    el("button.quiet.continue", { onclick: write }, t("continueText")),
+    el("label.slider", { title: t("samplingHelp") }, t("sampling"), " ", slider, " ", number),
+    status,
   ];
 }

@@ -1,14 +1,14 @@
 // The page around the panes: names, languages, light and dark, and what fits on which screen.
 
 import { forgetColors } from "../color.js";
-import { el, fill, focusOf, isPage, whenIdle } from "../dom.js";
+import { el, fill, rememberFocus, isPage, whenIdle } from "../dom.js";
 import { showHelp } from "../keyboard.js";
-import { changesBar } from "./edit_list.js";
-import { firstLesson, lessons, openLesson } from "./lesson_panel.js";
+import { editList } from "./edit_list.js";
+import { firstUnlearnedLesson, lessons, openLesson } from "./lesson_panel.js";
 import { overview } from "./overview.js";
 import { pattern } from "./pattern.js";
 import { steps } from "./steps.js";
-import { texts } from "./text_rows.js";
+import { textRows } from "./text_rows.js";
 import { worked } from "./worked.js";
 
 /**
@@ -23,32 +23,32 @@ const THEME = "regard-theme";
  * Build the page; gives back what brings it up to date.
  * @param {App} app
  */
-export function frame(app) {
+export function layout(app) {
   /** @type {Pane[]} */
   let panes = [];
   /** @type {Pane[]} the picture, and what a host tells below it */
-  let first = [];
+  let urgentPanes = [];
   app.root.classList.add("regard");
-  app.root.dataset.theme = remembered() ?? systemTheme();
+  app.root.dataset.theme = savedTheme() ?? systemTheme();
   const build = () => {
     const page = app.store.state.page;
     const picture = page === "worked" ? null : pattern(app);
-    panes = picture ? [texts(app), overview(app), picture, steps(app), changesBar(app)] : [worked(app)];
+    panes = picture ? [textRows(app), overview(app), picture, steps(app), editList(app)] : [worked(app)];
     const [head, ...rest] = panes.map((pane) => pane.element);
     const [above, below] = app.extras.map((make) => make(app));
-    const tour = lessons(app);
-    panes = [tour, above, ...panes, below].filter(Boolean); // what stands above the pictures takes its room first
-    first = picture ? [picture, below].filter(Boolean) : [];
+    const lessonPanel = lessons(app);
+    panes = [lessonPanel, above, ...panes, below].filter(Boolean); // what stands above the pictures takes its room first
+    urgentPanes = picture ? [picture, below].filter(Boolean) : [];
     const middle = page === "worked" ? [head] : [head, tabs(app), el("main.panes", {}, rest.slice(0, 3)), rest[3]];
     app.root.lang = app.store.state.language;
     if (isPage(app.root)) document.documentElement.lang = app.store.state.language;
-    fill(app.root, top(app, () => update(new Set(["theme"]))), tour.element, above?.element, middle, below?.element, foot(app));
+    fill(app.root, header(app, () => update(new Set(["theme"]))), lessonPanel.element, above?.element, middle, below?.element, footer(app));
   };
-  const late = new Late();
+  const deferred = new DeferredUpdates();
   const update = async (/** @type {Set<string>} */ given) => {
-    const anew = ["all", "language", "page"].some((one) => given.has(one));
-    const refocus = anew ? focusOf(app.root) : null;
-    if (anew) build();
+    const rebuilt = ["all", "language", "page"].some((one) => given.has(one));
+    const refocus = rebuilt ? rememberFocus(app.root) : null;
+    if (rebuilt) build();
     app.root.dataset.pane = app.store.state.pane;
     app.root.dataset.page = app.store.state.page;
     const moves = app.root.classList.contains("changed") !== app.store.state.edits.length > 0; // bars come or go
@@ -57,19 +57,19 @@ export function frame(app) {
     for (const tab of app.root.querySelectorAll(".tabs button")) {
       tab.setAttribute("aria-selected", String(tab.getAttribute("data-tab") === (app.store.state.pane || "pattern")));
     }
-    app.root.querySelector(".top .tour")?.setAttribute("aria-pressed", String(app.store.state.lesson > 0));
-    const changed = anew || given.has("trace") ? new Set([...given, "all"]) : given.has("lesson") ? new Set([...given, "size"]) : given;
-    const urgent = first.length && !moves && [...changed].every((one) => QUICK.has(one)) && URGENT.some((one) => changed.has(one));
+    app.root.querySelector(".top .lessons-button")?.setAttribute("aria-pressed", String(app.store.state.lesson > 0));
+    const changed = rebuilt || given.has("trace") ? new Set([...given, "all"]) : given.has("lesson") ? new Set([...given, "size"]) : given;
+    const urgent = urgentPanes.length && !moves && [...changed].every((one) => QUICK.has(one)) && URGENT.some((one) => changed.has(one));
     if (urgent) {
-      first.forEach((pane) => pane.update(changed));
-      await late.wait(changed, (missed) => panes.forEach((pane) => first.includes(pane) || pane.update(missed)));
+      urgentPanes.forEach((pane) => pane.update(changed));
+      await deferred.wait(changed, (missed) => panes.forEach((pane) => urgentPanes.includes(pane) || pane.update(missed)));
       return;
     }
-    const missed = late.take(changed); // of which the first ones have missed nothing
-    for (const pane of panes) pane.update(first.includes(pane) ? changed : missed);
+    const missed = deferred.take(changed); // of which the first ones have missed nothing
+    for (const pane of panes) pane.update(urgentPanes.includes(pane) ? changed : missed);
     refocus?.();
   };
-  follow(app, update);
+  watchSize(app, update);
   return { update };
 }
 
@@ -78,7 +78,7 @@ const URGENT = ["site", "head", "edits"];
 const QUICK = new Set([...URGENT, "query", "key", "pinned", "peek"]);
 
 /** What panes other than the first ones show when the browser has nothing more urgent to do. */
-class Late {
+class DeferredUpdates {
   constructor() {
     this.missed = /** @type {Set<string>} */ (new Set());
     /** @type {Promise<void> | null} */
@@ -114,7 +114,7 @@ class Late {
  * @param {App} app
  * @param {(changed: Set<string>) => Promise<void>} update
  */
-function follow(app, update) {
+function watchSize(app, update) {
   let width = app.root.clientWidth;
   let height = innerHeight;
   const onsize = () => {
@@ -125,7 +125,7 @@ function follow(app, update) {
   new ResizeObserver(onsize).observe(app.root);
   addEventListener("resize", onsize);
   DARK().addEventListener("change", () => {
-    app.root.dataset.theme = remembered() ?? systemTheme();
+    app.root.dataset.theme = savedTheme() ?? systemTheme();
     update(new Set(["theme"]));
   });
 }
@@ -134,22 +134,22 @@ function follow(app, update) {
  * @param {App} app
  * @param {() => void} repaint
  */
-function top(app, repaint) {
-  const { say, store, about } = app;
+function header(app, repaint) {
+  const { t, store, about } = app;
   const link = (/** @type {"explore" | "worked"} */ page) =>
-    el("button.link", { "aria-current": store.state.page === page ? "page" : undefined, onclick: () => store.set({ page }) }, say(page));
+    el("button.link", { "aria-current": store.state.page === page ? "page" : undefined, onclick: () => store.set({ page }) }, t(page));
   const language = (/** @type {string} */ code, /** @type {string} */ text) =>
     el("button", { role: "radio", lang: code, "aria-checked": String(store.state.language === code), onclick: () => store.set({ language: code }) }, text);
-  const theme = el("button.icon", { title: say("theme"), "aria-label": say("theme"), onclick: () => turnTheme(app, repaint) }, "◐");
+  const theme = el("button.icon", { title: t("theme"), "aria-label": t("theme"), onclick: () => toggleTheme(app, repaint) }, "◐");
   return el("header.top", {},
     el("span.brand", {}, "regard"),
     about.title ? el("span.model", {}, about.title) : "",
-    el("nav", { "aria-label": say("pages") }, pages(app, link)),
-    el("button.quiet.tour", { onclick: () => openLesson(app, store.state.lesson && store.state.page === "explore" ? 0 : firstLesson(app)) }, say("lessons")),
+    el("nav", { "aria-label": t("pages") }, pages(app, link)),
+    el("button.quiet.lessons-button", { onclick: () => openLesson(app, store.state.lesson && store.state.page === "explore" ? 0 : firstUnlearnedLesson(app)) }, t("lessons")),
     el("span.gap"),
-    el("div.choice.language", { role: "radiogroup", "aria-label": say("language") }, language("en", "en"), language("ko", "한")),
+    el("div.choice.language", { role: "radiogroup", "aria-label": t("language") }, language("en", "en"), language("ko", "한")),
     theme,
-    el("button.icon", { title: say("keys"), "aria-label": say("keys"), onclick: () => showHelp(app) }, "?"));
+    el("button.icon", { title: t("keys"), "aria-label": t("keys"), onclick: () => showHelp(app) }, "?"));
 }
 
 /**
@@ -157,32 +157,32 @@ function top(app, repaint) {
  * @param {App} app
  * @param {(page: "explore" | "worked") => HTMLElement} link
  */
-function pages({ root, say, store }, link) {
+function pages({ root, t, store }, link) {
   const { runs, replays } = root.dataset;
-  const away = (/** @type {string} */ href, /** @type {"explore" | "training"} */ word) => el("a.link", { href }, say(word));
+  const away = (/** @type {string} */ href, /** @type {"explore" | "training"} */ word) => el("a.link", { href }, t(word));
   if (!replays) return [link("explore"), link("worked"), Number(runs) ? away("?run=", "training") : ""];
-  const here = el("button.link", { "aria-current": store.state.page === "explore" ? "page" : undefined, onclick: () => store.set({ page: "explore" }) }, say("training"));
+  const here = el("button.link", { "aria-current": store.state.page === "explore" ? "page" : undefined, onclick: () => store.set({ page: "explore" }) }, t("training"));
   return [away("?", "explore"), here, link("worked")];
 }
 
 /** @param {App} app */
 function tabs(app) {
   return el("nav.tabs", { role: "tablist" }, PANES.map((name) =>
-    el("button", { role: "tab", "data-tab": name, onclick: () => app.store.set({ pane: name }) }, app.say(name))));
+    el("button", { role: "tab", "data-tab": name, onclick: () => app.store.set({ pane: name }) }, app.t(name))));
 }
 
 /** @param {App} app */
-function foot(app) {
-  const { say, about } = app;
-  const rounded = (about.digits ?? 3) < 3 ? ` ${say("rounded")}` : "";
-  return el("footer.foot", {}, about.live ? "" : [`${say("oneFile")}${rounded}`, el("span.edited", {}, say("answerNeedsModel"))]);
+function footer(app) {
+  const { t, about } = app;
+  const rounded = (about.digits ?? 3) < 3 ? ` ${t("roundedNumbers")}` : "";
+  return el("footer.foot", {}, about.live ? "" : [`${t("offlineFile")}${rounded}`, el("span.edited", {}, t("answerNeedsModel"))]);
 }
 
 /**
  * @param {App} app
  * @param {() => void} repaint
  */
-function turnTheme(app, repaint) {
+function toggleTheme(app, repaint) {
   app.root.dataset.theme = app.root.dataset.theme === "dark" ? "light" : "dark";
   try {
     localStorage.setItem(THEME, app.root.dataset.theme);
@@ -198,7 +198,7 @@ function systemTheme() {
   return DARK().matches ? "dark" : "light";
 }
 
-function remembered() {
+function savedTheme() {
   try {
     return localStorage.getItem(THEME);
   } catch {

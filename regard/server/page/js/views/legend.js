@@ -3,7 +3,7 @@
 import { tone } from "../color.js";
 import { el, shape } from "../dom.js";
 import { full, short } from "../format.js";
-import { isHot, plotOf } from "./plot.js";
+import { isHeatmap, plotOf } from "./plot.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -18,11 +18,11 @@ import { isHot, plotOf } from "./plot.js";
 export function caption(app, { stage, tables, name }) {
   const { range, rows, columns } = plotOf(app, tables, stage);
   const { view } = app.store.state;
-  const hot = app.open.large || (view === "grid" && isHot({ rows, columns }));
-  const key = view === "grid" ? (hot ? heatKey(stage, range) : circleKey(app, stage, range, name !== "")) : el("span", {}, app.say(/** @type {any} */ (`how_${view}`)));
+  const hot = app.open.large || (view === "grid" && isHeatmap({ rows, columns }));
+  const key = view === "grid" ? (hot ? heatKey(stage, range) : circleKey(app, stage, range, name !== "")) : el("span", {}, app.t(/** @type {any} */ (`how_${view}`)));
   return el("figcaption", {},
-    name ? el(`b.${name}`, {}, app.say(name === "before" ? "before" : "after")) : "",
-    el("span", {}, app.say(stage)),
+    name ? el(`b.${name}`, {}, app.t(name === "before" ? "before" : "after")) : "",
+    el("span", {}, app.t(stage)),
     app.open.large ? "" : el("span.range", { title: `${full(range[0])} … ${full(range[1])}` }, rangeText(app, stage, tables, range)),
     key);
 }
@@ -33,13 +33,13 @@ export function caption(app, { stage, tables, name }) {
  * @param {Element} old
  * @param {{ stage: Stage, tables: import("../head.js").Tables }} figure
  */
-export function renew(app, old, { stage, tables }) {
+export function updateCaption(app, old, { stage, tables }) {
   const { range } = plotOf(app, tables, stage);
-  const told = old.querySelector(".range");
+  const rangeElement = old.querySelector(".range");
   const most = old.querySelector("svg.key text");
-  if (told) told.textContent = rangeText(app, stage, tables, range);
-  told?.setAttribute("title", `${full(range[0])} … ${full(range[1])}`);
-  if (most) most.textContent = mostText(stage, range);
+  if (rangeElement) rangeElement.textContent = rangeText(app, stage, tables, range);
+  rangeElement?.setAttribute("title", `${full(range[0])} … ${full(range[1])}`);
+  if (most) most.textContent = maximumText(stage, range);
 }
 
 /**
@@ -49,7 +49,7 @@ export function renew(app, old, { stage, tables }) {
  * @param {[number, number]} range
  */
 function rangeText(app, stage, tables, range) {
-  const hidden = stage === "masked" && tables.allowed ? `, −∞ ${app.say("whereMasked")}` : "";
+  const hidden = stage === "masked" && tables.allowed ? `, −∞ ${app.t("whereMasked")}` : "";
   return `${short(range[0])} … ${short(range[1])}${hidden}`;
 }
 
@@ -58,7 +58,7 @@ function rangeText(app, stage, tables, range) {
  * @param {Stage} stage
  * @param {[number, number]} range
  */
-function mostText(stage, range) {
+function maximumText(stage, range) {
   return stage === "weights" ? short(range[1]) : `±${short(Math.max(Math.abs(range[0]), Math.abs(range[1])), 1)}`;
 }
 
@@ -79,7 +79,7 @@ function circleKey(app, stage, range, few) {
     const role = weights ? "weights" : x < 0 ? "negative" : "positive";
     made.append(shape(`circle.${role}`, { cx: 8 + i * 46, cy: 9, r: x < 0 ? r - 0.8 : r }), shape("text.sum", { x: 19 + i * 46, y: 9, dy: "0.35em" }, short(x, weights ? 1 : 0)));
   });
-  return el("span.how", { title: app.say(weights ? "sizeWeights" : "sizeScores") }, made);
+  return el("span.how", { title: app.t(weights ? "sizeWeights" : "sizeScores") }, made);
 }
 
 /**
@@ -96,6 +96,6 @@ function heatKey(stage, range) {
     const role = stage === "weights" ? "weight" : t < 0 ? "negative" : "positive";
     made.append(shape("rect", { x: 4 * i, y: 4, width: 4.2, height: 10, fill: tone(role, Math.abs(t)) }));
   }
-  made.append(shape("text.sum", { x: 4 * steps + 6, y: 9, dy: "0.35em" }, mostText(stage, range)));
+  made.append(shape("text.sum", { x: 4 * steps + 6, y: 9, dy: "0.35em" }, maximumText(stage, range)));
   return made;
 }

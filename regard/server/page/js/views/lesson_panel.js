@@ -2,12 +2,12 @@
 
 import { el, fill } from "../dom.js";
 import { formula, root, v } from "../formula.js";
-import { beginning, LESSONS } from "../lessons.js";
+import { lessonState, LESSONS } from "../lessons.js";
 
 /**
  * @typedef {import("../app.js").App} App
- * @typedef {import("../lessons.js").Since} Since
- * @typedef {import("../messages.js").Word} Word
+ * @typedef {import("../lessons.js").LessonProgress} LessonProgress
+ * @typedef {import("../messages.js").MessageKey} MessageKey
  */
 
 /**
@@ -15,7 +15,7 @@ import { beginning, LESSONS } from "../lessons.js";
  * @returns {import("../app.js").Pane}
  */
 export function lessons(app) {
-  const element = el("section.lesson", { "aria-label": app.say("lessons") });
+  const element = el("section.lesson", { "aria-label": app.t("lessons") });
   let shown = "";
   return {
     element,
@@ -23,10 +23,10 @@ export function lessons(app) {
       const { lesson, page } = app.store.state;
       const number = page === "explore" ? Math.min(lesson, LESSONS.length) : 0;
       element.hidden = number === 0;
-      app.root.classList.toggle("touring", number > 0);
+      app.root.classList.toggle("in-lesson", number > 0);
       app.root.dataset.lesson = number && !app.store.state.learned.includes(number) ? LESSONS[number - 1].name : "";
       if (!number) return;
-      if (notices(app, number)) app.store.set({ learned: [...app.store.state.learned, number].sort((a, b) => a - b) });
+      if (isJustDone(app, number)) app.store.set({ learned: [...app.store.state.learned, number].sort((a, b) => a - b) });
       const now = JSON.stringify([number, app.store.state.learned, taskOf(app, number)]);
       if (now !== shown || changed.has("all")) show(app, element, number);
       shown = now;
@@ -40,46 +40,46 @@ export function lessons(app) {
  * @param {number} number
  */
 export function openLesson(app, number) {
-  SINCE.delete(app);
-  app.store.set(beginning(app, number));
+  PROGRESS.delete(app);
+  app.store.set(lessonState(app, number));
 }
 
 /**
  * The first that is not learned yet.
  * @param {App} app
  */
-export function firstLesson({ store }) {
+export function firstUnlearnedLesson({ store }) {
   const left = LESSONS.findIndex((_, i) => !store.state.learned.includes(i + 1));
   return left < 0 ? 1 : left + 1;
 }
 
-/** @type {WeakMap<App, Since & { number: number, source: App["source"] }>} */
-const SINCE = new WeakMap();
+/** @type {WeakMap<App, LessonProgress & { number: number, source: App["source"] }>} */
+const PROGRESS = new WeakMap();
 
 /**
  * Whether the reader has just done what a lesson asks for.
  * @param {App} app
  * @param {number} number
  */
-function notices(app, number) {
+function isJustDone(app, number) {
   const { state } = app.store;
-  let since = SINCE.get(app);
-  if (since?.number !== number || since.source !== app.source) {
-    since = { number, source: app.source, first: state, peeked: false, heads: new Set(), heat: { low: false, high: false } };
-    SINCE.set(app, since);
+  let progress = PROGRESS.get(app);
+  if (progress?.number !== number || progress.source !== app.source) {
+    progress = { number, source: app.source, first: state, peeked: false, heads: new Set(), temperature: { low: false, high: false } };
+    PROGRESS.set(app, progress);
   }
   const { site, head, before, after } = app.open;
-  if (app.peek) since.peeked = true;
-  since.heads.add(`${site.path} ${head}`);
-  if (after.temperature < before.temperature) since.heat.low = true;
-  if (after.temperature > before.temperature) since.heat.high = true;
-  return !state.learned.includes(number) && LESSONS[number - 1].done(app, since);
+  if (app.peek) progress.peeked = true;
+  progress.heads.add(`${site.path} ${head}`);
+  if (after.temperature < before.temperature) progress.temperature.low = true;
+  if (after.temperature > before.temperature) progress.temperature.high = true;
+  return !state.learned.includes(number) && LESSONS[number - 1].done(app, progress);
 }
 
 /**
  * @param {App} app
  * @param {number} number
- * @returns {Word}
+ * @returns {MessageKey}
  */
 function taskOf(app, number) {
   const { possible, task } = LESSONS[number - 1];
@@ -92,22 +92,22 @@ function taskOf(app, number) {
  * @param {number} number
  */
 function show(app, element, number) {
-  const { say } = app;
+  const { t } = app;
   const done = app.store.state.learned.includes(number);
   const name = LESSONS[number - 1].name;
-  const title = say(/** @type {Word} */ (`lesson${name}`));
+  const title = t(/** @type {MessageKey} */ (`lesson${name}`));
   const focused = element.contains(document.activeElement) ? document.activeElement?.getAttribute("data-go") : null;
   fill(element,
-    el("button.icon.close", { title: say("close"), "aria-label": say("close"), onclick: () => openLesson(app, 0) }, "×"),
-    el("div.says", {}, el("h2", {}, el("span.small", {}, `${number} `), title), el("p", {}, filled(app, /** @type {Word} */ (`lesson${name}Text`)))),
-    el("div.does", {},
+    el("button.icon.close", { title: t("close"), "aria-label": t("close"), onclick: () => openLesson(app, 0) }, "×"),
+    el("div.explanation", {}, el("h2", {}, el("span.small", {}, `${number} `), title), el("p", {}, filled(app, /** @type {MessageKey} */ (`lesson${name}Text`)))),
+    el("div.exercise", {},
       el("p.task", { "data-done": String(done) }, el("span.tick", { "aria-hidden": "true" }, done ? "✓" : "→"), el("span", {}, filled(app, taskOf(app, number)))),
       el("div.go", {},
         dots(app, number),
-        el("span.said", { role: "status" }, done ? say("lessonDone") : ""),
-        number > 1 ? go(app, number - 1, "lessonBack", false) : "",
-        go(app, number + 1, number === LESSONS.length ? "lessonEnd" : done ? "lessonNext" : "lessonSkip", done))));
-  if (focused) /** @type {HTMLElement | null} */ (element.querySelector(`[data-go="${focused}"]`))?.focus();
+        el("span.done-note", { role: "status" }, done ? t("lessonDone") : ""),
+        number > 1 ? navigationButton(app, number - 1, "lessonBack", false) : "",
+        navigationButton(app, number + 1, number === LESSONS.length ? "lessonEnd" : done ? "lessonNext" : "lessonSkip", done))));
+  if (focused) /** @type {HTMLElement | null} */ (element.querySelector(`[data-navigationButton="${focused}"]`))?.focus();
 }
 
 /**
@@ -116,10 +116,10 @@ function show(app, element, number) {
  * @param {number} number
  */
 function dots(app, number) {
-  const { say } = app;
-  return el("ol.dots", { "aria-label": say("lessonOf", { n: number, of: LESSONS.length }) }, LESSONS.map(({ name }, i) => {
+  const { t } = app;
+  return el("ol.dots", { "aria-label": t("lessonOf", { n: number, of: LESSONS.length }) }, LESSONS.map(({ name }, i) => {
     const done = app.store.state.learned.includes(i + 1);
-    const title = `${i + 1}. ${say(/** @type {Word} */ (`lesson${name}`))}${done ? " ✓" : ""}`;
+    const title = `${i + 1}. ${t(/** @type {MessageKey} */ (`lesson${name}`))}${done ? " ✓" : ""}`;
     const here = i + 1 === number;
     return el("li", {}, el("button.dot", { title, "aria-label": title, "aria-current": here ? "step" : undefined, "data-go": `dot${i + 1}`, "data-done": String(done), onclick: () => openLesson(app, i + 1) }, done && !here ? "✓" : i + 1));
   }));
@@ -128,24 +128,24 @@ function dots(app, number) {
 /**
  * @param {App} app
  * @param {number} number
- * @param {Word} word
+ * @param {MessageKey} word
  * @param {boolean} first whether this is what to do now
  */
-function go(app, number, word, first) {
+function navigationButton(app, number, word, first) {
   const way = word === "lessonBack" ? "back" : "on";
-  return el(first ? "button.run" : "button.quiet", { "data-go": way, onclick: () => openLesson(app, number) }, app.say(word));
+  return el(first ? "button.run" : "button.quiet", { "data-go": way, onclick: () => openLesson(app, number) }, app.t(word));
 }
 
 /**
  * A sentence with its colored terms and keys of the keyboard.
  * @param {App} app
- * @param {Word} word
+ * @param {MessageKey} word
  */
 function filled(app, word) {
-  const { say } = app;
-  const term = (/** @type {string} */ role, /** @type {Word} */ name) => el(`b.term.${role}`, {}, say(name));
+  const { t } = app;
+  const term = (/** @type {string} */ role, /** @type {MessageKey} */ name) => el(`b.term.${role}`, {}, t(name));
   const key = (/** @type {string} */ text) => text.split(" ").map((one) => el("kbd", {}, one));
-  return say.parts(word, {
+  return t.parts(word, {
     ...{ q: term("query", "termQuery"), k: term("key", "termKey"), v: term("value", "termValue"), w: term("weight", "termWeight") },
     ...{ root: () => formula("√d_k", root(v("d", "k"))), dk: () => formula("d_k", v("d", "k")) },
     ...{ arrows: key("↑ ↓ ← →"), left: key("←"), right: key("→"), down: key("↓"), enter: key("Enter"), s: key("s"), two: key("2"), brackets: key("[ ]") },

@@ -7,7 +7,7 @@ import { shortened } from "./plot.js";
 
 /** @typedef {import("./plot.js").Plot} Plot */
 
-const MOST = 60;
+const MAX_TOKENS = 60;
 const LEVELS = 8;
 
 /**
@@ -17,7 +17,7 @@ const LEVELS = 8;
  * @param {number} [most]
  * @returns {[number, number]}
  */
-export function around(count, chosen, most = MOST) {
+export function around(count, chosen, most = MAX_TOKENS) {
   if (count <= most) return [0, count];
   const first = Math.min(Math.max(0, chosen - Math.floor(most / 2)), count - most);
   return [first, first + most];
@@ -107,24 +107,24 @@ function words(plot, { step, left, right }, spans) {
  */
 function curves(plot, size, spans, query) {
   const others = Array.from({ length: LEVELS }, () => "");
-  const own = Array.from({ length: LEVELS }, () => "");
+  const selected = Array.from({ length: LEVELS }, () => "");
   for (let i = spans.query[0]; i < spans.query[1]; i++) {
     const line = row(plot.table, i);
     for (let j = spans.key[0]; j < spans.key[1]; j++) {
       const weight = strength(plot, i, j, line[j]);
       if (weight < 0.01) continue;
       const level = Math.min(LEVELS - 1, Math.floor(weight * LEVELS));
-      (i === query ? own : others)[level] += curve(plot, size, spans, i, j);
+      (i === query ? selected : others)[level] += curve(plot, size, spans, i, j);
     }
   }
   const dim = Math.min(1, 16 / plot.rows.length); // many lines must not hide the chosen ones
   const drawn = (/** @type {string} */ name, /** @type {string[]} */ paths) =>
     paths.map((d, level) => {
       const share = (level + 1) / LEVELS;
-      const faint = name === "own" ? 0.25 + 0.75 * share : dim * (0.05 + 0.28 * share);
+      const faint = name === "selected" ? 0.25 + 0.75 * share : dim * (0.05 + 0.28 * share);
       return d && shape(`path.curve.${name}`, { d, "stroke-width": (0.6 + 3.4 * share).toFixed(2), "stroke-opacity": faint.toFixed(3) });
     });
-  return [...drawn("others", others), ...drawn("own", own)].filter((path) => path !== "");
+  return [...drawn("others", others), ...drawn("selected", selected)].filter((path) => path !== "");
 }
 
 /**

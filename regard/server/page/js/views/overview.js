@@ -1,6 +1,6 @@
 // All heads at a glance: one small picture each, layer by layer or sorted by a measure.
 
-import { getReady } from "../controller.js";
+import { prefetchHead } from "../controller.js";
 import { el, fill } from "../dom.js";
 import { plainNumber, short } from "../format.js";
 import { matrix } from "../matrix.js";
@@ -15,9 +15,9 @@ import { editedHeads, layOut, marks, measureOf, pictures, SORTS } from "./thumbn
  */
 
 /** Measures of which little is told first. */
-const UPWARDS = ["entropy", "distance"];
+const ASCENDING = ["entropy", "distance"];
 /** So long, in milliseconds, the mouse rests on a head that its reader may want to open. */
-const REST = 40;
+const PREFETCH_DELAY = 40;
 
 /**
  * @param {App} app
@@ -26,9 +26,9 @@ const REST = 40;
 export function overview(app) {
   const body = el("div.groups");
   const note = el("p.note", { "aria-live": "polite" });
-  const sort = el("select", { onchange: () => app.store.set({ sort: sort.value }) }, SORTS.map((one) => el("option", { value: one }, app.say(`sort_${one}`))));
-  const tools = el("label.quiet", { title: app.say("sortHelp") }, app.say("sort"), " ", sort);
-  const element = el("section.pane.overview", { "aria-label": app.say("overview") },
+  const sort = el("select", { onchange: () => app.store.set({ sort: sort.value }) }, SORTS.map((one) => el("option", { value: one }, app.t(`sort_${one}`))));
+  const tools = el("label.quiet", { title: app.t("sortHelp") }, app.t("sort"), " ", sort);
+  const element = el("section.pane.overview", { "aria-label": app.t("overview") },
     paneHead(app, "overview", tools, () => tableOf(app, known)), body, note);
   /** @type {Known} */
   const known = { pictures: new Map(), measures: new Map() };
@@ -36,13 +36,13 @@ export function overview(app) {
   let marked = "";
   let groups = /** @type {ReturnType<typeof group>[]} */ ([]);
   const build = () => {
-    groups = groupsOf(app).map(([name, sites]) => group(app, name, sites, known, (place) => tell(app, known, note, place)));
+    groups = groupsOf(app).map(([name, sites]) => group(app, name, sites, known, (place) => describeHead(app, known, note, place)));
     fill(body, groups.map((one) => one.element));
-    tell(app, known, note, null);
+    describeHead(app, known, note, null);
   };
   const repaint = () => {
     groups.forEach((one) => one.paint());
-    tell(app, known, note, null);
+    describeHead(app, known, note, null);
   };
   return {
     element,
@@ -57,7 +57,7 @@ export function overview(app) {
       if (["all", "sort", "pane", "theme", "size"].some((one) => changed.has(one))) repaint();
       else if (now !== marked) {
         groups.forEach((one) => one.mark());
-        tell(app, known, note, null);
+        describeHead(app, known, note, null);
       }
       marked = now;
     },
@@ -81,11 +81,11 @@ function groupsOf({ sites }) {
  * @param {string} group
  */
 export function groupTitle(app, group) {
-  if (app.about.image && group === "encoder.layers.*.self") return app.say("kindImage");
-  if (group === "encoder.layers.*.self") return app.say("kindEncoder");
-  if (group === "decoder.layers.*.self") return app.say("kindDecoder");
-  if (group === "decoder.layers.*.cross") return app.say("kindCross");
-  return group === "decoder.cross" ? app.say("kindAlignment") : group;
+  if (app.about.image && group === "encoder.layers.*.self") return app.t("kindImage");
+  if (group === "encoder.layers.*.self") return app.t("kindEncoder");
+  if (group === "decoder.layers.*.self") return app.t("kindDecoder");
+  if (group === "decoder.layers.*.cross") return app.t("kindCross");
+  return group === "decoder.cross" ? app.t("kindAlignment") : group;
 }
 
 /**
@@ -94,12 +94,12 @@ export function groupTitle(app, group) {
  * @param {string} name
  * @param {Site[]} sites
  * @param {Known} known
- * @param {(place: Place | null) => void} tellAbout
+ * @param {(place: Place | null) => void} onpoint
  */
-function group(app, name, sites, known, tellAbout) {
+function group(app, name, sites, known, onpoint) {
   const canvas = /** @type {any} */ (el("canvas", { tabindex: 0, role: "application" }));
   const title = groupTitle(app, name);
-  canvas.setAttribute("aria-label", app.say("overviewLabel", { kind: title, layers: sites.length, heads: sites[0].n_heads }));
+  canvas.setAttribute("aria-label", app.t("overviewLabel", { kind: title, layers: sites.length, heads: sites[0].n_heads }));
   const element = el("div.group", {}, el("h3", {}, title), canvas);
   let wide = 0; // asked for once: a group that is as wide as its column is built anew when that changes
   const layout = () => layOut(app, (wide ||= element.clientWidth) || 260, sites);
@@ -115,15 +115,15 @@ function group(app, name, sites, known, tellAbout) {
   let waiting;
   const point = (/** @type {Place | null} */ place) => {
     clearTimeout(waiting);
-    if (place) waiting = setTimeout(() => getReady(app, place.site.path, place.head), REST);
-    tellAbout(place);
+    if (place) waiting = setTimeout(() => prefetchHead(app, place.site.path, place.head), PREFETCH_DELAY);
+    onpoint(place);
   };
   canvas.addEventListener("pointermove", (/** @type {MouseEvent} */ event) => point(at(event)));
   canvas.addEventListener("pointerleave", () => point(null));
   const open = (/** @type {Place | null | undefined} */ place, /** @type {object} */ more = {}) =>
     place && app.store.set({ site: place.site.path, head: place.head, ...more });
-  const leave = () => (app.store.state.pane === "overview" ? { pane: "pattern" } : {});
-  canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => open(at(event), leave()));
+  const closeOverview = () => (app.store.state.pane === "overview" ? { pane: "pattern" } : {});
+  canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => open(at(event), closeOverview()));
   canvas.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
     const { columns } = layout();
     const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns, Enter: 0 }[event.key];
@@ -132,7 +132,7 @@ function group(app, name, sites, known, tellAbout) {
     const here = places.findIndex((one) => one?.site.path === site && one.head === head);
     event.preventDefault();
     event.stopPropagation(); // elsewhere arrows move query and key
-    open(here < 0 ? places[0] : places[here + by], by ? {} : leave());
+    open(here < 0 ? places[0] : places[here + by], by ? {} : closeOverview());
   });
   const still = document.createElement("canvas"); // all but the marks: those move more often than pictures come
   const mark = () => marks(app, canvas, still, layout(), places);
@@ -154,7 +154,7 @@ function sorted(app, sites, known) {
   const columns = Math.max(...sites.map((site) => site.n_heads));
   const all = sites.flatMap((site) => Array.from({ length: columns }, (_, head) => (head < site.n_heads ? { site, head } : null)));
   if (sort === "layer" || sites.some((site) => !known.measures.has(site.path))) return all;
-  const up = UPWARDS.includes(sort) ? 1 : -1;
+  const up = ASCENDING.includes(sort) ? 1 : -1;
   const measure = (/** @type {Place} */ place) => up * (measureOf(known, place, sort) ?? 0);
   return all.filter((place) => place !== null).sort((a, b) => measure(a) - measure(b));
 }
@@ -178,7 +178,7 @@ async function load(app, known, repaint, build) {
   };
   try {
     await each(async (site) => {
-      known.pictures.set(site.path, await (app.about.image ? onImage(app, site) : source.thumbnails(site.path, 32)));
+      known.pictures.set(site.path, await (app.about.image ? imageThumbnails(app, site) : source.thumbnails(site.path, 32)));
       repaint();
     });
     app.root.dataset.pictures = "1";
@@ -196,7 +196,7 @@ async function load(app, known, repaint, build) {
  * @param {App} app
  * @param {Site} site
  */
-async function onImage({ source, about }, site) {
+async function imageThumbnails({ source, about }, site) {
   const image = /** @type {import("../source.js").Picture} */ (about.image);
   const made = [];
   for (let head = 0; head < site.n_heads; head++) {
@@ -214,11 +214,11 @@ async function onImage({ source, about }, site) {
  * @param {HTMLElement} note
  * @param {Place | null} place
  */
-function tell(app, known, note, place) {
+function describeHead(app, known, note, place) {
   const { site, head } = place ?? { site: app.open.site, head: app.open.head };
   const measures = known.measures.get(site.path)?.[head];
-  const name = site.layer === null ? app.say("headName", { head }) : app.say("layerHead", { layer: site.layer, head });
-  const rest = measures && app.say("measures", { entropy: short(measures.entropy, 2), distance: short(measures.distance, 2), diagonal: short(measures.diagonal, 2) });
+  const name = site.layer === null ? app.t("headName", { head }) : app.t("layerHead", { layer: site.layer, head });
+  const rest = measures && app.t("measures", { entropy: short(measures.entropy, 2), distance: short(measures.distance, 2), diagonal: short(measures.diagonal, 2) });
   fill(note, el("b", {}, name), el("br"), rest ?? "…");
 }
 

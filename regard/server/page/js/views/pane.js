@@ -15,13 +15,13 @@ import { copyText, savePicture } from "../save.js";
  * @param {() => string} data what "copy data" copies
  */
 export function paneHead(app, name, tools, data) {
-  const { say } = app;
+  const { t } = app;
   const large = el("button.icon.large", {
-    title: say("enlarge"),
-    "aria-label": say("enlarge"),
+    title: t("enlarge"),
+    "aria-label": t("enlarge"),
     onclick: () => app.store.set({ pane: app.store.state.pane === name ? "" : name }),
   }, "⤢");
-  return el("header.head", {}, el("h2", {}, say(name)), tools ?? "", el("span.gap"), saveMenu(app, name, data), large);
+  return el("header.head", {}, el("h2", {}, t(name)), tools ?? "", el("span.gap"), saveMenu(app, name, data), large);
 }
 
 /**
@@ -30,8 +30,8 @@ export function paneHead(app, name, tools, data) {
  * @param {() => string} data
  */
 export function saveMenu(app, name, data) {
-  const { say } = app;
-  const menu = el("details.menu", {}, el("summary.icon", { title: say("save"), "aria-label": say("save") }, "⤓"));
+  const { t } = app;
+  const menu = el("details.menu", {}, el("summary.icon", { title: t("save"), "aria-label": t("save") }, "⤓"));
   const item = (/** @type {string} */ text, /** @type {() => void} */ act) =>
     el("button", {
       onclick: () => {
@@ -42,9 +42,9 @@ export function saveMenu(app, name, data) {
   const pane = () => /** @type {HTMLElement} */ (menu.closest(".pane"));
   menu.append(
     el("div.items", {},
-      item(say("saveSvg"), () => savePicture(pane(), name, "svg")),
-      item(say("savePng"), () => savePicture(pane(), name, "png")),
-      item(say("copyData"), () => copyText(app, data()))),
+      item(t("saveSvg"), () => savePicture(pane(), name, "svg")),
+      item(t("savePng"), () => savePicture(pane(), name, "png")),
+      item(t("copyData"), () => copyText(app, data()))),
   );
   return menu;
 }

@@ -1,43 +1,43 @@
 // One head: its pattern in one of several views, the sentence that says what is seen, the numbers.
 
-import { el, fill, focusOf } from "../dom.js";
+import { el, fill, rememberFocus } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
 import { stageOf } from "../head.js";
-import { lineAt, otherHead } from "../selection.js";
+import { rowAt, otherHead } from "../selection.js";
 import { STAGES } from "../source.js";
 import { tickAt } from "../tokens.js";
 import { draw as drawEfficient } from "./approximation.js";
 import { draw as drawBars } from "./bars.js";
-import { hands, pickCell } from "./edit_controls.js";
+import { editControls, clickCell } from "./edit_controls.js";
 import { draw as drawGraph } from "./graph.js";
 import { draw as drawGrid } from "./grid.js";
 import { draw as drawHeat } from "./heatmap.js";
 import { draw as drawImage } from "./image.js";
-import { caption, renew } from "./legend.js";
+import { caption, updateCaption } from "./legend.js";
 import { draw as drawLines } from "./lines.js";
 import { groupTitle } from "./overview.js";
 import { paneHead } from "./pane.js";
-import { axesOf, isHot, plotOf } from "./plot.js";
+import { axesOf, isHeatmap, plotOf } from "./plot.js";
 import { draw as drawRollout } from "./rollout.js";
 import { sentence } from "./sentence.js";
 import { draw as drawSpace } from "./space.js";
-import { drawOwn, positionsOf, readTable } from "./tables.js";
+import { drawWhenLoaded, positionHandlers, accessibleTable } from "./tables.js";
 import { toolbar } from "./toolbar.js";
 
 /**
  * @typedef {import("../app.js").App} App
  * @typedef {import("./plot.js").Plot} Plot
  * @typedef {import("../source.js").Stage} Stage
- * @typedef {import("./tables.js").Own} Own
+ * @typedef {import("./tables.js").CustomView} CustomView
  * @typedef {((query: number, key: number, peek?: boolean) => void) & { repaint?: (plot: Partial<Plot>) => void }} Select
  * @typedef {{ stage: Stage, name: "" | "before" | "after", tables: import("../head.js").Tables }} Figure
  * @typedef {{ figures: Figure[], selects: Select[], open: App["open"] }} Drawn
  */
 
 /** The least height of a picture, and from which width two of them have the long names of axes. */
-const LOWEST = 150;
+const MIN_HEIGHT = 150;
 const NARROW = 380;
-const REDRAWN = ["all", "site", "head", "edits", "view", "stage", "turned", "words", "mass", "pane", "heads", "spin", "theme", "size"];
+const REDRAW_ON = ["all", "site", "head", "edits", "view", "stage", "turned", "words", "mass", "pane", "heads", "spin", "theme", "size"];
 
 /**
  * @param {App} app
@@ -48,18 +48,18 @@ export function pattern(app) {
   const title = el("div.title");
   const says = el("p.sentence", { "aria-live": "polite" });
   // a picture that is drawn anew under the mouse never hears it leave; the board does
-  const leave = () => app.peek && app.look(null);
+  const leave = () => app.peek && app.setPeek(null);
   const board = el("div.board", { onpointerleave: leave, onpointermove: (/** @type {any} */ event) => event.target.closest("svg, canvas") || leave() });
   const reading = el("p.reading");
-  const tuning = hands(app);
-  const table = el("div.unseen");
-  const element = el("section.pane.pattern", { "aria-label": app.say("pattern") },
-    paneHead(app, "pattern", title, () => own()?.data() ?? dataOf(app)), tools.element, says, board, reading, tuning.element, table);
+  const controls = editControls(app);
+  const table = el("div.visually-hidden");
+  const element = el("section.pane.pattern", { "aria-label": app.t("pattern") },
+    paneHead(app, "pattern", title, () => customView()?.data() ?? dataOf(app)), tools.element, says, board, reading, controls.element, table);
   /** @type {Drawn | null} */
   let last = null;
   /** @type {Select[]} */
   let selects = [];
-  let own = /** @returns {Own | null} */ () => null;
+  let customView = /** @returns {CustomView | null} */ () => null;
   const viewport = { window: null };
   const room = { height: 0 };
   /** @type {App["open"] | null} */
@@ -71,30 +71,30 @@ export function pattern(app) {
     if (changed.has("site") || changed.has("head")) viewport.window = null;
     tools.update();
     element.dataset.view = app.store.state.view;
-    tuning.update();
-    const why = REDRAWN.filter((one) => changed.has(one));
-    const same = !own() && drawn?.before === app.open.before && drawn.after === app.open.after;
+    controls.update();
+    const why = REDRAW_ON.filter((one) => changed.has(one));
+    const same = !customView() && drawn?.before === app.open.before && drawn.after === app.open.after;
     if (why.length && !(same && why.every((one) => one === "edits"))) {
       drawn = app.open;
-      const refocus = focusOf(title);
+      const refocus = rememberFocus(title);
       if (why.some((one) => one !== "edits")) fill(title, titleOf(app));
       refocus();
-      const special = drawSpecial(app, board);
-      own = special?.own ?? (() => null);
-      if (special || zoomed || !last || !repainted(app, board, last, why)) {
+      const custom = drawCustomView(app, board);
+      customView = custom?.view ?? (() => null);
+      if (custom || zoomed || !last || !repaintInPlace(app, board, last, why)) {
         room.height = board.clientHeight;
-        last = special ? null : drawBoard(app, board, viewport);
+        last = custom ? null : drawBoard(app, board, viewport);
       }
-      selects = special ? [special.select] : (last?.selects ?? []);
+      selects = custom ? [custom.select] : (last?.selects ?? []);
     }
-    const at = look(app);
-    const view = own();
+    const at = focusAt(app);
+    const view = customView();
     selects.forEach((select) => (view ? select(at.query, at.key, at.peek) : select(at.row, at.column, at.peek)));
     fill(says, view ? view.says(at.query, at.key) : sentence(app, at.query));
     if (changed.has("size") || changed.has("all")) says.style.minHeight = "";
-    fill(reading, view ? view.reads(at.query, at.key) : readingOf(app, at.query, at.key));
+    fill(reading, view ? view.reads(at.query, at.key) : cellReadout(app, at.query, at.key));
     clearTimeout(waiting);
-    waiting = setTimeout(() => fill(table, own()?.table(at.query) ?? readTable(app)), 200);
+    waiting = setTimeout(() => fill(table, customView()?.table(at.query) ?? accessibleTable(app)), 200);
   };
   // a shorter sentence shall not move the picture
   new ResizeObserver(() => (says.style.minHeight = `${says.offsetHeight}px`)).observe(says);
@@ -115,7 +115,7 @@ function hasMoved(board, room) {
  * Where the reader looks: where the mouse is, or what is selected.
  * @param {App} app
  */
-function look(app) {
+function focusAt(app) {
   const { query, key } = app.peek ?? app.store.state;
   const { rows, columns } = axesOf(app);
   return { query, key, peek: app.peek !== null, row: tickAt(rows, query), column: tickAt(columns, key) };
@@ -125,15 +125,15 @@ function look(app) {
 function titleOf(app) {
   const { site, head } = app.open;
   const step = (/** @type {number} */ by, /** @type {string} */ text) =>
-    el("button.icon", { title: app.say(by > 0 ? "nextHead" : "lastHead"), "aria-label": app.say(by > 0 ? "nextHead" : "lastHead"), onclick: () => app.store.set(otherHead(app, by) ?? {}) }, text);
-  const layer = site.layer === null ? "" : ` · ${app.say("layerName", { layer: site.layer })}`;
+    el("button.icon", { title: app.t(by > 0 ? "nextHead" : "previousHead"), "aria-label": app.t(by > 0 ? "nextHead" : "previousHead"), onclick: () => app.store.set(otherHead(app, by) ?? {}) }, text);
+  const layer = site.layer === null ? "" : ` · ${app.t("layerName", { layer: site.layer })}`;
   const name = el("span.site", { title: site.path }, `${groupTitle(app, site.group)}${layer}`);
-  if (app.store.state.view === "rollout") return [name, " · ", el("span.headname", {}, app.say("meanHeads"))];
+  if (app.store.state.view === "rollout") return [name, " · ", el("span.headname", {}, app.t("meanHeads"))];
   return [
     name,
     " · ",
     step(-1, "‹"),
-    el("span.headname", {}, app.say("headName", { head })),
+    el("span.headname", {}, app.t("headName", { head })),
     step(1, "›"),
   ];
 }
@@ -143,17 +143,17 @@ function titleOf(app) {
  * @param {App} app
  * @param {HTMLElement} board
  */
-function drawSpecial(app, board) {
+function drawCustomView(app, board) {
   const { source, open, store } = app;
   const { path } = open.site;
-  const act = positionsOf(app);
+  const act = positionHandlers(app);
   switch (store.state.view) {
     case "space":
-      return drawOwn(app, board, source.space(path, store.state.edits), (element, data) => drawSpace(element, app, data, act));
+      return drawWhenLoaded(app, board, source.space(path, store.state.edits), (element, data) => drawSpace(element, app, data, act));
     case "rollout":
-      return drawOwn(app, board, source.rollout(path, store.state.edits), (element, data) => drawRollout(element, app, data, act));
+      return drawWhenLoaded(app, board, source.rollout(path, store.state.edits), (element, data) => drawRollout(element, app, data, act));
     case "exact":
-      return drawOwn(app, board, source.exact(path, open.head), (element, data) => drawEfficient(element, app, data, act));
+      return drawWhenLoaded(app, board, source.exact(path, open.head), (element, data) => drawEfficient(element, app, data, act));
     default:
       return null;
   }
@@ -185,13 +185,13 @@ function drawBoard(app, board, viewport) {
   const stages = new Set(figures.map((one) => one.stage)).size;
   const across = Math.max(1, Math.min(figures.length, Math.floor(board.clientWidth / (stages > 1 ? 190 : 240)) || 1, stages > 1 ? stages : 2));
   const down = Math.ceil(figures.length / across);
-  const room = { alone: figures.length === 1, width: Math.floor((board.clientWidth - 16 * (across - 1)) / across), height: Math.max(LOWEST, Math.floor(board.clientHeight / down) - 44) };
+  const room = { alone: figures.length === 1, width: Math.floor((board.clientWidth - 16 * (across - 1)) / across), height: Math.max(MIN_HEIGHT, Math.floor(board.clientHeight / down) - 44) };
   const frames = figures.map((one) => el(one.name ? "figure.named" : "figure", {}, el("div.plot"), caption(app, one)));
   board.style.setProperty("--across", String(across));
   fill(board, frames);
   const selects = figures.map(({ tables, stage }, i) => {
-    const plot = { ...plotOf(app, tables, stage), ...room, ...listeners(app) };
-    if (room.width < (room.alone ? 300 : NARROW)) Object.assign(plot, { asks: app.say("asksShort"), answers: app.say("answersShort") });
+    const plot = { ...plotOf(app, tables, stage), ...room, ...mouseHandlers(app) };
+    if (room.width < (room.alone ? 300 : NARROW)) Object.assign(plot, { asks: app.t("queriesShort"), answers: app.t("keysShort") });
     return drawOne(app, /** @type {Element} */ (frames[i].firstElementChild), plot, viewport);
   });
   return { figures, selects, open: app.open };
@@ -205,7 +205,7 @@ function drawBoard(app, board, viewport) {
  * @param {Drawn} last
  * @param {string[]} why
  */
-function repainted(app, board, last, why) {
+function repaintInPlace(app, board, last, why) {
   const { open } = app;
   const figures = figuresOf(app);
   const same = figures.length === last.figures.length && figures.every(({ stage, name }, i) => stage === last.figures[i].stage && name === last.figures[i].name);
@@ -217,7 +217,7 @@ function repainted(app, board, last, why) {
     if (figure.tables === last.figures[i].tables) return;
     const { table, range, off, edited, allowed, kept } = plotOf(app, figure.tables, figure.stage);
     last.selects[i].repaint?.({ table, range, off, edited, allowed, kept });
-    renew(app, captions[i], figure);
+    updateCaption(app, captions[i], figure);
   });
   Object.assign(last, { figures, open });
   return true;
@@ -243,25 +243,25 @@ function drawOne(app, element, plot, viewport) {
     return drawBars(element, plot, before);
   }
   if (view === "image") return drawImage(element, plot, app);
-  if (isHot(plot)) return drawHeat(element, plot, viewport);
+  if (isHeatmap(plot)) return drawHeat(element, plot, viewport);
   return drawGrid(element, plot);
 }
 
 /** @param {App} app */
-function listeners(app) {
+function mouseHandlers(app) {
   const ticks = () => axesOf(app);
   return {
     onhover: (/** @type {number} */ i, /** @type {number} */ j) => {
-      if (i < 0 && j < 0) return app.look(null);
+      if (i < 0 && j < 0) return app.setPeek(null);
       const { rows, columns } = ticks();
       const query = rows[i]?.first ?? app.store.state.query;
       const key = columns[j]?.first ?? app.store.state.key;
       if (app.peek?.query === query && app.peek.key === key) return undefined;
-      return app.look({ query, key });
+      return app.setPeek({ query, key });
     },
     onpick: (/** @type {number} */ i, /** @type {number} */ j) => {
       const { rows, columns } = ticks();
-      pickCell(app, rows[i]?.first ?? -1, columns[j]?.first ?? -1);
+      clickCell(app, rows[i]?.first ?? -1, columns[j]?.first ?? -1);
     },
   };
 }
@@ -272,19 +272,19 @@ function listeners(app) {
  * @param {number} query
  * @param {number} key
  */
-function readingOf(app, query, key) {
-  const { open, say } = app;
-  const [after, before] = [lineAt(app, query), lineAt(app, query, "before")];
+function cellReadout(app, query, key) {
+  const { open, t } = app;
+  const [after, before] = [rowAt(app, query), rowAt(app, query, "before")];
   const figure = (/** @type {Stage} */ stage) => {
     const [x, old] = [stageOf(after, stage).data[key], stageOf(before, stage).data[key]];
     const was = open.after !== open.before && old !== x ? [el("s", { title: full(old) }, short(old)), " → "] : [];
-    return el(`span.figure.${stage}`, {}, el("i", {}, say(/** @type {const} */ ({ scores: "score", masked: "maskedOne", weights: "weight" })[stage])), " ", ...was, el("b", { title: full(x) }, app.peek ? full(x) : short(x)));
+    return el(`span.figure.${stage}`, {}, el("i", {}, t(/** @type {const} */ ({ scores: "score", masked: "maskedScore", weights: "weight" })[stage])), " ", ...was, el("b", { title: full(x) }, app.peek ? full(x) : short(x)));
   };
   const stages = STAGES.filter((stage) => open.after[stage]);
   return [
     el("span.who", {}, el("b.term.query", {}, open.rows[query].label), " → ", el("b.term.key", {}, open.columns[key].label)),
     ...stages.map(figure),
-    app.store.state.pinned ? el("span.pin", { title: say("keyUnpin") }, say("pinned")) : "",
+    app.store.state.pinned ? el("span.pin", { title: t("keyUnpin") }, t("pinned")) : "",
   ];
 }
 

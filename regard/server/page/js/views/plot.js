@@ -2,7 +2,7 @@
 
 import { stageOf } from "../head.js";
 import { rangeOf, row } from "../matrix.js";
-import { gathered, gatheredTable, tickAt } from "../tokens.js";
+import { groupWords, wordTable, tickAt } from "../tokens.js";
 
 /**
  * @typedef {import("../matrix.js").Matrix} Matrix
@@ -31,7 +31,7 @@ import { gathered, gatheredTable, tickAt } from "../tokens.js";
  * @property {boolean} alone whether no other picture stands beside it
  * @property {number} width
  * @property {number} height
- * @property {App["say"]} say
+ * @property {App["t"]} t
  * @property {string} asks who the rows are, in words
  * @property {string} answers
  * @property {(query: number, key: number) => void} onhover with indices; −1 when the mouse leaves
@@ -48,21 +48,21 @@ import { gathered, gatheredTable, tickAt } from "../tokens.js";
 export function plotOf(app, tables, stage) {
   const { state } = app.store;
   const { site } = app.open;
-  const shown = shownOf(app, tables, stage);
+  const shown = cachedData(app, tables, stage);
   const { rows, columns } = shown;
   return {
     ...shown,
-    ...{ stage, turned: state.turned, say: app.say, off: tables.off },
+    ...{ stage, turned: state.turned, t: app.t, off: tables.off },
     query: tickAt(rows, state.query),
     key: tickAt(columns, state.key),
     edited: editedCells(app, rows, columns),
-    asks: app.say(site.group.endsWith("cross") && site.writes ? "asksWriting" : "asks"),
-    answers: app.say("answers"),
+    asks: app.t(site.group.endsWith("cross") && site.writes ? "queriesWriting" : "queriesAxis"),
+    answers: app.t("keysAxis"),
   };
 }
 
-/** @type {WeakMap<Tables, Map<string, ReturnType<typeof show>>>} */
-const SHOWN = new WeakMap();
+/** @type {WeakMap<Tables, Map<string, ReturnType<typeof computeData>>>} */
+const CACHE = new WeakMap();
 
 /**
  * What takes long to find out, once for each table.
@@ -70,13 +70,13 @@ const SHOWN = new WeakMap();
  * @param {Tables} tables
  * @param {Stage} stage
  */
-function shownOf(app, tables, stage) {
+function cachedData(app, tables, stage) {
   const { words, mass } = app.store.state;
-  const known = SHOWN.get(tables) ?? new Map();
-  SHOWN.set(tables, known);
+  const known = CACHE.get(tables) ?? new Map();
+  CACHE.set(tables, known);
   const place = `${stage} ${words} ${mass}`;
-  if (!known.has(place)) known.set(place, show(app, tables, stage));
-  return /** @type {ReturnType<typeof show>} */ (known.get(place));
+  if (!known.has(place)) known.set(place, computeData(app, tables, stage));
+  return /** @type {ReturnType<typeof computeData>} */ (known.get(place));
 }
 
 /**
@@ -84,30 +84,30 @@ function shownOf(app, tables, stage) {
  * @param {Tables} tables
  * @param {Stage} stage
  */
-function show(app, tables, stage) {
+function computeData(app, tables, stage) {
   const { site, large } = app.open;
   const { rows, columns } = axesOf(app);
   const grouped = !large && (rows.length < site.n_query || columns.length < site.n_key);
   const whole = stageOf(tables, stage);
   const { mass } = app.store.state;
-  const table = grouped ? gatheredTable(whole, rows, columns, stage === "weights") : whole;
-  const weights = stage === "weights" ? table : grouped ? gatheredTable(tables.weights, rows, columns, true) : tables.weights;
+  const table = grouped ? wordTable(whole, rows, columns, stage === "weights") : whole;
+  const weights = stage === "weights" ? table : grouped ? wordTable(tables.weights, rows, columns, true) : tables.weights;
   return {
     ...{ rows, columns, table, range: rangeOf(table) },
     allowed: grouped ? allowedWords(tables.allowed, rows, columns, site.n_key) : tables.allowed,
-    kept: mass < 1 ? keptBy(weights, mass) : null,
+    kept: mass < 1 ? keepShare(weights, mass) : null,
   };
 }
 
 /** Grids of more tokens than this have heat cells in place of circles. */
-const CIRCLES = 40;
+const MAX_CIRCLES = 40;
 
 /**
  * Whether a grid has too many cells for circles.
  * @param {{ rows: Tick[], columns: Tick[] }} plot
  */
-export function isHot({ rows, columns }) {
-  return Math.max(rows.length, columns.length) > CIRCLES;
+export function isHeatmap({ rows, columns }) {
+  return Math.max(rows.length, columns.length) > MAX_CIRCLES;
 }
 
 /**
@@ -118,8 +118,8 @@ export function axesOf(app) {
   const { open, about, store } = app;
   if (!store.state.words || open.large) return { rows: open.rows, columns: open.columns };
   return {
-    rows: gathered(about, open.asking, open.rows),
-    columns: gathered(about, open.site.answers, open.columns),
+    rows: groupWords(about, open.asking, open.rows),
+    columns: groupWords(about, open.site.answers, open.columns),
   };
 }
 
@@ -128,7 +128,7 @@ export function axesOf(app) {
  * @param {Matrix} weights
  * @param {number} share
  */
-export function keptBy(weights, share) {
+export function keepShare(weights, share) {
   const kept = new Uint8Array(weights.data.length);
   for (let i = 0; i < weights.rows; i++) {
     const line = row(weights, i);

@@ -3,45 +3,45 @@
 import { el, fill } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
 import { row } from "../matrix.js";
-import { drawTable, listedTerms, plotOfTable, tabbed } from "./tables.js";
+import { drawTable, listTerms, plotOfTable, tabSeparated } from "./tables.js";
 
 /**
  * @typedef {import("../app.js").App} App
  * @typedef {import("../matrix.js").Matrix} Matrix
- * @typedef {import("./tables.js").Own} Own
- * @typedef {import("./tables.js").Act} Act
+ * @typedef {import("./tables.js").CustomView} CustomView
+ * @typedef {import("./tables.js").Handlers} Handlers
  */
 
-const FEW = 3;
-const MOST = 60;
+const MAX_KEYS = 3;
+const MAX_ROWS = 60;
 
 /**
  * @param {HTMLElement} element
  * @param {App} app
  * @param {Matrix} table
- * @param {Act} act
- * @returns {Own}
+ * @param {Handlers} act
+ * @returns {CustomView}
  */
 export function draw(element, app, table, act) {
-  const { say, open, store } = app;
+  const { t, open, store } = app;
   const holder = el("div.plot");
-  const unseen = store.state.edits.length && !app.about.live ? el("span", {}, say("withoutEdits")) : "";
-  fill(element, layers(app), el("figure", {}, holder, el("figcaption", {}, el("span", {}, say("rolloutHow")), unseen)));
+  const unseen = store.state.edits.length && !app.about.live ? el("span", {}, t("withoutEdits")) : "";
+  fill(element, layers(app), el("figure", {}, holder, el("figcaption", {}, el("span", {}, t("rolloutHow")), unseen)));
   const height = Math.max(220, (element.parentElement?.clientHeight ?? 0) - 72);
   const narrow = element.clientWidth < 420;
-  const names = { asks: say(narrow ? "rolloutFollowedShort" : "rolloutFollowed"), answers: say(narrow ? "rolloutFromShort" : "rolloutFrom") };
+  const names = { asks: t(narrow ? "rolloutFollowedShort" : "rolloutFollowed"), answers: t(narrow ? "rolloutFromShort" : "rolloutFrom") };
   const plot = { ...plotOfTable(app, table, { width: element.clientWidth, height }, act), ...names };
   const select = drawTable(holder, plot, app);
   return {
     select,
-    says: (query) => saying(app, table, query),
+    says: (query) => describe(app, table, query),
     reads: (query, key) => [
       el("span.who", {}, el("b.term.query", {}, open.rows[query].label), " ← ", el("b.term.key", {}, open.columns[key].label)),
-      number(app, say("rolloutShare"), row(table, query)[key]),
-      number(app, say("rolloutOwn"), row(table, query)[query]),
+      number(app, t("rolloutShare"), row(table, query)[key]),
+      number(app, t("rolloutKept"), row(table, query)[query]),
     ],
     table: (query) => tableOf(app, table, query),
-    data: () => tabbed([["", ...open.columns.map((tick) => tick.label)], ...open.rows.map((tick, i) => [tick.label, ...Array.from(row(table, i), plainNumber)])]),
+    data: () => tabSeparated([["", ...open.columns.map((tick) => tick.label)], ...open.rows.map((tick, i) => [tick.label, ...Array.from(row(table, i), plainNumber)])]),
   };
 }
 
@@ -50,11 +50,11 @@ export function draw(element, app, table, act) {
  * @param {App} app
  */
 function layers(app) {
-  const { say, sites, open, store } = app;
+  const { t, sites, open, store } = app;
   const stack = sites.filter((site) => site.group === open.site.group);
   const buttons = stack.map((site) =>
-    el("button", { "aria-pressed": String(/** @type {number} */ (site.layer) <= /** @type {number} */ (open.site.layer)), "aria-current": site === open.site ? "true" : undefined, "aria-label": say("rolloutThrough", { layer: String(site.layer) }), onclick: () => store.set({ site: site.path }) }, site.layer));
-  return el("div.spacetools.tools", {}, el("span", {}, say("rolloutLayers")), el("div.heads.stack", { role: "group", "aria-label": say("rolloutLayers") }, buttons));
+    el("button", { "aria-pressed": String(/** @type {number} */ (site.layer) <= /** @type {number} */ (open.site.layer)), "aria-current": site === open.site ? "true" : undefined, "aria-label": t("rolloutThrough", { layer: String(site.layer) }), onclick: () => store.set({ site: site.path }) }, site.layer));
+  return el("div.view-tools.tools", {}, el("span", {}, t("rolloutLayers")), el("div.heads.stack", { role: "group", "aria-label": t("rolloutLayers") }, buttons));
 }
 
 /**
@@ -71,14 +71,14 @@ function number(app, name, x) {
  * @param {Matrix} table
  * @param {number} query
  */
-function saying(app, table, query) {
+function describe(app, table, query) {
   const line = row(table, query);
-  const keys = order(line).filter((j) => j !== query).slice(0, FEW);
+  const keys = order(line).filter((j) => j !== query).slice(0, MAX_KEYS);
   const own = short(line[query]);
   const asker = el("b.term.query", {}, app.open.rows[query].label);
   const sum = keys.reduce((total, j) => total + line[j], 0);
-  if (!sum) return app.say.parts("seeRolloutAlone", { query: asker });
-  return app.say.parts("seeRollout", { query: asker, own, keys: listedTerms(app, keys), sum: short(sum) });
+  if (!sum) return app.t.parts("seeRolloutAlone", { query: asker });
+  return app.t.parts("seeRollout", { query: asker, own, keys: listTerms(app, keys), sum: short(sum) });
 }
 
 /** @param {Float32Array} line */
@@ -91,8 +91,8 @@ function order(line) {
  * @param {Matrix} table
  * @param {number} query
  */
-function tableOf({ open, say }, table, query) {
+function tableOf({ open, t }, table, query) {
   const line = row(table, query);
-  const rows = order(line).slice(0, MOST).map((j) => el("tr", {}, el("th", { scope: "row" }, open.columns[j].label), el("td", {}, short(line[j]))));
-  return el("table", {}, el("caption", {}, say("rolloutTable", { query: open.rows[query].label })), rows);
+  const rows = order(line).slice(0, MAX_ROWS).map((j) => el("tr", {}, el("th", { scope: "row" }, open.columns[j].label), el("td", {}, short(line[j]))));
+  return el("table", {}, el("caption", {}, t("rolloutTable", { query: open.rows[query].label })), rows);
 }

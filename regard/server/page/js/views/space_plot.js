@@ -18,7 +18,7 @@ import { shortened } from "./plot.js";
 
 const MARGIN = { left: 46, right: 16, top: 12, bottom: 38 };
 /** More names than this would fill the picture. */
-const MOST_NAMES = 60;
+const MAX_LABELS = 60;
 
 /**
  * @param {Point[]} points
@@ -32,8 +32,8 @@ export function layOut(points, { width, height }, margin = MARGIN) {
   const [across, down] = [inner.right - inner.left - 60, inner.bottom - inner.top - 34];
   const scale = Math.min(across / (high.x - low.x || 1e-9), down / (high.y - low.y || 1e-9), 1e6);
   const middle = { x: (low.x + high.x) / 2, y: (low.y + high.y) / 2 };
-  const centre = { x: (inner.left + inner.right) / 2, y: (inner.top + inner.bottom) / 2 };
-  const at = (/** @type {Point} */ { x, y }) => ({ x: centre.x + (x - middle.x) * scale, y: centre.y - (y - middle.y) * scale });
+  const center = { x: (inner.left + inner.right) / 2, y: (inner.top + inner.bottom) / 2 };
+  const at = (/** @type {Point} */ { x, y }) => ({ x: center.x + (x - middle.x) * scale, y: center.y - (y - middle.y) * scale });
   return { width, height, inner, scale, middle, at };
 }
 
@@ -44,7 +44,7 @@ export function layOut(points, { width, height }, margin = MARGIN) {
  */
 export function backdrop(plot, names) {
   const { inner, scale } = plot;
-  const step = niceStep(90 / scale);
+  const step = roundStep(90 / scale);
   const made = [];
   let lines = "";
   const from = { x: (inner.left - plot.at({ x: 0, y: 0 }).x) / scale, y: -(inner.bottom - plot.at({ x: 0, y: 0 }).y) / scale };
@@ -78,7 +78,7 @@ function tickText(x, step) {
  * A round number near a size.
  * @param {number} size
  */
-function niceStep(size) {
+function roundStep(size) {
   const power = 10 ** Math.floor(Math.log10(size));
   return power * (size / power < 1.5 ? 1 : size / power < 3.5 ? 2 : size / power < 7.5 ? 5 : 10);
 }
@@ -88,7 +88,7 @@ function niceStep(size) {
  * @param {Point} from
  * @param {{ by: Point }} part
  */
-export function follow(from, { by }) {
+export function translate(from, { by }) {
   return { x: from.x + by.x, y: from.y + by.y };
 }
 
@@ -98,7 +98,7 @@ export function follow(from, { by }) {
  * @param {Point} to
  * @param {number} size
  */
-export function tip(from, to, size) {
+export function arrowHead(from, to, size) {
   const length = Math.hypot(to.x - from.x, to.y - from.y);
   if (length < 3) return "";
   const [ux, uy] = [(to.x - from.x) / length, (to.y - from.y) / length];
@@ -115,7 +115,7 @@ export function tip(from, to, size) {
  * @param {string} text
  * @param {string} own
  */
-export function label(from, to, text, own) {
+export function arrowLabel(from, to, text, own) {
   const length = Math.hypot(to.x - from.x, to.y - from.y) || 1;
   const [nx, ny] = [-(to.y - from.y) / length, (to.x - from.x) / length];
   const up = ny > 0 ? -1 : 1;
@@ -136,11 +136,11 @@ export function placeLabels(plot, points, others, ticks, chosen) {
     const { x, y } = plot.at(point);
     return { left: x - 3, right: x + 3, top: y - 3, bottom: y + 3 };
   });
-  const order = [chosen, ...points.keys()].filter((i, n) => n === 0 || i !== chosen).slice(0, MOST_NAMES);
+  const order = [chosen, ...points.keys()].filter((i, n) => n === 0 || i !== chosen).slice(0, MAX_LABELS);
   const made = [];
   for (const i of order) {
     const text = shortened(ticks[i].label, 12);
-    const box = freePlace(plot, plot.at(points[i]), textWidth(text, 13) + 2, taken, i === chosen);
+    const box = findFreeBox(plot, plot.at(points[i]), textWidth(text, 13) + 2, taken, i === chosen);
     if (!box) continue;
     taken.push(box);
     made.push(shape(`text.pointname${i === chosen ? ".on" : ""}${ticks[i].special ? ".special" : ""}`, { x: box.left + 1, y: (box.top + box.bottom) / 2, dy: "0.35em" }, text));
@@ -155,7 +155,7 @@ export function placeLabels(plot, points, others, ticks, chosen) {
  * @param {{ left: number, right: number, top: number, bottom: number }[]} taken
  * @param {boolean} must
  */
-function freePlace({ inner }, { x, y }, width, taken, must) {
+function findFreeBox({ inner }, { x, y }, width, taken, must) {
   const boxes = [[7, -8], [-7 - width, -8], [-width / 2, -23], [-width / 2, 7], [7, -20], [7, 4]].map(([dx, dy]) =>
     ({ left: x + dx, right: x + dx + width, top: y + dy, bottom: y + dy + 16 }));
   const inside = boxes.filter((box) => box.left >= inner.left && box.right <= inner.right + 12);

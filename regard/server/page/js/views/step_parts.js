@@ -6,7 +6,7 @@ import { factor, full, short } from "../format.js";
 import { largestSize } from "../matrix.js";
 
 /**
- * @typedef {import("./steps.js").Way} Way
+ * @typedef {import("./steps.js").StepContext} StepContext
  * @typedef {import("../dom.js").Child} Child
  */
 
@@ -25,7 +25,7 @@ export function step(name, title, formula, ...body) {
  * @param {number} x
  * @param {{ name?: string, from?: string, role?: string, was?: number }} [about]
  */
-export function num(x, { name, from, role, was } = {}) {
+export function number(x, { name, from, role, was } = {}) {
   const made = el(`span.num${role ? `.${role}` : ""}`, { title: full(x), "data-name": name, "data-from": from, tabindex: from ? 0 : undefined }, short(x));
   const changed = was !== undefined && was !== x && !(Math.abs(was - x) < 1e-9);
   return changed ? el("span.changed", {}, el("s", { title: full(was) }, short(was)), " ", made) : made;
@@ -42,11 +42,11 @@ export function line(name, strip) {
 
 /**
  * Strips that point at the same place together, with a line of text that explains it.
- * @param {Way} way
+ * @param {StepContext} at
  * @param {Child | Child[]} resting what the line says while nobody points
  * @param {(i: number) => Child[]} explain
  */
-export function linked(way, resting, explain) {
+export function linked(at, resting, explain) {
   /** @type {ReturnType<typeof drawStrip>[]} */
   const strips = [];
   const where = el("p.where", { "aria-live": "polite" }, resting);
@@ -54,7 +54,7 @@ export function linked(way, resting, explain) {
     strips.forEach((strip) => strip.mark(i));
     fill(where, i < 0 ? resting : explain(i));
   };
-  const add = (/** @type {Strip} */ strip, width = way.width) => {
+  const add = (/** @type {Strip} */ strip, width = at.width) => {
     const made = drawStrip({ onhover: point, ...strip }, width);
     strips.push(made);
     return made;
@@ -93,13 +93,13 @@ export function largestTerms(a, b, most = 3) {
  * Canvases that nobody shows any more, by their size: to make new ones takes longer than to paint them.
  * @type {Map<string, HTMLCanvasElement[]>}
  */
-const SPARE = new Map();
+const SPARE_CANVASES = new Map();
 
 /** @param {Iterable<HTMLElement>} canvases that have been taken away */
-export function giveBack(canvases) {
+export function recycleCanvases(canvases) {
   for (const canvas of canvases) {
     const size = canvas.dataset.size ?? "";
-    SPARE.set(size, [...(SPARE.get(size) ?? []), /** @type {HTMLCanvasElement} */ (canvas)]);
+    SPARE_CANVASES.set(size, [...(SPARE_CANVASES.get(size) ?? []), /** @type {HTMLCanvasElement} */ (canvas)]);
   }
 }
 
@@ -109,7 +109,7 @@ export function giveBack(canvases) {
  */
 function canvasFor({ label, name, from, values, height }, width) {
   const size = `${width} ${height}`;
-  const canvas = SPARE.get(size)?.pop() ?? document.createElement("canvas");
+  const canvas = SPARE_CANVASES.get(size)?.pop() ?? document.createElement("canvas");
   canvas.dataset.size = size;
   const all = { class: "strip", role: "img", "aria-label": label, "data-name": name, "data-from": from, "data-n": values.length };
   for (const [key, value] of Object.entries(all)) {

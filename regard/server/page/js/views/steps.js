@@ -4,9 +4,9 @@ import { el, fill } from "../dom.js";
 import { plainNumber } from "../format.js";
 import { contextOf } from "../head.js";
 import { row } from "../matrix.js";
-import { lineAt } from "../selection.js";
+import { rowAt } from "../selection.js";
 import { paneHead } from "./pane.js";
-import { giveBack } from "./step_parts.js";
+import { recycleCanvases } from "./step_parts.js";
 import { joinStep, outputStep, residualStep, valueStep } from "./steps_output.js";
 import { compareStep, inputStep, maskStep, scaleStep, softmaxStep } from "./steps_weight.js";
 
@@ -18,7 +18,7 @@ import { compareStep, inputStep, maskStep, scaleStep, softmaxStep } from "./step
 
 /**
  * Everything that the steps show.
- * @typedef {object} Way
+ * @typedef {object} StepContext
  * @property {App} app
  * @property {number} query
  * @property {number} key
@@ -31,8 +31,8 @@ import { compareStep, inputStep, maskStep, scaleStep, softmaxStep } from "./step
  */
 
 /** So long, in milliseconds, steps wait for what stands around them, and while a slider moves. */
-const PATIENCE = 120;
-const MOVING = 160;
+const LOAD_DELAY = 120;
+const SLIDER_DELAY = 160;
 
 /**
  * @param {App} app
@@ -40,51 +40,51 @@ const MOVING = 160;
  */
 export function steps(app) {
   const who = el("div.who");
-  const body = el("div.way");
-  const element = el("section.pane.steps", { "aria-label": app.say("steps") }, paneHead(app, "steps", who, () => dataOf(app)), body);
+  const body = el("div.step-list");
+  const element = el("section.pane.steps", { "aria-label": app.t("steps") }, paneHead(app, "steps", who, () => dataOf(app)), body);
   highlight(body);
   let width = 0; // to ask for it each time would lay out the page each time
   new ResizeObserver(() => (width = body.clientWidth)).observe(body);
-  /** @type {{ place: string, now: App["open"]["now"], streams: Streams } | null} */
+  /** @type {{ place: string, recomputed: App["open"]["recomputed"], streams: Streams } | null} */
   let known = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let partly;
+  let partialTimer;
   const draw = (/** @type {Streams | null} */ streams) => {
     const { query, key } = at(app);
-    clearTimeout(partly);
+    clearTimeout(partialTimer);
     fill(who, el("b.term.query", {}, app.open.rows[query].label), " → ", el("b.term.key", {}, app.open.columns[key].label));
-    exchange(body, stepsOf(app, query, key, streams, (width ||= body.clientWidth) || 360));
+    replaceSteps(body, stepsOf(app, query, key, streams, (width ||= body.clientWidth) || 360));
   };
   const show = () => {
     const { query, key } = at(app);
     const place = placeOf(app, query, key);
-    const { now } = app.open;
-    clearTimeout(partly);
-    const waits = !now && app.store.state.edits.length > 0 && app.source.model !== null && !app.open.large; // the model runs
+    const { recomputed } = app.open;
+    clearTimeout(partialTimer);
+    const waits = !recomputed && app.store.state.edits.length > 0 && app.source.model !== null && !app.open.large; // the model runs
     if (known?.place === place) draw(known.streams);
-    else partly = setTimeout(() => draw(null), element.dataset.ready ? PATIENCE : 0);
-    if (known?.place === place && (waits || known.now === now)) return;
-    const found = now ? now.steps(query, key) : app.source.steps(app.open.site.path, app.open.head, query, key);
-    app.during(found).then((streams) => {
-      if (placeOf(app, at(app).query, at(app).key) !== place || app.open.now !== now) return;
-      known = { place, now, streams };
+    else partialTimer = setTimeout(() => draw(null), element.dataset.ready ? LOAD_DELAY : 0);
+    if (known?.place === place && (waits || known.recomputed === recomputed)) return;
+    const found = recomputed ? recomputed.steps(query, key) : app.source.steps(app.open.site.path, app.open.head, query, key);
+    app.whileBusy(found).then((streams) => {
+      if (placeOf(app, at(app).query, at(app).key) !== place || app.open.recomputed !== recomputed) return;
+      known = { place, recomputed, streams };
       draw(streams);
       element.dataset.ready = place;
     }, () => undefined); // the server has gone: what is known stays
   };
   // where matrices are large, they come when somebody points at what they make
-  const ask = () => {
+  const loadProjections = () => {
     const mine = known;
     if (!mine?.streams.later) return;
     const { later } = mine.streams;
     mine.streams.later = null;
-    app.during(later()).then((projections) => {
+    app.whileBusy(later()).then((projections) => {
       mine.streams.projections = projections;
       if (known === mine) show();
     }, () => (mine.streams.later = later));
   };
-  body.addEventListener("pointerover", ask);
-  body.addEventListener("focusin", ask);
+  body.addEventListener("pointerover", loadProjections);
+  body.addEventListener("focusin", loadProjections);
   let last = "";
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let waiting;
@@ -97,7 +97,7 @@ export function steps(app) {
       if (only && now === last) return;
       last = now;
       clearTimeout(waiting);
-      const hurried = only ? 60 : changed.has("edits") ? MOVING : 0; // the mouse or a slider is on its way
+      const hurried = only ? 60 : changed.has("edits") ? SLIDER_DELAY : 0; // the mouse or a slider is on its way
       waiting = setTimeout(show, element.dataset.ready ? hurried : 0); // the pattern comes first
     },
   };
@@ -108,10 +108,10 @@ export function steps(app) {
  * @param {HTMLElement} body
  * @param {HTMLElement[]} made
  */
-function exchange(body, made) {
+function replaceSteps(body, made) {
   const old = /** @type {HTMLCanvasElement[]} */ ([...body.querySelectorAll("canvas.strip")]);
   fill(body, made);
-  giveBack(old);
+  recycleCanvases(old);
 }
 
 /**
@@ -139,10 +139,10 @@ function placeOf({ open }, query, key) {
  * @param {number} width
  */
 function stepsOf(app, query, key, streams, width) {
-  const [line, old] = [lineAt(app, query), lineAt(app, query, "before")];
-  const { vectors, context } = mixedAt(app, line, query);
-  const way = { app, query, key, line, old, vectors, context, streams, width: Math.max(160, width - 46) };
-  const made = [inputStep(way), compareStep(way), scaleStep(way), maskStep(way), softmaxStep(way), valueStep(way), joinStep(way), outputStep(way), residualStep(way)];
+  const [line, old] = [rowAt(app, query), rowAt(app, query, "before")];
+  const { vectors, context } = vectorsAt(app, line, query);
+  const inputs = { app, query, key, line, old, vectors, context, streams, width: Math.max(160, width - 46) };
+  const made = [inputStep(inputs), compareStep(inputs), scaleStep(inputs), maskStep(inputs), softmaxStep(inputs), valueStep(inputs), joinStep(inputs), outputStep(inputs), residualStep(inputs)];
   return made.filter((one) => one !== null).map((one, i) => {
     one.querySelector(".n")?.replaceChildren(String(i + 1));
     return one;
@@ -155,9 +155,9 @@ function stepsOf(app, query, key, streams, width) {
  * @param {Tables} line
  * @param {number} query
  */
-function mixedAt({ open }, line, query) {
-  const vectors = open.now?.vectors ?? open.vectors;
-  return { vectors, context: contextOf(line, vectors, query, open.changes !== null && !open.now) };
+function vectorsAt({ open }, line, query) {
+  const vectors = open.recomputed?.vectors ?? open.vectors;
+  return { vectors, context: contextOf(line, vectors, query, open.changes !== null && !open.recomputed) };
 }
 
 /**
@@ -183,8 +183,8 @@ function highlight(body) {
 function dataOf(app) {
   const { query, key } = app.store.state;
   const { open } = app;
-  const line = lineAt(app, query);
-  const { vectors, context } = mixedAt(app, line, query);
+  const line = rowAt(app, query);
+  const { vectors, context } = vectorsAt(app, line, query);
   const [q, k] = [row(vectors.query, query), row(vectors.key, key)];
   const rows = [
     ["query", open.rows[query].label, ...Array.from(q, plainNumber)],

@@ -5,23 +5,23 @@ import { el } from "../dom.js";
 import { factor, full, short } from "../format.js";
 import { e, formula, fraction, root, sum, v } from "../formula.js";
 import { dot, largest, row } from "../matrix.js";
-import { largestTerms, line, linked, num, step } from "./step_parts.js";
+import { largestTerms, line, linked, number, step } from "./step_parts.js";
 
-/** @typedef {import("./steps.js").Way} Way */
+/** @typedef {import("./steps.js").StepContext} StepContext */
 
 /**
  * x → W_Q → q, and x → W_K → k.
- * @param {Way} way
+ * @param {StepContext} at
  */
-export function inputStep(way) {
-  const { app, query, key, streams, vectors } = way;
-  const { say, open } = app;
+export function inputStep(at) {
+  const { app, query, key, streams, vectors } = at;
+  const { t, open } = app;
   const [q, k] = [row(vectors.query, query), row(vectors.key, key)];
-  if (streams && !streams.queryInput) return plainVectors(way, q, k);
+  if (streams && !streams.queryInput) return plainVectors(at, q, k);
   const [x, y] = [streams?.queryInput, streams?.keyInput];
   const known = streams?.projections ?? null;
-  const turned = open.site.rotary ? ` ${say("rotary")}` : "";
-  const rest = say(known || streams?.later ? "inputRest" : streams ? "noProjections" : "loading", { n: x?.length ?? 0, d: q.length }) + turned;
+  const turned = open.site.rotary ? ` ${t("rotary")}` : "";
+  const rest = t(known || streams?.later ? "projectionHint" : streams ? "noProjections" : "loading", { n: x?.length ?? 0, d: q.length }) + turned;
   const explain = (/** @type {string} */ name, /** @type {ArrayLike<number> | undefined | null} */ input, /** @type {Float32Array} */ vector, /** @type {"query" | "key"} */ which) => (/** @type {number} */ i) => {
     const projection = known?.[which];
     const left = [v(name, String(i)), " = "];
@@ -29,55 +29,55 @@ export function inputStep(way) {
     const bias = projection.bias ? ` + ${factor(projection.bias[i])}` : "";
     return [...left, `${largestTerms(input, row(projection.weight, i))}${bias} = `, el("b", {}, short(open.site.rotary ? dot(input, row(projection.weight, i)) + (projection.bias?.[i] ?? 0) : vector[i]))];
   };
-  const asks = linked(way, rest, explain("q", x, q, "query"));
-  const answers = linked(way, "", explain("k", y, k, "key"));
+  const asks = linked(at, rest, explain("q", x, q, "query"));
+  const answers = linked(at, "", explain("k", y, k, "key"));
   const input = (/** @type {string} */ name, /** @type {Float32Array | null | undefined} */ values) =>
-    values && line(v("x"), linked(way, "", () => []).add({ values, role: "plain", label: say("inputOf", { token: name }), name: `x-${name}`, height: 16 }));
-  return step("input", say("stepInput"), formula("q = x W_Q, k = x W_K", v("q"), " = ", v("x"), v("W", "Q"), ",  ", v("k"), " = ", v("x"), v("W", "K")),
+    values && line(v("x"), linked(at, "", () => []).add({ values, role: "plain", label: t("inputOf", { token: name }), name: `x-${name}`, height: 16 }));
+  return step("input", t("stepInput"), formula("q = x W_Q, k = x W_K", v("q"), " = ", v("x"), v("W", "Q"), ",  ", v("k"), " = ", v("x"), v("W", "K")),
     el("div.pair", {}, el("b.term.query", {}, open.rows[query].label)),
     input("q", x) ?? "",
-    line(v("q"), asks.add({ values: q, role: "query", label: say("queryVector"), name: "q", from: "x-q" })),
+    line(v("q"), asks.add({ values: q, role: "query", label: t("queryVector"), name: "q", from: "x-q" })),
     el("div.pair", {}, el("b.term.key", {}, open.columns[key].label)),
     input("k", y) ?? "",
-    line(v("k"), answers.add({ values: k, role: "key", label: say("keyVector"), name: "k", from: "x-k" })),
+    line(v("k"), answers.add({ values: k, role: "key", label: t("keyVector"), name: "k", from: "x-k" })),
     asks.where, answers.where);
 }
 
 /**
  * Queries and keys of which nobody knows where they come from, or that are inputs themselves.
- * @param {Way} way
+ * @param {StepContext} at
  * @param {Float32Array} q
  * @param {Float32Array} k
  */
-function plainVectors(way, q, k) {
-  const { say, open } = way.app;
-  const both = linked(way, say(open.site.left_out ? "leftOut" : "givenVectors"), (i) => [v("q", String(i)), ` = ${full(q[i])},  `, v("k", String(i)), ` = ${full(k[i] ?? NaN)}`]);
-  return step("input", say("stepGiven"), formula("q, k", v("q"), ", ", v("k")),
-    line(v("q"), both.add({ values: q, role: "query", label: say("queryVector"), name: "q" })),
-    line(v("k"), both.add({ values: k, role: "key", label: say("keyVector"), name: "k" })), both.where, el("span.unseen", {}, open.site.path));
+function plainVectors(at, q, k) {
+  const { t, open } = at.app;
+  const both = linked(at, t(open.site.left_out ? "inputsLeftOut" : "givenVectors"), (i) => [v("q", String(i)), ` = ${full(q[i])},  `, v("k", String(i)), ` = ${full(k[i] ?? NaN)}`]);
+  return step("input", t("stepGiven"), formula("q, k", v("q"), ", ", v("k")),
+    line(v("q"), both.add({ values: q, role: "query", label: t("queryVector"), name: "q" })),
+    line(v("k"), both.add({ values: k, role: "key", label: t("keyVector"), name: "k" })), both.where, el("span.visually-hidden", {}, open.site.path));
 }
 
 /**
  * q · k, term by term.
- * @param {Way} way
+ * @param {StepContext} at
  */
-export function compareStep(way) {
-  const { app, query, key, line: numbers, vectors } = way;
-  const { say } = app;
+export function compareStep(at) {
+  const { app, query, key, line: numbers, vectors } = at;
+  const { t } = app;
   const compared = numbers.compared?.data[key];
   if (compared === undefined) return null;
   const [a, b] = [row(vectors.compareQuery ?? vectors.query, query), row(vectors.compareKey ?? vectors.key, key)];
   const weight = vectors.compareWeight;
   const terms = Float64Array.from(a, (x, i) => (weight ? weight[i] * Math.tanh(x + b[i]) : x * b[i]));
   const term = (/** @type {number} */ i) => (weight ? `${factor(weight[i])}·tanh(${short(a[i])} + ${factor(b[i])})` : `${factor(a[i])}·${factor(b[i])}`);
-  const sums = [num(compared, { name: "compared", from: "terms" })];
+  const sums = [number(compared, { name: "compared", from: "terms" })];
   const first = Array.from({ length: Math.min(3, a.length) }, (_, i) => term(i)).join(" + ");
-  const both = linked(way, [`${first}${a.length > 3 ? " + …" : ""} = `, ...sums], (i) => [v("q", String(i)), " ", v("k", String(i)), ` = ${term(i)} = `, el("b", {}, full(terms[i]))]);
+  const both = linked(at, [`${first}${a.length > 3 ? " + …" : ""} = `, ...sums], (i) => [v("q", String(i)), " ", v("k", String(i)), ` = ${term(i)} = `, el("b", {}, full(terms[i]))]);
   const name = weight ? formula("v · tanh(W q + W k)", v("v"), " · tanh(", v("W", "Q"), v("q"), " + ", v("W", "K"), v("k"), ")") : formula("q · k", v("q"), " · ", v("k"), " = ", sum("i"), v("q", "i"), v("k", "i"));
-  return step("compare", say("stepCompare"), name,
-    line(v("q"), both.add({ values: a, role: "query", label: say("queryVector"), height: 18 })),
-    line(v("k"), both.add({ values: b, role: "key", label: say("keyVector"), height: 18 })),
-    line(el("span", {}, v("q"), v("k")), both.add({ values: terms, role: "positive", label: say("terms"), name: "terms", from: "q k" })),
+  return step("compare", t("stepCompare"), name,
+    line(v("q"), both.add({ values: a, role: "query", label: t("queryVector"), height: 18 })),
+    line(v("k"), both.add({ values: b, role: "key", label: t("keyVector"), height: 18 })),
+    line(el("span", {}, v("q"), v("k")), both.add({ values: terms, role: "positive", label: t("terms"), name: "terms", from: "q k" })),
     both.where, allTerms(app, a, b, terms));
 }
 
@@ -99,60 +99,60 @@ function allTerms(app, a, b, terms) {
       const head = ["i", "qᵢ", "kᵢ", "qᵢkᵢ", "Σ"].map((text) => el("th", {}, text));
       details.append(el("div.scroll", {}, el("table.terms", {}, el("tr", {}, head), rows)));
     },
-  }, el("summary", {}, app.say("allTerms", { n: a.length })));
+  }, el("summary", {}, app.t("allTerms", { n: a.length })));
   return details;
 }
 
 /**
  * ÷ √d_k.
- * @param {Way} way
+ * @param {StepContext} at
  */
-export function scaleStep(way) {
-  const { app, query, key, line: numbers, old } = way;
-  const { say, open } = app;
+export function scaleStep(at) {
+  const { app, query, key, line: numbers, old } = at;
+  const { t, open } = app;
   const [compared, score] = [numbers.compared?.data[key], numbers.scores?.data[key]];
   if (score === undefined) return null;
   const edited = open.changes?.scores.find((cell) => cell.query === query && cell.key === key);
-  const result = num(score, { name: "score", from: "compared", was: old.scores?.data[key] });
-  if (compared === undefined) return step("scale", say("stepScore"), formula("s", v("s")), el("p", {}, result));
+  const result = number(score, { name: "score", from: "compared", was: old.scores?.data[key] });
+  if (compared === undefined) return step("scale", t("stepScore"), formula("s", v("s")), el("p", {}, result));
   const d = open.vectors.key.columns;
   const root_ = numbers.scale === 1 ? "" : Math.abs(numbers.scale - d ** -0.5) < 1e-6 ? root(String(d)) : short(1 / numbers.scale);
   const slope = open.site.slopes?.[open.head];
   const away = Math.abs(query + open.site.n_key - open.site.n_query - key);
-  const body = edited ? [el("b.edited", {}, say("setByHand")), " ", result] : [num(compared, { from: "terms" }), root_ ? [" ÷ ", root_] : ` ${say("notScaled")}`, slope ? ` − ${short(slope)}·${away}` : "", " = ", result];
-  return step("scale", say("stepScale"), formula("s = q·k / √d_k", v("s"), " = ", fraction([v("q"), " · ", v("k")], root(v("d", "k")))), el("p", {}, body.flat()));
+  const body = edited ? [el("b.edited", {}, t("setManually")), " ", result] : [number(compared, { from: "terms" }), root_ ? [" ÷ ", root_] : ` ${t("notScaled")}`, slope ? ` − ${short(slope)}·${away}` : "", " = ", result];
+  return step("scale", t("stepScale"), formula("s = q·k / √d_k", v("s"), " = ", fraction([v("q"), " · ", v("k")], root(v("d", "k")))), el("p", {}, body.flat()));
 }
 
-/** @param {Way} way */
+/** @param {StepContext} at */
 export function maskStep({ app, key, line: numbers, old }) {
-  const { say } = app;
+  const { t } = app;
   const score = numbers.masked?.data[key];
   if (score === undefined) return null;
   const allowed = !numbers.allowed || numbers.allowed[key] === 1;
-  const text = say(allowed ? "allowed" : "forbidden");
-  return step("mask", say("stepMask"), formula("−∞ where forbidden", el("span.small", {}, maskName(app))),
-    el("p", {}, el(`span.${allowed ? "yes" : "no"}`, {}, allowed ? "✓ " : "✕ ", text), " → ", num(score, { name: "masked", from: "score", was: old.masked?.data[key] })));
+  const text = t(allowed ? "allowed" : "forbidden");
+  return step("mask", t("stepMask"), formula("−∞ where forbidden", el("span.small", {}, maskName(app))),
+    el("p", {}, el(`span.${allowed ? "yes" : "no"}`, {}, allowed ? "✓ " : "✕ ", text), " → ", number(score, { name: "masked", from: "score", was: old.masked?.data[key] })));
 }
 
 /**
  * e^s over the sum of all e^s of the row.
- * @param {Way} way
+ * @param {StepContext} at
  */
-export function softmaxStep(way) {
-  const { app, key, line: numbers, old } = way;
-  const { say, open } = app;
+export function softmaxStep(at) {
+  const { app, key, line: numbers, old } = at;
+  const { t, open } = app;
   const weights = numbers.weights.data;
   const scores = numbers.masked?.data;
   const total = weights.reduce((a, b) => a + b, 0);
-  const result = num(weights[key], { name: "weight", from: "masked row", was: old.weights.data[key] });
-  const tail = [el("p", {}, say("rowSum", { n: weights.length }), " ", num(total, { from: "row" }))];
-  const told = (/** @type {number} */ j) => [el("b.term.key", {}, open.columns[j].label), ` ${full(weights[j])}`, scores ? `  (${say("score")} ${short(scores[j])})` : ""];
-  const rest = scores ? worked(scores, key, numbers.temperature, result) : [result];
-  const row_ = linked(way, rest.flat(), told);
-  const strip = row_.add({ values: weights, role: "weight", label: say("rowWeights"), name: "row", from: "masked", mark: key, height: 34 });
+  const result = number(weights[key], { name: "weight", from: "masked row", was: old.weights.data[key] });
+  const tail = [el("p", {}, t("rowSum", { n: weights.length }), " ", number(total, { from: "row" }))];
+  const describeKey = (/** @type {number} */ j) => [el("b.term.key", {}, open.columns[j].label), ` ${full(weights[j])}`, scores ? `  (${t("score")} ${short(scores[j])})` : ""];
+  const rest = scores ? softmaxNumbers(scores, key, numbers.temperature, result) : [result];
+  const row_ = linked(at, rest.flat(), describeKey);
+  const strip = row_.add({ values: weights, role: "weight", label: t("rowWeights"), name: "row", from: "masked", mark: key, height: 34 });
   const heat = numbers.temperature === 1 ? "" : ["/", v("T")];
   const name = formula("w = e^s / Σ e^s", v("w"), " = ", fraction(e([v("s"), heat].flat()), [sum("j"), e([v("s", "j"), heat].flat())]));
-  return step("softmax", say("stepSoftmax"), name, line(v("w"), strip), row_.where, tail);
+  return step("softmax", t("stepSoftmax"), name, line(v("w"), strip), row_.where, tail);
 }
 
 /**
@@ -162,7 +162,7 @@ export function softmaxStep(way) {
  * @param {number} heat
  * @param {HTMLElement} result
  */
-function worked(scores, key, heat, result) {
+function softmaxNumbers(scores, key, heat, result) {
   const peak = largest(scores);
   if (scores[key] === -Infinity) return [e("−∞"), " = 0  →  ", result];
   if (heat === 0) return [v("T"), " = 0  →  ", result];
@@ -177,7 +177,7 @@ function worked(scores, key, heat, result) {
  * The mask in words, where there are some for it.
  * @param {import("../app.js").App} app
  */
-function maskName({ say, open }) {
-  if (open.site.mask === "everything()") return say("maskNone");
-  return open.site.mask === "causal()" ? say("causalMask") : open.site.mask;
+function maskName({ t, open }) {
+  if (open.site.mask === "everything()") return t("maskNone");
+  return open.site.mask === "causal()" ? t("causalMask") : open.site.mask;
 }

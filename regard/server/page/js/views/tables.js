@@ -3,15 +3,15 @@
 import { el, fill } from "../dom.js";
 import { short } from "../format.js";
 import { rangeOf } from "../matrix.js";
-import { lineAt } from "../selection.js";
+import { rowAt } from "../selection.js";
 import { draw as drawGrid } from "./grid.js";
 import { draw as drawHeat } from "./heatmap.js";
 import { draw as drawImage } from "./image.js";
-import { isHot, plotOf } from "./plot.js";
+import { isHeatmap, plotOf } from "./plot.js";
 
 /**
  * A view that draws, says and reads its own things.
- * @typedef {object} Own
+ * @typedef {object} CustomView
  * @property {import("./pattern.js").Select} select
  * @property {(query: number, key: number) => (Node | string)[]} says
  * @property {(query: number, key: number) => (Node | string)[]} reads
@@ -21,64 +21,63 @@ import { isHot, plotOf } from "./plot.js";
 
 /**
  * @typedef {import("../app.js").App} App
- * @typedef {{ onhover: (query: number, key: number) => void, onpick: (query: number, key: number) => void }} Act
+ * @typedef {{ onhover: (query: number, key: number) => void, onpick: (query: number, key: number) => void }} Handlers
  * @typedef {import("../matrix.js").Matrix} Matrix
  * @typedef {import("./plot.js").Plot} Plot
  */
 
 /** The smallest cell with a circle in it, and what stands beside the cells, in pixels. */
-const SMALLEST = 16;
-const LABELS = 110;
+const MIN_CELL = 16;
+const LABEL_SPACE = 110;
 /** Shorter waits are not spoken of. */
-const PATIENCE = 250;
+const NOTE_DELAY = 250;
 
 /**
  * Draw a view as soon as its numbers are there.
  * @template T
  * @param {App} app
  * @param {HTMLElement} board
- * @param {Promise<T | null>} coming null where the numbers are not to be had
- * @param {(element: HTMLElement, data: T) => Own} make
- * @returns {{ own: () => Own | null, select: import("./pattern.js").Select }}
+ * @param {Promise<T | null>} loading null where the numbers are not to be had
+ * @param {(element: HTMLElement, data: T) => CustomView} make
+ * @returns {{ view: () => CustomView | null, select: import("./pattern.js").Select }}
  */
-export function drawOwn(app, board, coming, make) {
-  const element = el("div.own");
+export function drawWhenLoaded(app, board, loading, make) {
+  const element = el("div.custom-view");
   board.style.setProperty("--across", "1");
   fill(board, element);
-  /** @type {Own | null} */
-  let own = null;
-  const tell = (/** @type {string} */ text) => element.isConnected && fill(element, el("p.note", {}, text));
-  const waiting = setTimeout(() => tell(app.say("loading")), PATIENCE);
-  app
-    .during(coming)
+  /** @type {CustomView | null} */
+  let view = null;
+  const showNote = (/** @type {string} */ text) => element.isConnected && fill(element, el("p.note", {}, text));
+  const waiting = setTimeout(() => showNote(app.t("loading")), NOTE_DELAY);
+  app.whileBusy(loading)
     .then((data) => {
       clearTimeout(waiting);
       if (!element.isConnected) return; // the reader has moved on
-      if (data === null) return void tell(app.say("notInFile"));
+      if (data === null) return void showNote(app.t("notInFile"));
       fill(element);
-      own = make(element, data);
+      view = make(element, data);
       element.dataset.ready = "1";
-      app.look(app.peek); // sentence and numbers follow
+      app.setPeek(app.peek); // sentence and numbers follow
     })
     .catch((error) => {
       clearTimeout(waiting);
-      tell(/** @type {Error} */ (error).message);
+      showNote(app.t.error(error));
     });
-  return { own: () => own, select: (query, key, peek) => own?.select(query, key, peek) };
+  return { view: () => view, select: (query, key, peek) => view?.select(query, key, peek) };
 }
 
 /**
  * What a mouse does in these views: rows and columns are positions, never words.
  * @param {App} app
- * @returns {Act}
+ * @returns {Handlers}
  */
-export function positionsOf(app) {
+export function positionHandlers(app) {
   const { store } = app;
   return {
     onhover: (query, key) => {
-      if (query < 0 && key < 0) return app.look(null);
+      if (query < 0 && key < 0) return app.setPeek(null);
       const at = { query: query < 0 ? store.state.query : query, key: key < 0 ? store.state.key : key };
-      if (app.peek?.query !== at.query || app.peek.key !== at.key) app.look(at);
+      if (app.peek?.query !== at.query || app.peek.key !== at.key) app.setPeek(at);
       return undefined;
     },
     onpick: (query, key) => store.set({ ...(query < 0 ? {} : { query }), ...(key < 0 ? {} : { key }), pinned: true }),
@@ -90,15 +89,15 @@ export function positionsOf(app) {
  * @param {App} app
  * @param {Matrix} table
  * @param {{ width: number, height: number, alone?: boolean }} room
- * @param {Act} act
+ * @param {Handlers} act
  * @returns {Plot}
  */
-export function plotOfTable({ open, store, say }, table, room, act) {
+export function plotOfTable({ open, store, t }, table, room, act) {
   const { query, key, turned } = store.state;
   return {
-    ...{ table, stage: "weights", rows: open.rows, columns: open.columns, query, key, turned, say },
+    ...{ table, stage: "weights", rows: open.rows, columns: open.columns, query, key, turned, t },
     ...{ allowed: null, kept: null, edited: null, off: false, range: rangeOf(table), alone: true },
-    ...{ asks: say("asks"), answers: say("answers") },
+    ...{ asks: t("queriesAxis"), answers: t("keysAxis") },
     ...room,
     ...act,
   };
@@ -113,8 +112,8 @@ export function plotOfTable({ open, store, say }, table, room, act) {
  */
 export function drawTable(element, plot, app) {
   if (app?.about.image) return drawImage(element, plot, app);
-  const fits = plot.columns.length * SMALLEST + LABELS <= plot.width;
-  return isHot(plot) || !fits ? drawHeat(element, plot, { window: null }) : drawGrid(element, plot);
+  const fits = plot.columns.length * MIN_CELL + LABEL_SPACE <= plot.width;
+  return isHeatmap(plot) || !fits ? drawHeat(element, plot, { window: null }) : drawGrid(element, plot);
 }
 
 /**
@@ -122,16 +121,16 @@ export function drawTable(element, plot, app) {
  * @param {App} app
  * @param {number[]} keys
  */
-export function listedTerms(app, keys) {
+export function listTerms(app, keys) {
   const terms = keys.map((j) => el("b.term.key", {}, app.open.columns[j].label));
-  return terms.flatMap((one, i) => (i === 0 ? [one] : [i === terms.length - 1 ? app.say("and") : ", ", one]));
+  return terms.flatMap((one, i) => (i === 0 ? [one] : [i === terms.length - 1 ? app.t("and") : ", ", one]));
 }
 
 /**
  * Lines of a table that programs read.
  * @param {(string | number)[][]} lines
  */
-export function tabbed(lines) {
+export function tabSeparated(lines) {
   return lines.map((line) => line.join("\t")).join("\n");
 }
 
@@ -143,10 +142,10 @@ const MAX_TABLE_ROWS = 60;
  * @param {App} app
  * @returns {HTMLElement}
  */
-export function readTable(app) {
-  const { open, say, store } = app;
+export function accessibleTable(app) {
+  const { open, t, store } = app;
   const { rows, columns, table } = plotOf(app, open.after, "weights");
-  const caption = el("caption", {}, `${say("weights")}: ${say("asks")}, ${say("answers")}`);
+  const caption = el("caption", {}, `${t("weights")}: ${t("queriesAxis")}, ${t("keysAxis")}`);
   if (!open.large && rows.length <= MAX_WHOLE_TABLE && columns.length <= MAX_WHOLE_TABLE) {
     const head = el("tr", {}, el("td"), columns.map((tick) => el("th", { scope: "col" }, tick.label)));
     const body = rows.map((tick, i) =>
@@ -154,8 +153,8 @@ export function readTable(app) {
     return el("table", {}, caption, head, body);
   }
   const { query } = store.state;
-  const line = lineAt(app, query).weights.data;
+  const line = rowAt(app, query).weights.data;
   const order = Array.from(line.keys()).sort((a, b) => line[b] - line[a]).slice(0, MAX_TABLE_ROWS);
   const body = order.map((j) => el("tr", {}, el("th", { scope: "row" }, open.columns[j].label), el("td", {}, short(line[j]))));
-  return el("table", {}, el("caption", {}, say("tableOfQuery", { query: open.rows[query].label })), body);
+  return el("table", {}, el("caption", {}, t("tableOfQuery", { query: open.rows[query].label })), body);
 }

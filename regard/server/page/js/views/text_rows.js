@@ -3,19 +3,19 @@
 import { el, fill } from "../dom.js";
 import { short } from "../format.js";
 import { largest } from "../matrix.js";
-import { lineAt } from "../selection.js";
-import { labelOf, withTokens } from "../tokens.js";
+import { rowAt } from "../selection.js";
+import { labelOf, withReplacedTokens } from "../tokens.js";
 import { around } from "./lines.js";
 
 /** @typedef {import("../app.js").App} App */
 
-const MOST = 70;
+const MAX_TOKENS = 70;
 
 /**
  * @param {App} app
  * @returns {import("../app.js").Pane}
  */
-export function texts(app) {
+export function textRows(app) {
   const element = el("div.texts");
   let shown = "";
   return {
@@ -24,10 +24,10 @@ export function texts(app) {
       if (changed.has("pane") && changed.size === 1) return;
       const put = app.store.state.edits.filter((edit) => edit.kind === "token");
       const now = `${changed.has("all")} ${JSON.stringify([app.sites.length && spansOf(app), put])}`;
-      if (changed.has("sampling")) chances(app, element);
+      if (changed.has("sampling")) updateCandidates(app, element);
       if (now !== shown) fill(element, rows(app));
       shown = now.replace("true", "false");
-      const weights = app.open.after.off ? null : lineAt(app, (app.peek ?? app.store.state).query).weights.data;
+      const weights = app.open.after.off ? null : rowAt(app, (app.peek ?? app.store.state).query).weights.data;
       const most = weights ? largest(weights) || 1 : 1;
       for (const one of element.querySelectorAll(".token")) refresh(app, /** @type {HTMLElement} */ (one), weights, most);
     },
@@ -41,7 +41,7 @@ export function texts(app) {
  */
 function spansOf(app) {
   const { query, key } = app.peek ?? app.store.state;
-  const spans = Object.entries(app.about.tokens).map(([side, list]) => [side, around(list.length, isAsking(app, side) ? query : key, MOST)]);
+  const spans = Object.entries(app.about.tokens).map(([side, list]) => [side, around(list.length, isAsking(app, side) ? query : key, MAX_TOKENS)]);
   return Object.fromEntries(spans);
 }
 
@@ -55,13 +55,13 @@ function isAsking({ open }, side) {
 
 /** @param {App} app */
 function rows(app) {
-  const { about, say } = app;
+  const { about, t } = app;
   const made = [];
-  if (about.image) made.push(el("div.text", {}, el("h2", {}, say("input")), el("span.plain", {}, say("anImage", { n: about.image.n_rows * about.image.n_columns }))));
-  else if (about.tokens.source) made.push(el("div.text", {}, el("h2", {}, say("input")), tokens(app, "source")));
-  else if (about.tokens.target) made.push(el("div.text", {}, el("h2", {}, say("input")), tokens(app, "target")));
+  if (about.image) made.push(el("div.text", {}, el("h2", {}, t("input")), el("span.plain", {}, t("anImage", { n: about.image.n_rows * about.image.n_columns }))));
+  else if (about.tokens.source) made.push(el("div.text", {}, el("h2", {}, t("input")), tokens(app, "source")));
+  else if (about.tokens.target) made.push(el("div.text", {}, el("h2", {}, t("input")), tokens(app, "target")));
   const answer = answerOf(app);
-  if (answer) made.push(el("div.text.answer", {}, el("h2", {}, say("answer")), answer));
+  if (answer) made.push(el("div.text.answer", {}, el("h2", {}, t("answer")), answer));
   return made;
 }
 
@@ -71,7 +71,7 @@ function answerOf(app) {
   if (sides.output && sides.source) return tokens(app, "output", output?.log_probabilities);
   if (output?.next) {
     const place = el("div.next", { "aria-live": "polite" }, candidates(output.next));
-    chances(app, place);
+    updateCandidates(app, place);
     return place;
   }
   if (output?.classes) return candidates(output.classes);
@@ -84,13 +84,13 @@ function answerOf(app) {
  * @param {App} app
  * @param {HTMLElement} around
  */
-async function chances(app, around) {
+async function updateCandidates(app, around) {
   const { source, store } = app;
   const place = around.matches(".next") ? around : around.querySelector(".next");
   const found = place && (await source.model?.next(store.state.sampling).catch(() => null));
   if (!found || source !== app.source) return;
-  const goOn = (/** @type {string} */ text) => app.root.dispatchEvent(new CustomEvent("ask", { detail: { text } }));
-  fill(place, candidates(found, app.say("goOnWith"), goOn));
+  const continueWith = (/** @type {string} */ text) => app.root.dispatchEvent(new CustomEvent("regard-request", { detail: { text } }));
+  fill(place, candidates(found, app.t("continueWith"), continueWith));
 }
 
 /**
@@ -109,26 +109,26 @@ function candidates(list, help = "", pick) {
 /**
  * @param {App} app
  * @param {string} side
- * @param {number[]} [chances] logarithms
+ * @param {number[]} [updateCandidates] logarithms
  */
-function tokens(app, side, chances) {
+function tokens(app, side, updateCandidates) {
   const old = app.about.tokens[side];
-  const list = withTokens(app.about, app.store.state.edits).tokens[side];
+  const list = withReplacedTokens(app.about, app.store.state.edits).tokens[side];
   const words = app.about.words[side] ?? [];
   const [first, stop] = spansOf(app)[side];
   const made = list.slice(first, stop).map((token, n) => {
     const i = first + n;
     const joins = words[i] !== null && words[i] !== undefined && words[i] === words[i - 1];
     const special = words.length > 0 && words[i] === null;
-    return el(`button.token${joins ? ".joins" : ""}${special ? ".special" : ""}${token === old[i] ? "" : ".put"}`, {
+    return el(`button.token${joins ? ".joins" : ""}${special ? ".special" : ""}${token === old[i] ? "" : ".replaced"}`, {
       "data-side": side,
       "data-i": i,
-      "data-chance": chances ? Math.exp(chances[i]) : undefined,
+      "data-chance": updateCandidates ? Math.exp(updateCandidates[i]) : undefined,
       onclick: () => app.store.set({ ...placeOf(app, side, i), pinned: true }),
-    }, labelOf(token), chances ? el("span.chance", { style: { width: `${Math.round(100 * Math.exp(chances[i]))}%` } }) : "");
+    }, labelOf(token), updateCandidates ? el("span.chance", { style: { width: `${Math.round(100 * Math.exp(updateCandidates[i]))}%` } }) : "");
   });
   const hidden = list.length - (stop - first);
-  return el(list.length > 30 ? "div.tokens.many" : "div.tokens", {}, first ? el("span.more", {}, "…") : "", made, hidden ? el("span.more", {}, app.say("moreTokens", { n: hidden })) : "");
+  return el(list.length > 30 ? "div.tokens.many" : "div.tokens", {}, first ? el("span.more", {}, "…") : "", made, hidden ? el("span.more", {}, app.t("moreTokens", { n: hidden })) : "");
 }
 
 /**

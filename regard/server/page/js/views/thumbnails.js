@@ -84,8 +84,8 @@ export function marks(app, canvas, still, layout, places) {
   const { state } = app.store;
   const edited = editedHeads(app);
   eachPlace(layout, places, ({ site, head }, x, y) => {
-    if (edited.has(`${site.path}:${head}`) || edited.has(`${site.path}:*`)) frame(pen, x, y, layout.size, "edit", [3, 2]);
-    if (site.path === state.site && head === state.head) frame(pen, x, y, layout.size, "ink", []);
+    if (edited.has(`${site.path}:${head}`) || edited.has(`${site.path}:*`)) outline(pen, x, y, layout.size, "edit", [3, 2]);
+    if (site.path === state.site && head === state.head) outline(pen, x, y, layout.size, "ink", []);
   });
 }
 
@@ -105,7 +105,7 @@ export function pictures(app, canvas, layout, places, known) {
   eachPlace(layout, places, (place, x, y, n) => {
     const { site, head } = place;
     const picture = known.pictures.get(site.path)?.[head];
-    if (picture) pen.drawImage(stamp(picture), x, y, size, size);
+    if (picture) pen.drawImage(thumbnailImage(picture), x, y, size, size);
     pen.strokeStyle = color("hairline");
     pen.lineWidth = 1;
     pen.strokeRect(x - 0.5, y - 0.5, size + 1, size + 1);
@@ -133,7 +133,7 @@ export function editedHeads({ store }) {
  * @param {string} role
  * @param {number[]} dash
  */
-function frame(pen, x, y, size, role, dash) {
+function outline(pen, x, y, size, role, dash) {
   pen.strokeStyle = color(role);
   pen.lineWidth = 2;
   pen.setLineDash(dash);
@@ -160,15 +160,15 @@ function underline(app, known, pen, place, [x, y, size]) {
 }
 
 /** @type {WeakMap<Matrix, { canvas: HTMLCanvasElement, theme: string }>} */
-const STAMPS = new WeakMap();
+const IMAGES = new WeakMap();
 
 /**
  * A table as a picture of one pixel a cell; light tones spread a little, so that weak heads show too.
  * @param {Matrix} table
  */
-function stamp(table) {
+function thumbnailImage(table) {
   const theme = color("ground");
-  const known = STAMPS.get(table);
+  const known = IMAGES.get(table);
   if (known?.theme === theme) return known.canvas;
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [table.columns, table.rows];
@@ -180,6 +180,6 @@ function stamp(table) {
     image.data.set(tones.subarray(from, from + 4), 4 * i);
   });
   pen.putImageData(image, 0, 0);
-  STAMPS.set(table, { canvas, theme });
+  IMAGES.set(table, { canvas, theme });
   return canvas;
 }

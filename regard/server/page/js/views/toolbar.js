@@ -10,19 +10,19 @@ import { STAGES } from "../source.js";
  * @param {App} app
  */
 export function toolbar(app) {
-  const { say, store } = app;
+  const { t, store } = app;
   const views = [...new Set(app.sites.flatMap((site) => viewsOf(app, site)))];
-  const view = choice(app, "view", views, (one) => say(/** @type {any} */ (`view_${one}`)));
-  const stage = choice(app, "stage", [...STAGES, "all"], (one) => say(/** @type {any} */ (one === "all" ? "allStages" : one)));
+  const view = choice(app, "view", views, (one) => t(/** @type {any} */ (`view_${one}`)));
+  const stage = choice(app, "stage", [...STAGES, "all"], (one) => t(/** @type {any} */ (one === "all" ? "allStages" : one)));
   const words = el("input", { type: "checkbox", onchange: () => store.set({ words: words.checked }) });
-  const turned = el("button.quiet.turn", { onclick: () => store.set({ turned: !store.state.turned }), title: say("keyTurn") }, "⇄ ", say("turn"));
-  const mass = el("input", { type: "range", min: 0.5, max: 1, step: 0.01, "aria-label": say("mass"), oninput: () => store.set({ mass: Number(mass.value) }) });
+  const turned = el("button.quiet.turn", { onclick: () => store.set({ turned: !store.state.turned }), title: t("keyTurn") }, "⇄ ", t("turn"));
+  const mass = el("input", { type: "range", min: 0.5, max: 1, step: 0.01, "aria-label": t("mass"), oninput: () => store.set({ mass: Number(mass.value) }) });
   const share = el("output");
   const element = el("div.toolbar.tools", {},
     el("div.row", {}, view.element, stage.element),
     el("div.row.options", {},
-      el("label", { title: say("massHelp") }, say("mass"), mass, share),
-      el("label", {}, words, say("words")),
+      el("label", { title: t("massHelp") }, t("mass"), mass, share),
+      el("label", {}, words, t("words")),
       turned));
   return {
     element,
@@ -50,7 +50,7 @@ function choice(app, name, choices, text) {
   const buttons = choices.map((one) =>
     el("button", { role: "radio", "data-choice": one, onclick: () => app.store.set(/** @type {any} */ ({ [name]: one })) }, text(one)));
   return {
-    element: el(`div.choice.${name}`, { role: "radiogroup", "aria-label": app.say(name === "view" ? "view" : "stage") }, buttons),
+    element: el(`div.choice.${name}`, { role: "radiogroup", "aria-label": app.t(name === "view" ? "view" : "stage") }, buttons),
     update: (/** @type {string} */ chosen, /** @type {string[]} */ possible = choices) => {
       for (const button of buttons) {
         button.setAttribute("aria-checked", String(button.dataset.choice === chosen));

@@ -16,63 +16,63 @@ import { saveMenu } from "./pane.js";
 
 const GIVEN = /** @type {const} */ (["X", "WQ", "WK", "WV"]);
 /** What the settings begin with: the mask, whether scores are scaled, the temperature. */
-const PLAIN = { causal: false, scaled: true, heat: 1 };
+const DEFAULTS = { causal: false, scaled: true, temperature: 1 };
 
 /**
  * @param {App} app
  * @returns {import("../app.js").Pane}
  */
 export function worked(app) {
-  const { say } = app;
-  const given = read(app, app.store.state.work) ?? first(app);
-  const element = el("section.pane.worked", { "aria-label": say("worked") });
-  const where = el("p.where", { "aria-live": "polite" }, say("workedWhere"));
+  const { t } = app;
+  const given = read(app, app.store.state.work) ?? startValues(app);
+  const element = el("section.pane.worked", { "aria-label": t("worked") });
+  const where = el("p.where", { "aria-live": "polite" }, t("workedWhere"));
   const flow = el("div.flow");
   const show = () => {
     const tables = compute(given);
     fill(flow, rowsOf(app, given, tables, () => change()));
-    point(flow, where, tables, given, say("workedWhere"));
+    explainOnHover(flow, where, tables, given, t("workedWhere"));
   };
   const change = () => {
     const active = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset?.cell;
-    app.store.set({ work: write(given, first(app)) });
+    app.store.set({ work: write(given, startValues(app)) });
     show();
     if (active) /** @type {HTMLElement | null} */ (flow.querySelector(`input[data-cell="${active}"]`))?.focus();
   };
   const reset = () => {
-    Object.assign(given, first(app));
+    Object.assign(given, startValues(app));
     change();
     fill(head, headOf());
   };
-  const headOf = () => [el("h1", {}, say("workedTitle")), el("span.gap"), controls(app, given, change, reset), saveMenu(app, "worked", () => asText(compute(given)))];
+  const headOf = () => [el("h1", {}, t("workedTitle")), el("span.gap"), controls(app, given, change, reset), saveMenu(app, "worked", () => asText(compute(given)))];
   const head = el("header.head", {}, headOf());
-  element.append(head, el("p.lead", {}, say("workedLead")), where, flow);
+  element.append(head, el("p.lead", {}, t("workedLead")), where, flow);
   return { element, update: (changed) => (changed.has("all") ? show() : undefined) };
 }
 
-/** @typedef {{ X: Matrix, WQ: Matrix, WK: Matrix, WV: Matrix, words: string[], causal: boolean, scaled: boolean, heat: number }} Given */
+/** @typedef {{ X: Matrix, WQ: Matrix, WK: Matrix, WV: Matrix, words: string[], causal: boolean, scaled: boolean, temperature: number }} Given */
 
 /**
  * @param {App} app
  * @returns {Given}
  */
-function first({ about }) {
+function startValues({ about }) {
   const { words, x, w_query: q, w_key: k, w_value: w } = about.worked;
   const table = (/** @type {number[][]} */ rows) => matrix(rows.length, rows[0].length, rows.flat());
-  return { X: table(x), WQ: table(q), WK: table(k), WV: table(w), words, ...PLAIN };
+  return { X: table(x), WQ: table(q), WK: table(k), WV: table(w), words, ...DEFAULTS };
 }
 
 /**
  * @param {Given} given
  * @returns {Tables}
  */
-export function compute({ X, WQ, WK, WV, causal, scaled: on, heat }) {
+export function compute({ X, WQ, WK, WV, causal, scaled: on, temperature }) {
   const [Q, K, V] = [WQ, WK, WV].map((weight) => weightedSum(X, weight));
   const E = compare(Q, K);
   const S = on ? scaled(E, K.columns ** -0.5) : E;
   const allowed = causal ? Uint8Array.from({ length: E.data.length }, (_, i) => Number(i % E.columns <= Math.floor(i / E.columns))) : null;
   const M = masked(S, allowed);
-  const A = softmax(M, heat);
+  const A = softmax(M, temperature);
   return { X, WQ, WK, WV, Q, K, V, E, S, M, A, Y: weightedSum(A, V) };
 }
 
@@ -83,14 +83,14 @@ export function compute({ X, WQ, WK, WV, causal, scaled: on, heat }) {
  * @param {() => void} reset
  */
 function controls(app, given, change, reset) {
-  const { say } = app;
+  const { t } = app;
   const box = (/** @type {"causal" | "scaled"} */ name, /** @type {import("../dom.js").Child} */ text) => {
     const input = el("input", { type: "checkbox", checked: given[name], onchange: () => ((given[name] = input.checked), change()) });
     return el("label", {}, input, text);
   };
-  const heat = el("input", { type: "range", min: 0, max: 4, step: 0.05, value: given.heat, "aria-label": say("temperature"), oninput: () => ((given.heat = Number(heat.value)), (shown.textContent = short(given.heat, 2)), change()) });
-  const shown = el("output.digits", {}, short(given.heat, 2));
-  return el("div.hands.tools", {}, box("scaled", scaleFormula()), box("causal", say("causalMask")), el("label.slider", {}, say("temperature"), heat, shown), el("button.quiet", { onclick: reset }, say("reset")));
+  const temperature = el("input", { type: "range", min: 0, max: 4, step: 0.05, value: given.temperature, "aria-label": t("temperature"), oninput: () => ((given.temperature = Number(temperature.value)), (shown.textContent = short(given.temperature, 2)), change()) });
+  const shown = el("output.digits", {}, short(given.temperature, 2));
+  return el("div.edit-controls.tools", {}, box("scaled", scaleFormula()), box("causal", t("causalMask")), el("label.slider", {}, t("temperature"), temperature, shown), el("button.quiet", { onclick: reset }, t("reset")));
 }
 
 /**
@@ -100,22 +100,22 @@ function controls(app, given, change, reset) {
  * @param {() => void} change
  */
 function rowsOf(app, given, tables, change) {
-  const { say } = app;
+  const { t } = app;
   const { words } = given;
   const show = (/** @type {string} */ name, /** @type {Partial<Look>} */ look = {}) => tableOf(app, name, tables[name], { words, columns: null, change, given, ...look });
   const sign = (/** @type {string} */ text) => el("span.sign", {}, text);
   const made = (/** @type {"query" | "key" | "value"} */ role, /** @type {string} */ letter) =>
-    el(`div.line.${role}`, {}, show("X"), sign("×"), show(`W${letter}`, { words: null }), sign("="), show(letter, { role, title: say(/** @type {any} */ (`${role}Rows`)) }));
-  const scores = [show("E", { columns: words, title: say("compared") })];
-  if (given.scaled) scores.push(el("span.sign", {}, scaleFormula(), " →"), show("S", { columns: words, title: say("scores") }));
-  if (given.causal) scores.push(sign("→"), show("M", { columns: words, title: say("masked") }));
-  scores.push(sign("→"), show("A", { columns: words, role: "weight", title: say("weights"), sums: true }));
+    el(`div.line.${role}`, {}, show("X"), sign("×"), show(`W${letter}`, { words: null }), sign("="), show(letter, { role, title: t(/** @type {any} */ (`${role}Rows`)) }));
+  const scores = [show("E", { columns: words, title: t("compared") })];
+  if (given.scaled) scores.push(el("span.sign", {}, scaleFormula(), " →"), show("S", { columns: words, title: t("scores") }));
+  if (given.causal) scores.push(sign("→"), show("M", { columns: words, title: t("masked") }));
+  scores.push(sign("→"), show("A", { columns: words, role: "weight", title: t("weights"), sums: true }));
   return [
     made("query", "Q"),
     made("key", "K"),
     made("value", "V"),
     el("div.line", {}, scores),
-    el("div.line", {}, show("A", { columns: words, role: "weight", title: say("weights") }), sign("×"), show("V", { role: "value" }), sign("="), show("Y", { title: say("contextRows") })),
+    el("div.line", {}, show("A", { columns: words, role: "weight", title: t("weights") }), sign("×"), show("V", { role: "value" }), sign("="), show("Y", { title: t("contextRows") })),
     formula("Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V", "Attention(", v("Q"), ", ", v("K"), ", ", v("V"), ") = softmax(", fraction([v("Q"), " ", v("K"), el("sup", {}, "⊤")], root(v("d", "k"))), ") ", v("V")),
   ];
 }
@@ -140,9 +140,9 @@ function tableOf(app, name, table, { words, columns, role, title, sums, change, 
     const place = `${name}:${i}:${j}`;
     if (editable) return el("td", {}, field(x, place, `${name} ${i} ${j}`, (value) => ((table.data[i * table.columns + j] = value), change())));
     const share = Number.isFinite(x) ? Math.abs(x) / most : 0;
-    return el(`td.made${x === -Infinity ? ".hidden" : ""}`, { "data-cell": place, tabindex: -1, style: { "--share": (0.34 * share).toFixed(3) } }, tidy(x));
+    return el(`td.made${x === -Infinity ? ".hidden" : ""}`, { "data-cell": place, tabindex: -1, style: { "--share": (0.34 * share).toFixed(3) } }, trimZeros(x));
   };
-  const heads = columns ? el("tr", {}, el("td"), columns.map((word) => el("th.key", {}, word)), sums ? el("th.sum", {}, app.say("sum")) : "") : "";
+  const heads = columns ? el("tr", {}, el("td"), columns.map((word) => el("th.key", {}, word)), sums ? el("th.sum", {}, app.t("sum")) : "") : "";
   const rows = Array.from({ length: table.rows }, (_, i) => {
     const cells = Array.from({ length: table.columns }, (__, j) => cell(i, j));
     const total = sums ? el("td.sum", {}, short(table.data.subarray(i * table.columns, (i + 1) * table.columns).reduce((a, b) => a + b, 0))) : "";
@@ -175,7 +175,7 @@ function field(x, place, label, set) {
 }
 
 /** @param {number} x */
-function tidy(x) {
+function trimZeros(x) {
   if (!Number.isFinite(x)) return short(x);
   return short(x, 4).replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
 }
@@ -188,14 +188,14 @@ function tidy(x) {
  * @param {Given} given
  * @param {string} resting
  */
-function point(flow, where, tables, given, resting) {
+function explainOnHover(flow, where, tables, given, resting) {
   const clear = () => flow.querySelectorAll(".lit, .asked").forEach((one) => one.classList.remove("lit", "asked"));
   flow.onpointerover = (event) => {
     const cell = /** @type {HTMLElement} */ (event.target).closest?.("[data-cell]");
     clear();
     if (!cell || cell.tagName === "INPUT") return fill(where, resting);
     const [name, i, j] = /** @type {HTMLElement} */ (cell).dataset.cell?.split(":").map((x, n) => (n ? Number(x) : x)) ?? [];
-    const { cells, parts } = origin(String(name), Number(i), Number(j), tables, given);
+    const { cells, parts } = termsOf(String(name), Number(i), Number(j), tables, given);
     flow.querySelectorAll(`[data-cell="${name}:${i}:${j}"]`).forEach((one) => one.classList.add("asked"));
     for (const place of cells) flow.querySelectorAll(`[data-cell="${place}"]`).forEach((one) => one.classList.add("lit"));
     return fill(where, v(String(name), `${i},${j}`), " = ", parts);
@@ -214,10 +214,10 @@ function point(flow, where, tables, given, resting) {
  * @param {Tables} tables
  * @param {Given} given
  */
-function origin(name, i, j, tables, given) {
+function termsOf(name, i, j, tables, given) {
   const at = (/** @type {string} */ table, /** @type {number} */ a, /** @type {number} */ b) => tables[table].data[a * tables[table].columns + b];
   const range = (/** @type {number} */ n) => Array.from({ length: n }, (_, c) => c);
-  const result = tidy(at(name, i, j));
+  const result = trimZeros(at(name, i, j));
   const products = (/** @type {[string, number, number][][]} */ pairs) => ({
     cells: pairs.flat().map((place) => place.join(":")),
     parts: `${pairs.map(([a, b]) => `${factor(at(...a))}·${factor(at(...b))}`).join(" + ")} = ${result}`,
@@ -225,13 +225,13 @@ function origin(name, i, j, tables, given) {
   if (["Q", "K", "V"].includes(name)) return products(range(tables.X.columns).map((c) => [["X", i, c], [`W${name}`, c, j]]));
   if (name === "E") return products(range(tables.Q.columns).map((c) => [["Q", i, c], ["K", j, c]]));
   if (name === "Y") return products(range(tables.A.columns).map((c) => [["A", i, c], ["V", c, j]]));
-  if (name === "S") return { cells: [`E:${i}:${j}`], parts: `${tidy(at("E", i, j))} ÷ √${tables.K.columns} = ${result}` };
+  if (name === "S") return { cells: [`E:${i}:${j}`], parts: `${trimZeros(at("E", i, j))} ÷ √${tables.K.columns} = ${result}` };
   const before = given.causal ? "M" : given.scaled ? "S" : "E";
   if (name === "M") return { cells: [`S:${i}:${j}`, `E:${i}:${j}`], parts: j > i ? `j > i  →  ${result}` : result };
   const row = range(tables.A.columns).map((c) => `${before}:${i}:${c}`);
-  const heat = given.heat === 1 ? "" : ` / ${short(given.heat, 2)}`;
-  const powers = range(tables.A.columns).map((c) => `e^(${tidy(at(before, i, c))}${heat})`);
-  return { cells: row, parts: given.heat === 0 ? `max → ${result}` : `${powers[j]} ÷ (${powers.join(" + ")}) = ${result}` };
+  const temperature = given.temperature === 1 ? "" : ` / ${short(given.temperature, 2)}`;
+  const powers = range(tables.A.columns).map((c) => `e^(${trimZeros(at(before, i, c))}${temperature})`);
+  return { cells: row, parts: given.temperature === 0 ? `max → ${result}` : `${powers[j]} ÷ (${powers.join(" + ")}) = ${result}` };
 }
 
 /** @param {Tables} tables */
@@ -246,8 +246,8 @@ function asText(tables) {
  */
 function write(given, start) {
   const numbers = GIVEN.map((name) => Array.from(given[name].data, (x) => Number(x.toFixed(4))).join(","));
-  const plain = GIVEN.every((name) => given[name].data.every((x, i) => x === start[name].data[i])) && given.causal === PLAIN.causal && given.scaled === PLAIN.scaled && given.heat === PLAIN.heat;
-  return plain ? "" : [...numbers, Number(given.causal), Number(given.scaled), given.heat].join(";");
+  const plain = GIVEN.every((name) => given[name].data.every((x, i) => x === start[name].data[i])) && given.causal === DEFAULTS.causal && given.scaled === DEFAULTS.scaled && given.temperature === DEFAULTS.temperature;
+  return plain ? "" : [...numbers, Number(given.causal), Number(given.scaled), given.temperature].join(";");
 }
 
 /**
@@ -258,12 +258,12 @@ function write(given, start) {
 function read(app, text) {
   const parts = text.split(";");
   if (parts.length !== GIVEN.length + 3) return null;
-  const made = first(app);
+  const made = startValues(app);
   for (const [n, name] of GIVEN.entries()) {
     const numbers = parts[n].split(",").map(Number);
     if (numbers.length !== made[name].data.length || !numbers.every(Number.isFinite)) return null;
     made[name].data.set(numbers);
   }
-  const heat = Number(parts[6]);
-  return { ...made, causal: parts[4] === "1", scaled: parts[5] === "1", heat: heat >= 0 ? heat : 1 };
+  const temperature = Number(parts[6]);
+  return { ...made, causal: parts[4] === "1", scaled: parts[5] === "1", temperature: temperature >= 0 ? temperature : 1 };
 }
