@@ -1,16 +1,17 @@
 """What `regard.load` returns: a network with its tokenizers, configuration and card."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import torch
 from torch import nn
 
-from regard.data.image_files import Picture, parse_normalization
-from regard.data.images import Normalization
+from regard.capabilities import choose_engine
+from regard.data.image_files import Picture
+from regard.data.images import Normalization, parse_normalization
 from regard.errors import FileError, InputError, RegardError, UnknownNameError, nearest
 from regard.files import atomic_folder, existing_folder, write_atomic
 from regard.model_folder import (
@@ -35,8 +36,9 @@ from regard.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from regard.generation.predictions import Candidate
+    from regard.generation.search import SearchKeywords, SearchOptions
     from regard.generation.text_generation import Generation
-    from regard.generation.translator import LineTranslator, Translation
+    from regard.generation.translator import Translation, Translator
     from regard.trace.edits import Edit
     from regard.trace.trace import Trace
 
@@ -75,8 +77,8 @@ class Model:
                 f"there are {len(self.labels)} labels for a model of {n_classes} classes: give one "
                 "label for each class."
             )
-        self._translators: dict[tuple[Any, ...], LineTranslator] = {}
-        self._loaded = self._state()
+        self._translators: dict[tuple[Any, ...], Translator] = {}
+        self._loaded_weights = self._weights_state()
 
     @property
     def config(self) -> Any:
@@ -104,66 +106,124 @@ class Model:
         return self
 
     def trace(self, given: Any, target: Any = None, *, edits: "Sequence[Edit]" = ()) -> "Trace":
-        """Record everything the model computes on a text, ids or an image, changed by `edits`.
+        """Record everything the model computes on a text, token ids or an image.
 
-        Models with a target run on the one that is given, or on what they write themselves.
+        A translator runs on `target` or, without one, on exactly the answer that `translate` gives
+        for the text. If that has several parts, the trace is that of the first one and its `parts`
+        lists the traces of all. Edits change what is computed, and so the answer.
         """
-        from regard.trace.capture import trace_model
+        from regard.generation.tracing import trace_answer
 
-        return trace_model(self, given, target, edits=edits)
+        return trace_answer(self, given, target, edits=edits)
 
+    @overload
+    def translate(
+        self,
+        texts: str,
+        *,
+        engine: str = ...,
+        int8: bool = ...,
+        edits: "Sequence[Edit]" = ...,
+        trace: bool = ...,
+        **search: "Unpack[SearchKeywords]",
+    ) -> "Translation": ...
+    @overload
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        engine: str = ...,
+        int8: bool = ...,
+        edits: "Sequence[Edit]" = ...,
+        trace: bool = ...,
+        **search: "Unpack[SearchKeywords]",
+    ) -> "list[Translation]": ...
     def translate(
         self,
         texts: str | Sequence[str],
         *,
         engine: str = "auto",
         int8: bool = False,
+        edits: "Sequence[Edit]" = (),
         trace: bool = False,
-        **options: Any,
-    ) -> Any:
-        """Translate one text or a list of texts.
+        **search: "Unpack[SearchKeywords]",
+    ) -> "Translation | list[Translation]":
+        """Translate one text, or each of a list of texts.
 
-        The engine "auto" is the fastest that can run the model: CTranslate2 for Transformers,
-        PyTorch for all others. With `trace`, each translation has a trace of everything this model
-        computes when it writes exactly that, whichever engine has found it. With `beam_tree`,
-        PyTorch searches, and each translation has a `beam_tree` of all sequences considered.
+        Args:
+            engine: "ctranslate2", "torch", or "auto" for the fastest that can run the model.
+            int8: compute with 8-bit weights.
+            edits: changes to what the model computes; the torch engine searches under them.
+            trace: add a trace to each translation.
+            search: settings of the beam search, such as `beam=4`; see SearchOptions.
         """
         from regard.generation.search import SearchOptions
 
-        search = SearchOptions(**options)
-        translator = self._translator(engine, int8, search.only_torch)
+        options = SearchOptions(**search)
         lines = [texts] if isinstance(texts, str) else texts
-        found = list(translator.translate(lines, search))
-        found = [self._traced(one) for one in found] if trace else found
+        if edits:
+            from regard.generation.tracing import translate_edited
+
+            if int8:
+                raise InputError("int8 cannot be combined with edits: use float32.")
+            choose_engine(self.family, self.config.to_dict(), engine, torch_feature="edits")
+            found = translate_edited(self, lines, options, edits)
+        else:
+            translator = self.translator(options, engine=engine, int8=int8)
+            found = list(translator.translate(lines, options))
+        if trace:
+            from regard.generation.tracing import trace_translation
+
+            found = [trace_translation(self, one, edits) for one in found]
         return found[0] if isinstance(texts, str) else found
 
-    def _traced(self, translation: "Translation") -> "Translation":
-        """Add a trace of each part: what was written is read once, as in training."""
-        target = self.target_tokenizer
-        assert target is not None, "it has just translated"
-        traces = [
-            self.trace(part.source_ids, [target.start_id, *part.ids, target.end_id])
-            for part in translation.parts
-            if not part.copied
-        ]
-        return replace(translation, traces=tuple(traces))
+    def generate(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int = 200,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        repetition_penalty: float = 1.0,
+        no_repeat: int = 0,
+        seed: int = 0,
+        on_text: Callable[[str], None] | None = None,
+    ) -> "Generation":
+        """Continue a prompt with a decoder-only model; see SamplingOptions.
 
-    def generate(self, prompt: str, **options: Any) -> "Generation":
-        """Continue a prompt with a decoder-only model; see SampleOptions."""
+        `on_text` is called with each new part of the text.
+        """
         from regard.generation.predictions import generate
+        from regard.generation.search import SamplingOptions
 
-        return generate(self, prompt, **options)
+        options = SamplingOptions(
+            max_tokens, temperature, top_k, top_p, repetition_penalty, no_repeat, seed
+        )
+        return generate(self, prompt, options, on_text)
 
-    def fill(self, text: str, *, count: int = 5) -> "list[list[Candidate]]":
-        """Return the most probable tokens for each [MASK] of a text."""
+    @overload
+    def fill(self, texts: str, *, count: int = ...) -> "list[list[Candidate]]": ...
+    @overload
+    def fill(self, texts: Sequence[str], *, count: int = ...) -> "list[list[list[Candidate]]]": ...
+    def fill(self, texts: str | Sequence[str], *, count: int = 5) -> Any:
+        """Return the most probable tokens for each [MASK] of a text, or of each of several."""
         from regard.generation.predictions import fill
 
-        return fill(self, text, count=count)
+        if isinstance(texts, str):
+            return fill(self, texts, count=count)
+        return [fill(self, text, count=count) for text in texts]
 
-    def classify(self, images: Sequence[Picture], *, count: int = 5) -> "list[list[Candidate]]":
-        """Return the most probable classes of each image (or text)."""
+    @overload
+    def classify(self, images: list[Picture], *, count: int = ...) -> "list[list[Candidate]]": ...
+    @overload
+    def classify(self, images: Picture, *, count: int = ...) -> "list[Candidate]": ...
+    def classify(self, images: Picture | list[Picture], *, count: int = 5) -> Any:
+        """Return the most probable classes of an image (or text), or of each of a list."""
         from regard.generation.predictions import classify
 
+        if isinstance(images, list | tuple):
+            return [classify(self, one, count=count) for one in images]
         return classify(self, images, count=count)
 
     def save(self, folder: str | Path, *, dtype: str | None = None) -> None:
@@ -231,48 +291,65 @@ class Model:
         size = f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:,.1f} kB"
         return f"{sum(w.numel() for w in weights):,} parameters, {size}"
 
-    def _translator(self, engine: str, int8: bool, only_torch: str) -> "LineTranslator":
-        """Open an engine once; a model without a folder has only PyTorch's.
+    def translator(
+        self, options: "SearchOptions", *, engine: str = "auto", int8: bool = False
+    ) -> "Translator":
+        """Return the translator that `translate` uses with these options.
 
-        So has one whose weights are no longer those of its folder.
+        CTranslate2 reads the model folder, so a model without one, or whose weights were changed
+        after loading, is run by torch.
         """
-        from regard.generation.translator import choose_engine, open_translator
+        from regard.generation.translator import open_translator
 
-        state = self._state()
-        if self.folder is not None:
-            described = read_description(self.folder)
-            if state != self._loaded:
-                only_torch = only_torch or "weights that were changed after loading"
-            engine = choose_engine(described, engine, int8=int8, only_torch=only_torch)
-        chosen = engine, int8, state if int8 else None
-        if chosen not in self._translators:
-            if self.folder is None or engine == "torch":
-                self._translators[chosen] = self._torch_translator(int8=int8)
-            else:
-                self._translators[chosen] = open_translator(self.folder, engine=engine, int8=int8)
-        return self._translators[chosen]
+        weights = self._weights_state()
+        feature = options.torch_feature
+        if self.folder is None:
+            feature = feature or "models that are not loaded from a folder"
+        elif weights != self._loaded_weights:
+            feature = feature or "weights that were changed after loading"
+        self.translation_tokenizers()
+        settings = self.config.to_dict()
+        engine = choose_engine(self.family, settings, engine, int8=int8, torch_feature=feature)
+        if engine == "torch" and not int8:  # changes of weights must never be missed
+            return self._torch_translator()
+        key = engine, int8, None if engine == "ctranslate2" else weights
+        if key not in self._translators:
+            opened = (
+                self._torch_translator(int8=True)
+                if engine == "torch" or self.folder is None
+                else open_translator(self.folder, engine=engine, int8=int8)
+            )
+            self._translators = {key: opened} | {
+                known: one for known, one in self._translators.items() if known[0] != engine
+            }
+        return self._translators[key]
 
-    def _state(self) -> tuple[tuple[int, int], ...]:
-        """Return what changes when weights are written to or replaced."""
+    def translation_tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """Return the source and target tokenizers; refuses a model that cannot translate."""
+        source, target = self.tokenizer, self.target_tokenizer
+        if self.task != "translation" or source is None or target is None:
+            raise InputError(f"this is a model for {self.task}: load one for translation.")
+        if target.start_id is None or target.end_id is None:
+            raise InputError(
+                "the target tokenizer has no start or no end token, so the model cannot write a "
+                "target by itself: give one."
+            )
+        return source, target
+
+    def _weights_state(self) -> tuple[tuple[int, int], ...]:
+        """Return a value that changes when weights are written to or replaced."""
         weights = list(self.module.parameters())
-        counted = (0 if one.is_inference() else one._version for one in weights)
-        return tuple(zip((one.data_ptr() for one in weights), counted, strict=True))
+        versions = (0 if one.is_inference() else one._version for one in weights)
+        return tuple(zip((one.data_ptr() for one in weights), versions, strict=True))
 
-    def _torch_translator(self, *, int8: bool) -> "LineTranslator":
-        from regard.generation.torch_engine import PlainEngine
-        from regard.generation.translator import SLOW_WINDOW, LineTranslator, lengths_of, room_of
+    def _torch_translator(self, *, int8: bool = False) -> "Translator":
+        from regard.generation.torch_engine import TorchEngine
+        from regard.generation.translator import TORCH_WINDOW, Translator, translator_limits
 
-        tokenizer, target = self.tokenizer, self.target_tokenizer
-        if self.task != "translation" or tokenizer is None or target is None:
-            raise InputError(f"this is a model for {self.task}; it cannot translate.")
-        return LineTranslator(
-            PlainEngine([self.module.eval()], target, int8=int8),
-            tokenizer,
-            target,
-            **lengths_of(self.extras),
-            room=room_of(self.config.to_dict()),
-            window=SLOW_WINDOW,
-        )
+        tokenizer, target = self.translation_tokenizers()
+        limits = translator_limits(self.extras, self.config.to_dict())
+        engine = TorchEngine([self.module.eval()], target, int8=int8)
+        return Translator(engine, tokenizer, target, window=TORCH_WINDOW, **limits)
 
     def __repr__(self) -> str:
         name = "" if self.folder is None else f"{self.folder.name!r}, "

@@ -1,1 +1,1 @@
-"""Where text and images become batches."""
+"""Read text and images and group them into batches."""

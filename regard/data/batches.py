@@ -1,4 +1,4 @@
-"""Batches by token count: alike in length, shuffled, resumable, shared among ranks."""
+"""Padding, and batches by token count: similar lengths, shuffled, resumable, split among ranks."""
 
 from collections.abc import Iterator, Sequence
 from typing import SupportsIndex
@@ -8,33 +8,42 @@ import numpy as np
 from regard.data.corpus import Corpus
 from regard.errors import InputError
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_STRETCH = 256
+"""Neighboring examples that stay in one block, so that their lengths are read together."""
 
 
 def uniform_draws(seed: int, epoch: int, examples: np.ndarray, count: int) -> np.ndarray:
-    """`count` numbers in [0, 1) for each example (example × count), always the same ones.
+    """Return `count` numbers in [0, 1) for each example (example × count).
 
-    Splitmix64 (Steele, Lea & Flood 2014) on the place of each number.
+    They depend on the arguments only, not on the other examples: splitmix64 (Steele, Lea & Flood
+    2014) of the position of each number.
     """
-    # arrays of one, because single numbers warn when they run over, which is meant here
+    # one-element arrays, because overflowing scalars would warn
     start, turn = np.array([[seed % 2**64], [epoch % 2**64]], np.uint64)
-    key = _mixed(_mixed(start) + turn * _STEP)
-    rows = _mixed(key + np.asarray(examples).astype(np.uint64) * _STEP)
-    places = np.arange(1, count + 1, dtype=np.uint64) * _STEP
-    bits = _mixed(rows[:, None] + places[None, :])
+    key = _mix(_mix(start) + turn * _GAMMA)
+    rows = _mix(key + np.asarray(examples).astype(np.uint64) * _GAMMA)
+    columns = np.arange(1, count + 1, dtype=np.uint64) * _GAMMA
+    bits = _mix(rows[:, None] + columns[None, :])
     return (bits >> np.uint64(11)) * 2.0**-53
 
 
-def _mixed(bits: np.ndarray) -> np.ndarray:
+def _mix(bits: np.ndarray) -> np.ndarray:
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
 
 
-def pad(lists: Sequence[Sequence[int] | np.ndarray], pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """The ids with `pad_id` behind the shorter lists (list × token), and how long each list is."""
+def pad(
+    lists: Sequence[Sequence[int] | np.ndarray], pad_id: int, *, extra: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lists as one array with `pad_id` after the shorter ones, and their lengths.
+
+    Args:
+        extra: columns of padding after the longest list.
+    """
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-    padded = np.full((len(lists), int(lengths.max(initial=0))), pad_id, np.int64)
+    padded = np.full((len(lists), int(lengths.max(initial=0)) + extra), pad_id, np.int64)
     for row, ids in zip(padded, lists, strict=True):
         row[: len(ids)] = ids
     return padded, lengths
@@ -43,7 +52,7 @@ def pad(lists: Sequence[Sequence[int] | np.ndarray], pad_id: int) -> tuple[np.nd
 def collate(
     corpus: Corpus, examples: Sequence[SupportsIndex] | np.ndarray, *, pad_ids: Sequence[int]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The ids and lengths of these examples, for each field of the corpus."""
+    """Return the padded ids and the lengths of these examples, for each field of the corpus."""
     if len(pad_ids) != len(corpus.fields):
         raise InputError(
             f"This corpus has the fields {', '.join(corpus.names)}: {len(corpus.fields)} pad ids "
@@ -55,25 +64,21 @@ def collate(
     ]
 
 
-_STRETCH = 256
-"""Neighboring examples that stay in one block, so that their lengths are read together."""
-
-
 class Batches:
-    """Lists of example numbers, epoch after epoch, for one rank out of several.
+    """Lists of example numbers, epoch after epoch, for one of several ranks.
 
-    A batch holds as many examples as fit: their number times the longest of them, on the longer
-    side, is `tokens` at most. Examples are first shuffled into blocks, then sorted by length inside
-    each block, so memory depends on the block and not on the corpus.
+    A batch has as many examples as fit: their count times the longest of them, on the longer side,
+    is at most `tokens`. Examples are shuffled into blocks and sorted by length inside each block,
+    so memory depends on the block size, not on the corpus.
 
-    The state counts the batches that were handed out, to all ranks together. So a run that is
-    stopped goes on exactly where it was, also with another number of ranks.
+    The state counts the batches given to all ranks together, so a run can be resumed exactly, even
+    with another number of ranks.
 
     Args:
-        lengths: the examples' numbers of tokens, one array for each side; may be memory-mapped.
+        lengths: the number of tokens of each example, one array per side; may be memory-mapped.
         shuffle: False goes through the examples block by block in their order.
-        rank: every rank gets other examples and the same number of batches. Where the examples
-            left at the end of an epoch do not suffice for that, a rank may get an empty list.
+        rank: ranks get different examples and the same number of batches. At the end of an epoch,
+            a rank may get an empty list.
     """
 
     def __init__(
@@ -90,79 +95,70 @@ class Batches:
         if not lengths or len({len(side) for side in lengths}) != 1 or len(lengths[0]) == 0:
             raise InputError("Batches need at least one example, with a length on every side.")
         if not 0 <= rank < ranks:
-            raise InputError(f"Rank {rank} of {ranks} cannot be; ranks are counted from 0.")
+            raise InputError(f"The rank is {rank}; with {ranks} ranks it must be 0 to {ranks - 1}.")
         if block < 1 or tokens < 1:
             raise InputError(f"tokens ({tokens}) and block ({block}) must be 1 or more.")
-        self._lengths = lengths
-        self._tokens = tokens
-        self._seed = seed
-        self._shuffle = shuffle
+        self._lengths, self._tokens, self._block = lengths, tokens, block
+        self._seed, self._shuffle = seed, shuffle
         self._rank, self._ranks = rank, ranks
-        self._block = block
         self.epoch = 0
         self.position = 0
-        self._check_longest()
-
-    def _check_longest(self) -> None:
-        for start in range(0, len(self._lengths[0]), self._block):
-            longest = self._longer_side(np.arange(start, self._end(start)))
-            if longest.max() > self._tokens:
-                example = start + int(longest.argmax())
+        total = len(lengths[0])
+        for start in range(0, total, block):
+            longest = self._longer_side(np.arange(start, min(start + block, total)))
+            if longest.max() > tokens:
                 raise InputError(
-                    f"Example {example} has {longest.max():,} tokens and a batch only "
-                    f"{self._tokens:,}: raise the batch's tokens, or drop long examples "
-                    "with checks.max_tokens."
+                    f"Example {start + int(longest.argmax())} has {longest.max():,} tokens, more "
+                    f"than the {tokens:,} of a batch: raise the batch's tokens, or drop long "
+                    "examples with checks.max_tokens."
                 )
-
-    def _end(self, start: int) -> int:
-        return min(start + self._block, len(self._lengths[0]))
 
     def _longer_side(self, examples: np.ndarray) -> np.ndarray:
         sides = [np.asarray(side[examples], dtype=np.int64) for side in self._lengths]
         return np.maximum(np.maximum.reduce(sides), 1)
 
     def state(self) -> dict[str, int]:
-        """Where this is, for `resume`; the same on every rank."""
+        """Return the position for `resume`; it is the same on every rank."""
         return {"epoch": self.epoch, "position": self.position}
 
     def resume(self, state: dict[str, int]) -> None:
-        """Go on where another, with the same examples and seed, has been."""
+        """Continue from the state of batches with the same examples and seed."""
         epoch, position = state["epoch"], state["position"]
         if epoch < 0 or position < 0:
-            raise InputError(f"{state} is no state of batches.")
+            raise InputError(f"{state} is not a state of batches: both numbers must be 0 or more.")
         self.epoch, self.position = epoch, position
 
     def __iter__(self) -> Iterator[list[int]]:
-        """What is left of the current epoch for this rank; then the next epoch begins."""
-        together: list[list[int]] = []
+        """Yield this rank's remaining batches of the current epoch, then advance the epoch."""
+        group: list[list[int]] = []
         for batch in self.all(self.epoch, start=self.position):
-            together.append(batch)
-            if len(together) == self._ranks:
+            group.append(batch)
+            if len(group) == self._ranks:
                 self.position += self._ranks
-                yield together[self._rank]
-                together = []
-        if together:
-            self.position += len(together)
-            yield split_among_ranks(together, self._ranks)[self._rank]
+                yield group[self._rank]
+                group = []
+        if group:
+            self.position += len(group)
+            yield split_among_ranks(group, self._ranks)[self._rank]
         self.epoch += 1
         self.position = 0
 
     def count(self, epoch: int = 0) -> int:
-        """How many batches each rank gets in an epoch."""
+        """Return the number of batches that each rank gets in an epoch."""
         return -(-sum(1 for _ in self.all(epoch)) // self._ranks)
 
     def all(self, epoch: int, *, start: int = 0) -> Iterator[list[int]]:
-        """The batches of an epoch for all ranks together, from number `start` on."""
+        """Yield the batches of an epoch for all ranks together, from number `start` on."""
         for number, examples in enumerate(self._blocks(epoch)):
-            dice = np.random.default_rng([self._seed, epoch, 1 + number])
-            cuts = self._cuts(ordered := self._sorted(examples, dice))
-            order = dice.permutation(len(cuts)) if self._shuffle else np.arange(len(cuts))
+            rng = np.random.default_rng([self._seed, epoch, 1 + number])
+            cuts = self._cuts(ordered := self._sorted(examples, rng))
+            order = rng.permutation(len(cuts)) if self._shuffle else np.arange(len(cuts))
             for first, last in cuts[order[start:]]:
                 yield ordered[first:last].tolist()
             start = max(0, start - len(cuts))
 
     def _blocks(self, epoch: int) -> Iterator[np.ndarray]:
-        """The examples' numbers, parted into blocks of random stretches."""
+        """Yield the examples' numbers in blocks of random stretches."""
         total = len(self._lengths[0])
         stretches = np.arange(-(-total // _STRETCH))
         if self._shuffle:
@@ -172,31 +168,27 @@ class Batches:
             if len(examples := examples[examples < total]):
                 yield examples
 
-    def _sorted(self, examples: np.ndarray, dice: np.random.Generator) -> np.ndarray:
-        """The examples, each beside others of nearly its lengths; equals in random order.
+    def _sorted(self, examples: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Sort the examples so that neighbors have similar lengths; ties are in random order.
 
-        The longer side decides; among equals the difference of the sides rises and falls in turn,
-        as a plough goes up and down a field. On Multi30k that halves the padding of a plain sort.
+        The longer side decides; among equals the difference of the sides alternately rises and
+        falls. On Multi30k that halves the padding of a plain sort.
         """
         longer = self._longer_side(examples)
-        difference = self._difference(examples)
+        difference = np.zeros(len(examples), np.int64)
+        if len(self._lengths) > 1:
+            first, second = (np.asarray(side[examples], np.int64) for side in self._lengths[:2])
+            difference = first - second
         if self._shuffle:
-            ties = dice.random(len(examples))
-            down, back = dice.integers(2, size=2)  # other cuts in every epoch
+            ties = rng.random(len(examples))
+            parity, backwards = rng.integers(2, size=2)  # different cuts in every epoch
         else:
-            ties, down, back = examples, 0, 0
-        plough = np.where(longer % 2 == down, difference, -difference)
-        order = np.lexsort((ties, plough, -longer if back else longer))
-        return examples[order]
-
-    def _difference(self, examples: np.ndarray) -> np.ndarray:
-        if len(self._lengths) == 1:
-            return np.zeros(len(examples), np.int64)
-        first, second = (np.asarray(side[examples], np.int64) for side in self._lengths[:2])
-        return first - second
+            ties, parity, backwards = examples, 0, 0
+        zigzag = np.where(longer % 2 == parity, difference, -difference)
+        return examples[np.lexsort((ties, zigzag, -longer if backwards else longer))]
 
     def _cuts(self, examples: np.ndarray) -> np.ndarray:
-        """First and last place of each batch, as full as it may be."""
+        """Return the first and last position of each batch, as full as possible."""
         longer = self._longer_side(examples)
         cuts, first = [], 0
         while first < len(longer):
@@ -209,9 +201,9 @@ class Batches:
 
 
 def split_among_ranks(batches: list[list[int]], ranks: int) -> list[list[int]]:
-    """The examples of a few batches as one part for each rank; parts may be empty.
+    """Split the examples of a few batches into one part for each rank; parts may be empty.
 
-    A part comes from one batch only, so it is no larger than a batch may be.
+    Each part comes from one batch, so it is not larger than a batch may be.
     """
     shares = [ranks // len(batches) + (n < ranks % len(batches)) for n in range(len(batches))]
     parts = []

@@ -1,6 +1,7 @@
-"""Tokenized text on disk: made once from its files, then opened at no cost, however large."""
+"""Tokenized text on disk: written once per set of files and settings, then memory-mapped."""
 
 import json
+import operator
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
@@ -10,7 +11,6 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from regard.data.ragged import Ragged, RaggedWriter, paths_of, smallest_type
 from regard.data.readers import Rows
 from regard.data.text_checks import Checker, Checks, CleaningReport, CleanRow, chunks, open_ledger
 from regard.errors import FileError, InputError
@@ -18,28 +18,112 @@ from regard.files import cache_key, cached_folder, write_atomic
 from regard.text.tokenizer import Tokenizer
 
 VERSION = 1
-"""Counts up when the same settings begin to give other files."""
+"""Increased when the same settings result in other files."""
 LABEL = "label"
 LEDGER = "ledger.tsv"
 DESCRIPTION = "corpus.json"
 Progress = Callable[[int], None]
-"""Called from time to time with the number of lines read so far."""
+"""Called regularly with the number of lines read so far."""
 
 _LABEL_TYPE = np.dtype(np.uint32)
+_AGAIN = "delete its folder, and it will be made again"
 
 
 class NoExampleError(InputError):
-    """Rows of which not one can be learned from."""
+    """Rows of which none can be used for training."""
 
 
 def report_lines(report: CleaningReport, ledger: Path) -> list[str]:
-    """The report of a reading for people, with the place of the ledger if anything is in it."""
-    noted = any(found.dropped or found.changed for found in report.problems.values())
-    return report.lines() + [f"  Each line that was dropped or changed: {ledger}"] * noted
+    """Format a report, with the path of the ledger if that has any entries."""
+    recorded = any(problem.dropped or problem.changed for problem in report.problems.values())
+    return report.lines() + [f"  Each line that was dropped or changed: {ledger}"] * recorded
+
+
+def read_stored(path: Path) -> dict[str, Any]:
+    """Read the JSON description of a stored corpus or token stream."""
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise FileError(f"{path} is damaged: {_AGAIN}.") from error
+
+
+def smallest_type(size: int) -> np.dtype:
+    """Return the narrowest dtype for ids below `size`."""
+    return np.dtype(np.uint16 if size <= 2**16 else np.uint32)
+
+
+def memory_map(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
+    """Map a file into memory as a read-only array; its size must match."""
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+    if size != count * dtype.itemsize:
+        raise FileError(
+            f"{path} is damaged: it has {size:,} bytes instead of {count * dtype.itemsize:,}; "
+            f"{_AGAIN}."
+        )
+    if count == 0:
+        return np.zeros(0, dtype)
+    return np.memmap(path, dtype, mode="r", shape=(count,))
+
+
+def _ragged_paths(folder: Path, name: str) -> tuple[Path, Path, Path]:
+    """Return the files of ids, offsets and lengths."""
+    return folder / f"{name}.ids", folder / f"{name}.offsets", folder / f"{name}.lengths"
+
+
+class RaggedWriter:
+    """Appends lists of ids to files, in constant memory."""
+
+    def __init__(self, folder: Path, name: str, dtype: np.dtype):
+        self._dtype = dtype
+        self.total = 0
+        ids, offsets, lengths = _ragged_paths(folder, name)
+        self._ids = ids.open("wb")
+        self._offsets = offsets.open("wb")
+        self._lengths = lengths.open("wb")
+        self._offsets.write(np.zeros(1, np.int64).tobytes())
+
+    def append(self, lists: Sequence[Sequence[int]]) -> None:
+        """Add lists at the end."""
+        lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+        flat = (id for one in lists for id in one)
+        self._ids.write(np.fromiter(flat, self._dtype, int(lengths.sum())).tobytes())
+        self._offsets.write((np.cumsum(lengths) + self.total).tobytes())
+        self._lengths.write(lengths.astype(np.uint32).tobytes())
+        self.total += int(lengths.sum())
+
+    def close(self) -> None:
+        """Close the files."""
+        for stream in (self._ids, self._offsets, self._lengths):
+            stream.close()
+
+
+class Ragged:
+    """Lists of ids of different lengths, memory-mapped from files of a RaggedWriter."""
+
+    def __init__(self, folder: Path, name: str, dtype: np.dtype, *, count: int, total: int):
+        ids, offsets, lengths = _ragged_paths(folder, name)
+        self.flat = memory_map(ids, dtype, total)
+        self._offsets = memory_map(offsets, np.dtype(np.int64), count + 1)
+        self.lengths = memory_map(lengths, np.dtype(np.uint32), count)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: SupportsIndex) -> np.ndarray:
+        number = operator.index(index)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"list {number} does not exist; there are {len(self)}.")
+        number %= len(self)
+        return self.flat[self._offsets[number] : self._offsets[number + 1]]
 
 
 class CorpusWriter:
-    """Checks rows, cuts them into tokens and writes these down, a chunk at a time."""
+    """Checks rows, tokenizes them and writes them, one chunk at a time."""
 
     def __init__(
         self,
@@ -66,7 +150,7 @@ class CorpusWriter:
         self._classes = {name: number for number, name in enumerate(classes or ())}
 
     def settings(self) -> dict[str, Any]:
-        """Everything but the rows that decides what is written."""
+        """Return everything except the rows that determines what is written."""
         return {
             "version": VERSION,
             "tokenizers": [self._tokenizers[name].fingerprint for name in self._tokenizers],
@@ -76,7 +160,7 @@ class CorpusWriter:
         }
 
     def write(self, rows: Rows, folder: Path, progress: Progress | None = None) -> None:
-        """Fill a folder with the corpus of these rows."""
+        """Write the corpus of these rows into a folder."""
         with ExitStack() as stack:
             ledger = stack.enter_context(open_ledger(folder / LEDGER))
             checker = Checker(self._names, self._checks, ledger)
@@ -91,8 +175,8 @@ class CorpusWriter:
             checker.finish()
         report = checker.report
         if report.kept == 0:
-            told = " ".join(line.strip() for line in report.lines())
-            raise NoExampleError(f"There is no example to learn from. {told}")
+            details = " ".join(line.strip() for line in report.lines())
+            raise NoExampleError(f"There is no example to train on. {details}")
         described = {
             "version": VERSION,
             "names": self._names,
@@ -100,7 +184,7 @@ class CorpusWriter:
             "dtypes": [self._type_of(name).name for name in self._names],
             "totals": [fields[name].total for name in self._names],
             "classes": self._sorted_classes(folder) if LABEL in self._names else None,
-            "report": report.as_dict(),
+            "report": report.to_dict(),
         }
         write_atomic(folder / DESCRIPTION, json.dumps(described, ensure_ascii=False, indent=1))
 
@@ -108,16 +192,16 @@ class CorpusWriter:
         return _LABEL_TYPE if name == LABEL else smallest_type(len(self._tokenizers[name]))
 
     def _append(
-        self, examples: list[CleanRow], checker: Checker, fields: dict[str, RaggedWriter]
+        self, rows: list[CleanRow], checker: Checker, fields: dict[str, RaggedWriter]
     ) -> None:
         columns = [
-            self._ids(name, [example.texts[number] for example in examples])
+            self._ids(name, [row.texts[number] for row in rows])
             for number, name in enumerate(self._names)
         ]
         kept = [
             number
-            for number, example in enumerate(examples)
-            if not self._refused(example, [column[number] for column in columns], checker)
+            for number, row in enumerate(rows)
+            if not self._refused(row, [column[number] for column in columns], checker)
         ]
         for name, column in zip(self._names, columns, strict=True):
             fields[name].append([column[number] for number in kept])
@@ -130,21 +214,20 @@ class CorpusWriter:
                 self._classes.setdefault(text, len(self._classes))
         return [[self._classes[text]] if text in self._classes else [] for text in texts]
 
-    def _refused(self, example: CleanRow, ids: list[list[int]], checker: Checker) -> bool:
+    def _refused(self, row: CleanRow, ids: list[list[int]], checker: Checker) -> bool:
         limit = self._checks.max_tokens
         if limit is not None and max(map(len, ids)) > limit:
-            return checker.refuse("tokens", example, late=True)
+            return checker.refuse("tokens", row, late=True)
         if LABEL in self._names and not ids[self._names.index(LABEL)]:
-            return checker.refuse("label", example, late=True)
+            return checker.refuse("label", row, late=True)
         return False
 
     def _sorted_classes(self, folder: Path) -> list[str]:
-        """The classes in the order of their numbers; classes that were met are numbered by name."""
+        """Return the given classes, or sort those of the rows by name and renumber the labels."""
         if self._given is not None:
             return self._given
         names = sorted(self._classes)
-        path = paths_of(folder, LABEL)[0]
-        labels = np.memmap(path, _LABEL_TYPE, mode="r+")
+        labels = np.memmap(_ragged_paths(folder, LABEL)[0], _LABEL_TYPE, mode="r+")
         rank = np.array([names.index(name) for name in self._classes], dtype=_LABEL_TYPE)
         for start in range(0, len(labels), 2**16):
             labels[start : start + 2**16] = rank[labels[start : start + 2**16]]
@@ -153,33 +236,22 @@ class CorpusWriter:
 
 
 class Corpus:
-    """Tokenized examples, mapped into memory; `corpus[i]` is one array for each field."""
+    """Tokenized examples in a folder of `build_corpus`; `corpus[i]` has one array per field."""
 
-    def __init__(self, folder: Path, described: dict[str, Any]):
-        self.folder = folder
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        described = read_stored(self.folder / DESCRIPTION)
         self.names: tuple[str, ...] = tuple(described["names"])
         self.report = CleaningReport.from_dict(described["report"])
         self.classes: tuple[str, ...] | None = (
             None if described["classes"] is None else tuple(described["classes"])
         )
         self.fields = tuple(
-            Ragged(folder, name, np.dtype(dtype), count=described["count"], total=total)
+            Ragged(self.folder, name, np.dtype(dtype), count=described["count"], total=total)
             for name, dtype, total in zip(
                 self.names, described["dtypes"], described["totals"], strict=True
             )
         )
-
-    @classmethod
-    def open(cls, folder: str | Path) -> "Corpus":
-        """The corpus in a folder that `build_corpus` made."""
-        path = Path(folder) / DESCRIPTION
-        try:
-            described = json.loads(path.read_bytes())
-        except OSError as error:
-            raise FileError(f"{folder} holds no corpus: {error.strerror}.") from error
-        except ValueError as error:
-            raise FileError(f"{path} is damaged: delete its folder and make it again.") from error
-        return cls(Path(folder), described)
 
     def __len__(self) -> int:
         return len(self.fields[0])
@@ -189,20 +261,20 @@ class Corpus:
 
     @property
     def lengths(self) -> tuple[np.ndarray, ...]:
-        """How many tokens each example has, for every field of text."""
+        """The number of tokens of each example, for every text field."""
         texts = zip(self.names, self.fields, strict=True)
         return tuple(field.lengths for name, field in texts if name != LABEL)
 
     @property
     def labels(self) -> np.ndarray:
-        """The number of each example's class."""
+        """The class index of each example."""
         if LABEL not in self.names:
             raise InputError("This corpus has no labels.")
         return self.fields[self.names.index(LABEL)].flat
 
     @property
     def ledger(self) -> Path:
-        """The table of what was dropped or changed."""
+        """The table of dropped and changed rows."""
         return self.folder / LEDGER
 
 
@@ -216,20 +288,21 @@ def build_corpus(
     classes: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Corpus:
-    """The tokenized corpus of `rows`, made if this very one has not been made before.
+    """Tokenize `rows`, or open the corpus that was built from the same rows and settings before.
 
     Args:
-        tokenizers: one for every field of text, or one for all.
-        cache: the folder in which corpora are kept, each under the hash of all it depends on.
-        specials: put each tokenizer's start and end tokens around every text.
-        classes: the labels in the order of their numbers; those met, sorted, if None.
+        tokenizers: one for every text field, or one for all.
+        cache: the folder for corpora, each named by the hash of all it depends on.
+        specials: add each tokenizer's start and end tokens to every text.
+        classes: the labels in the order of their indices; if None, those of the rows, sorted.
     """
-    cache, checks = Path(cache), checks or Checks()
     with TemporaryDirectory() as spool:
         rows = rows.with_stdin_saved(Path(spool))
         writer = CorpusWriter(
-            rows.names, tokenizers, checks=checks, specials=specials, classes=classes
+            rows.names, tokenizers, checks=checks or Checks(), specials=specials, classes=classes
         )
         key = cache_key({"rows": rows.fingerprint(), **writer.settings()})
-        folder = cached_folder(cache / key, lambda folder: writer.write(rows, folder, progress))
-    return Corpus.open(folder)
+        folder = cached_folder(
+            Path(cache) / key, lambda folder: writer.write(rows, folder, progress)
+        )
+    return Corpus(folder)

@@ -1,4 +1,4 @@
-"""Dates as people write them in many languages, with their ISO form: data without end."""
+"""Synthetic data: dates as they are written in many languages, with their ISO form."""
 
 import hashlib
 import json
@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache, cached_property
-from itertools import count as count_up
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,28 +22,28 @@ LOCALES = (
 )  # fmt: skip
 FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
 HELD_OUT = 20
-"""One day in so many is held out: no language shows it in training."""
+"""One day in this many is held out of training, in all languages."""
 
 Split = Literal["train", "held-out"]
-Kind = Literal["fixed", "year", "d", "M", "E"]
+DateFieldKind = Literal["fixed", "year", "d", "M", "E"]
 _WIDTHS = ("short", "medium", "long", "full")
 _SKELETONS = ("yMd", "yMMMd", "yMMMMd", "yMMMEd")
 _CHUNK = 1024
-_TABLES: dict[str, tuple[Kind, int]] = {
+_TABLES: dict[str, tuple[DateFieldKind, int]] = {
     "d": ("d", 31),
     "M": ("M", 12),
     "L": ("M", 12),
     "E": ("E", 7),
     "c": ("E", 7),
 }
-"""What the letters of a pattern stand for, and how many entries there are."""
+"""The field of each pattern letter, and its number of entries."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """A piece of a written date: fixed characters, or what a table has for day, month, weekday."""
+class DateField:
+    """A part of a written date: fixed characters, the year, or a table of days or months."""
 
-    kind: Kind
+    kind: DateFieldKind
     table: tuple[str, ...]
 
     @property
@@ -55,31 +53,31 @@ class Part:
 
 @dataclass(frozen=True)
 class Template:
-    """One way in which one language writes dates."""
+    """A date format of one language."""
 
     locale: str
     pattern: str
-    parts: tuple[Part, ...]
+    parts: tuple[DateField, ...]
 
     def write(self, day: date) -> str:
-        """The day in these words."""
-        place = {"fixed": 0, "d": day.day - 1, "M": day.month - 1, "E": day.weekday()}
+        """Format a day."""
+        index = {"fixed": 0, "d": day.day - 1, "M": day.month - 1, "E": day.weekday()}
         return "".join(
-            str(day.year) if part.kind == "year" else part.table[place[part.kind]]
+            str(day.year) if part.kind == "year" else part.table[index[part.kind]]
             for part in self.parts
         )
 
     def meanings(self) -> Iterator[tuple[str, str]]:
-        """Each shape this can take, and what is to be read from it.
+        """Yield each shape this format can take, with its meaning.
 
-        Two templates that share a shape but not its meaning cannot be told apart by any reader.
+        Two formats that share a shape but not its meaning are ambiguous.
         """
         numbers = "".join(part.kind for part in self.parts if part.kind in "dM" and part.is_number)
         for month in range(12):
             shape = "".join(self._shape(part, month) for part in self.parts)
             yield shape, numbers if "M" in numbers else str(month)
 
-    def _shape(self, part: Part, month: int) -> str:
+    def _shape(self, part: DateField, month: int) -> str:
         if part.kind == "year":
             return "####"
         if part.kind == "d" or (part.kind == "M" and part.is_number):
@@ -89,8 +87,8 @@ class Template:
 
 @cache
 def templates(locales: Sequence[str]) -> tuple[Template, ...]:
-    """The ways in which these languages write dates, without those that could mean two days."""
-    found = [template for name in locales for template in _templates_of(name)]
+    """Return the date formats of these languages, without ambiguous ones."""
+    found = [template for name in locales for template in _locale_templates(name)]
     meanings: dict[str, set[str]] = defaultdict(set)
     for template in found:
         for shape, meaning in template.meanings():
@@ -102,7 +100,7 @@ def templates(locales: Sequence[str]) -> tuple[Template, ...]:
     )
 
 
-def _templates_of(name: str) -> Iterator[Template]:
+def _locale_templates(name: str) -> Iterator[Template]:
     from babel import Locale, UnknownLocaleError
     from babel.dates import tokenize_pattern
 
@@ -120,31 +118,31 @@ def _templates_of(name: str) -> Iterator[Template]:
             yield Template(name, pattern, tuple(part for part in parts if part))
 
 
-def _part(value: str | tuple[str, int], locale: Any) -> Part | None:
-    """Characters, or the field of a letter and width; None for fields that no date needs."""
+def _part(value: str | tuple[str, int], locale: Any) -> DateField | None:
+    """Return fixed characters or the field of a pattern letter; None for unsupported fields."""
     from babel.dates import DateTimeFormat
 
     if isinstance(value, str):
-        return Part("fixed", (value,))
+        return DateField("fixed", (value,))
     letter, width = value
     field = letter * width
-    if letter == "y":  # a year of two digits could mean two centuries
-        return None if width == 2 else Part("year", ())
+    if letter == "y":  # two digits are ambiguous
+        return None if width == 2 else DateField("year", ())
     if letter == "G":
-        return Part("fixed", (DateTimeFormat(FIRST, locale)[field],))
+        return DateField("fixed", (DateTimeFormat(FIRST, locale)[field],))
     if letter not in _TABLES:
         return None
     kind, size = _TABLES[letter]
     # the first of May 2023 was a Monday, and May has 31 days
     days = [date(2023, n, 1) if kind == "M" else date(2023, 5, n) for n in range(1, size + 1)]
-    return Part(kind, tuple(DateTimeFormat(day, locale)[field] for day in days))
+    return DateField(kind, tuple(DateTimeFormat(day, locale)[field] for day in days))
 
 
 @dataclass(frozen=True)
 class Dates:
-    """Pairs of a written date and its ISO form; pair `i` is always the same, for any `i`.
+    """Pairs of a written date and its ISO form; pair `i` depends on the settings only.
 
-    Days of the split "held-out" are never written in the split "train", in whichever language.
+    Days of the split "held-out" do not occur in the split "train", in any language.
     """
 
     count: int
@@ -154,7 +152,7 @@ class Dates:
 
     def __post_init__(self):
         if self.split not in ("train", "held-out"):
-            raise UnknownNameError(f"There is no split {self.split!r}, only train and held-out.")
+            raise UnknownNameError(f"There is no split {self.split!r}; choose train or held-out.")
         if self.count < 1 or not templates(self.locales):
             raise InputError("Dates need a count of 1 or more and at least one locale.")
 
@@ -169,44 +167,33 @@ class Dates:
         return days[held_out if self.split == "held-out" else ~held_out]
 
     @cached_property
-    def _ways(self) -> list[list[Template]]:
-        by_locale: dict[str, list[Template]] = defaultdict(list)
+    def _by_locale(self) -> list[list[Template]]:
+        groups: dict[str, list[Template]] = defaultdict(list)
         for template in templates(self.locales):
-            by_locale[template.locale].append(template)
-        return list(by_locale.values())
-
-    def pair(self, number: int) -> tuple[str, str]:
-        """A date as people write it, and its ISO form."""
-        return self._pairs(np.array([number]))[0]
+            groups[template.locale].append(template)
+        return list(groups.values())
 
     def _pairs(self, numbers: np.ndarray) -> list[tuple[str, str]]:
         epoch = 1 if self.split == "held-out" else 0
         pairs = []
-        for which_day, which_locale, which_way in uniform_draws(
-            self.seed, epoch, numbers, 3
-        ).tolist():
-            day = date.fromordinal(int(self._days[int(which_day * len(self._days))]))
-            ways = self._ways[int(which_locale * len(self._ways))]
-            pairs.append((ways[int(which_way * len(ways))].write(day), day.isoformat()))
+        for draws in uniform_draws(self.seed, epoch, numbers, 3).tolist():
+            day = date.fromordinal(int(self._days[int(draws[0] * len(self._days))]))
+            formats = self._by_locale[int(draws[1] * len(self._by_locale))]
+            pairs.append((formats[int(draws[2] * len(formats))].write(day), day.isoformat()))
         return pairs
 
-    def endless(self, *, start: int = 0) -> Iterator[tuple[str, str]]:
-        """Pairs without end, from number `start` on."""
-        for first in count_up(start, _CHUNK):
-            yield from self._pairs(np.arange(first, first + _CHUNK))
-
     def __iter__(self) -> Iterator[Row]:
-        for line, (written, iso) in enumerate(islice(self.endless(), self.count), 1):
-            yield Row("dates", line, (written.encode(), iso.encode()))
+        for first in range(0, self.count, _CHUNK):
+            numbers = np.arange(first, min(first + _CHUNK, self.count))
+            for line, (written, iso) in enumerate(self._pairs(numbers), first + 1):
+                yield Row("dates", line, (written.encode(), iso.encode()))
 
     def fingerprint(self) -> str:
-        """A hash of the settings and of every template, for languages change with Babel."""
-        ways = [
-            [one.locale, *(part.table for part in one.parts)] for one in templates(self.locales)
-        ]
-        described = json.dumps([self.count, self.seed, self.split, ways])
+        """Return a hash of the settings and all formats, which depend on the version of Babel."""
+        formats = [[t.locale, *(part.table for part in t.parts)] for t in templates(self.locales)]
+        described = json.dumps([self.count, self.seed, self.split, formats])
         return hashlib.sha256(described.encode()).hexdigest()
 
     def with_stdin_saved(self, folder: Path) -> "Dates":
-        """These very dates; they come from no file."""
+        """Return the dates themselves, which do not come from a file."""
         return self

@@ -1,4 +1,4 @@
-"""What is wrong with text that was read, and what is done about it, reported once."""
+"""Check rows of text, apply a policy to each problem, and report what was found."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,10 +16,29 @@ from regard.errors import InputError, UnknownNameError, nearest
 from regard.files import atomic_path
 
 HEADER = ("file", "line", "action", "problem", "text")
+Policy = Literal["keep", "drop", "stop"]
+PROBLEMS = {
+    "unequal": "lines without a partner in the other file",
+    "malformed": "lines that are not valid rows",
+    "encoding": "lines that are not valid UTF-8",
+    "mark": "files that start with a byte order mark",
+    "empty": "rows with an empty side",
+    "long": "rows with too many characters",
+    "ratio": "rows with one side far longer than the other",
+    "duplicate": "rows that occurred before",
+    "label": "rows with a label that is not among the classes",
+    "tokens": "rows with too many tokens",
+}
+"""Everything that can be wrong with a row, in the order of the checks."""
+
+EXAMPLES = 5
+"""Locations that a report lists for each problem."""
+_CHUNK = 4096
+_MIN_RATIO_LENGTH = 30
 
 
 class Ledger:
-    """Writes one line for each row that was dropped or changed."""
+    """A TSV file with one line for each row that was dropped or changed."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
@@ -28,13 +47,13 @@ class Ledger:
     def write(
         self, file: str, line: int, action: str, problem: str, texts: Iterable[object]
     ) -> None:
-        """Note what was done to the row at a line of a file, with the row as it was."""
-        cells = [file, str(line), action, problem, *map(_cell, texts)]
+        """Record what was done to a row, with the row as it was."""
+        cells = [file, str(line), action, problem, *map(_escape, texts)]
         self._stream.write("\t".join(cells) + "\n")
 
 
-def _cell(value: object) -> str:
-    """A field on one line of a table: tabs, line ends and unreadable bytes are spelt out."""
+def _escape(value: object) -> str:
+    """Format a field on one line: tabs, line ends and invalid bytes are escaped."""
     if value is None:
         return ""
     if isinstance(value, bytes):
@@ -46,7 +65,7 @@ def _cell(value: object) -> str:
 
 @contextmanager
 def open_ledger(path: str | Path) -> Iterator[Ledger]:
-    """A ledger that appears at `path` when all is done, and not at all when something fails."""
+    """Write a ledger that appears at `path` only if the block ends without an error."""
     with (
         atomic_path(path) as temporary,
         temporary.open("w", encoding="utf-8", newline="") as stream,
@@ -54,23 +73,20 @@ def open_ledger(path: str | Path) -> Iterator[Ledger]:
         yield Ledger(stream)
 
 
-def hash_of(texts: Sequence[str]) -> int:
-    """Sixty-four bits that tell one row from another.
-
-    Among ten million rows the chance that any two different ones share them is three in a million.
-    """
+def row_hash(texts: Sequence[str]) -> int:
+    """Return a 64-bit hash; among ten million rows, a collision has a probability of 3e-6."""
     joined = "\x00".join(texts).encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(joined, digest_size=8).digest(), "little")
 
 
-class Seen:
-    """Hashes seen so far, as sorted runs that are merged when they grow alike in size."""
+class SeenHashes:
+    """A set of hashes as sorted runs, which are merged when they become similar in size."""
 
     def __init__(self):
         self._runs: list[np.ndarray] = []
 
     def add(self, hashes: Sequence[int]) -> np.ndarray:
-        """For each hash, whether it was there before; after this, all of them are."""
+        """Add hashes; return for each whether it was there before."""
         values = np.array(hashes, dtype=np.uint64)
         different, first = np.unique(values, return_index=True)
         known = np.zeros(len(different), dtype=bool)
@@ -79,47 +95,24 @@ class Seen:
             known |= run[np.minimum(places, len(run) - 1)] == different
         repeated = np.ones(len(values), dtype=bool)
         repeated[first[~known]] = False
-        self._keep(different[~known])
-        return repeated
-
-    def _keep(self, fresh: np.ndarray) -> None:
-        if len(fresh):
-            self._runs.append(fresh)
+        if not known.all():
+            self._runs.append(different[~known])
         while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
             merged = np.concatenate([self._runs.pop(), self._runs.pop()])
             merged.sort(kind="stable")
             self._runs.append(merged)
+        return repeated
 
     def __len__(self) -> int:
         return sum(len(run) for run in self._runs)
 
 
-Policy = Literal["keep", "drop", "stop"]
-PROBLEMS = {
-    "unequal": "lines without a partner in the other file",
-    "malformed": "lines that are no rows",
-    "encoding": "lines that are not valid UTF-8",
-    "mark": "files that begin with a byte order mark",
-    "empty": "rows with an empty side",
-    "long": "rows with too many characters",
-    "ratio": "rows with one side far longer than the other",
-    "duplicate": "rows that were there before",
-    "label": "rows with a label that is not among the classes",
-    "tokens": "rows with too many tokens",
-}
-"""Everything that can be wrong with a row, in the order in which it is looked for."""
-
-EXAMPLES = 5
-_CHUNK = 4096
-_TOO_SHORT_TO_COMPARE = 30
-
-
 @dataclass(frozen=True)
 class Checks:
-    """What to do with each kind of problem: keep the row, drop it, or stop when all is read.
+    """The policy for each problem: keep the row, drop it, or stop after all rows are read.
 
-    An unequal row that is kept has an empty other side. A row in a broken encoding that is kept has
-    U+FFFD in place of what cannot be read. The first line of a file loses its byte order mark.
+    An unequal row that is kept has an empty other side. A row with invalid UTF-8 that is kept has
+    U+FFFD in place of invalid bytes. The first line of a file loses its byte order mark.
     """
 
     unequal: Policy = "stop"
@@ -144,16 +137,16 @@ class Checks:
                 )
         for name in ("malformed", "label", "tokens"):
             if getattr(self, name) == "keep":
-                raise InputError(f"checks.{name} cannot be 'keep'; say 'drop' or 'stop'.")
+                raise InputError(f"checks.{name} cannot be 'keep'; use 'drop' or 'stop'.")
 
     def policy(self, problem: str) -> Policy:
-        """What to do about a problem; a byte order mark is always taken off and never a fault."""
+        """Return the policy for a problem; a byte order mark is always removed."""
         return "keep" if problem == "mark" else getattr(self, problem)
 
 
 @dataclass(frozen=True, slots=True)
 class CleanRow:
-    """A row that passed."""
+    """A row that passed the checks."""
 
     file: str
     line: int
@@ -162,7 +155,7 @@ class CleanRow:
 
 @dataclass
 class Problem:
-    """How often a problem was met, and where first."""
+    """The number of rows with a problem, and the first locations."""
 
     count: int = 0
     dropped: int = 0
@@ -172,137 +165,139 @@ class Problem:
 
 @dataclass
 class CleaningReport:
-    """What a reading came to."""
+    """The result of reading and checking rows."""
 
     read: int = 0
     kept: int = 0
     problems: dict[str, Problem] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """The report for people: one line for the sum, one for each problem."""
-        told = [f"{self.read:,} lines read, {self.kept:,} kept."]
-        return told + ["  " + self._line(name) for name in PROBLEMS if name in self.problems]
+        """Format the report: one line for the total, one for each problem."""
+        lines = [f"{self.read:,} lines read, {self.kept:,} kept."]
+        for name in PROBLEMS:
+            if name in self.problems:
+                problem = self.problems[name]
+                actions = [f"{problem.dropped:,} dropped"] * bool(problem.dropped)
+                actions += [f"{problem.changed:,} changed"] * bool(problem.changed)
+                lines.append(f"  {self.sentence(name)}: {', '.join(actions) or 'kept'}")
+        return lines
 
-    def _line(self, problem: str) -> str:
-        found = self.problems[problem]
-        fates = [f"{found.dropped:,} dropped"] * bool(found.dropped)
-        fates += [f"{found.changed:,} changed"] * bool(found.changed)
-        return f"{self.sentence(problem)}: {', '.join(fates) or 'kept'}"
-
-    def sentence(self, problem: str) -> str:
-        """How many and where."""
-        found = self.problems[problem]
-        more = ", …" if found.count > len(found.places) else ""
+    def sentence(self, name: str) -> str:
+        """Format the count and the first locations of a problem."""
+        problem = self.problems[name]
+        more = ", …" if problem.count > len(problem.places) else ""
         where = "; ".join(
             f"{file} line {', '.join(str(line) for _, line in group)}"
-            for file, group in groupby(found.places, key=itemgetter(0))
+            for file, group in groupby(problem.places, key=itemgetter(0))
         )
-        return f"{found.count:,} {PROBLEMS[problem]} ({where}{more})"
+        return f"{problem.count:,} {PROBLEMS[name]} ({where}{more})"
 
-    def as_dict(self) -> dict[str, Any]:
-        """The report for programs."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> "CleaningReport":
-        """The report that `as_dict` gave."""
+        """Build the report from the result of `to_dict`."""
         report = cls(stored["read"], stored["kept"])
-        for name, found in stored["problems"].items():
-            places = [(file, line) for file, line in found["places"]]
-            report.problems[name] = Problem(**(found | {"places": places}))
+        for name, problem in stored["problems"].items():
+            places = [(file, line) for file, line in problem["places"]]
+            report.problems[name] = Problem(**(problem | {"places": places}))
         return report
 
 
 class Checker:
-    """Looks at rows in the order they come; knows at the end what there was."""
+    """Checks rows in order and collects a report."""
 
     def __init__(self, names: tuple[str, ...], checks: Checks, ledger: Ledger | None = None):
         self.report = CleaningReport()
         self._names = names
         self._checks = checks
         self._ledger = ledger
-        self._seen = Seen()
+        self._seen = SeenHashes()
 
     def check(self, rows: list[Row]) -> list[CleanRow]:
-        """The examples among the rows."""
+        """Return the rows that pass."""
         self.report.read += len(rows)
-        passed = [example for row in rows if (example := self._checked(row))]
-        repeated = self._seen.add([hash_of(example.texts) for example in passed])
+        passed = [clean for row in rows if (clean := self._checked(row))]
+        repeated = self._seen.add([row_hash(row.texts) for row in passed])
         kept = [
-            example
-            for example, again in zip(passed, repeated.tolist(), strict=True)
-            if not (again and self.refuse("duplicate", example))
+            row
+            for row, again in zip(passed, repeated.tolist(), strict=True)
+            if not (again and self.refuse("duplicate", row))
         ]
         self.report.kept += len(kept)
         return kept
 
     def finish(self) -> None:
-        """Stop if anything was found that must stop; all of it is in the sentence."""
+        """Raise an InputError that lists all problems with the policy "stop", if there are any."""
         stops = [name for name in self.report.problems if self._checks.policy(name) == "stop"]
         if not stops:
             return
         what = " and ".join(self.report.sentence(name) for name in stops)
         how = ", ".join(f"checks.{name}" for name in stops)
         raise InputError(
-            f"Of {self.report.read:,} lines read there are {what}. Mend them, or set {how} to "
+            f"Of {self.report.read:,} lines read there are {what}. Fix them, or set {how} to "
             "'drop' (or 'keep', where that makes sense)."
         )
 
-    def refuse(self, problem: str, example: CleanRow, *, late: bool = False) -> bool:
-        """Note the problem; whether the example has to go because of it."""
-        return self._note(problem, (example.file, example.line), example.texts, late=late)
+    def refuse(self, problem: str, row: CleanRow, *, late: bool = False) -> bool:
+        """Record a problem; return True if the row must be dropped.
 
-    def _note(
-        self, problem: str, place: tuple[str, int], texts: Iterable[object], *, late: bool = False
-    ) -> bool:
-        found = self.report.problems.setdefault(problem, Problem())
-        found.count += 1
-        if len(found.places) < EXAMPLES:
-            found.places.append(place)
-        policy = self._checks.policy(problem)
-        changed = policy == "keep" and problem in ("encoding", "mark", "unequal")
-        found.dropped += policy == "drop"
-        found.changed += changed
-        if late and policy != "keep":
-            self.report.kept -= 1
+        Args:
+            late: the row has been counted as kept already.
+        """
+        refused = self._record(problem, (row.file, row.line), row.texts)
+        self.report.kept -= late and refused
+        return refused
+
+    def _record(self, name: str, place: tuple[str, int], texts: Iterable[object]) -> bool:
+        problem = self.report.problems.setdefault(name, Problem())
+        problem.count += 1
+        if len(problem.places) < EXAMPLES:
+            problem.places.append(place)
+        policy = self._checks.policy(name)
+        changed = policy == "keep" and name in ("encoding", "mark", "unequal")
+        problem.dropped += policy == "drop"
+        problem.changed += changed
         if self._ledger and (changed or policy == "drop"):
             action = "changed" if changed else "dropped"
-            self._ledger.write(*place, action, problem, texts)
+            self._ledger.write(*place, action, name, texts)
         return policy != "keep"
 
     def _checked(self, row: Row) -> CleanRow | None:
         if row.fault:
-            self._note("malformed", (row.file, row.line), [row.fault, *row.fields])
+            self._record("malformed", (row.file, row.line), [row.fault, *row.fields])
             return None
         if None in row.fields:
-            alone = next(side for side, field in enumerate(row.fields) if field is not None)
-            if self._note("unequal", _place(row, alone), row.fields):
+            present = next(side for side, field in enumerate(row.fields) if field is not None)
+            if self._record("unequal", _location(row, present), row.fields):
                 return None
-        texts = self._texts(row)
+        texts = self._decode(row)
         if texts is None:
             return None
         for problem, side in self._problems(texts):
-            if self._note(problem, _place(row, side), texts):
+            if self._record(problem, _location(row, side), texts):
                 return None
         return CleanRow(row.file, row.line, texts)
 
-    def _texts(self, row: Row) -> tuple[str, ...] | None:
+    def _decode(self, row: Row) -> tuple[str, ...] | None:
         present = [one or b"" for one in row.fields]
         try:
             texts = tuple(one.decode() for one in present)
         except UnicodeDecodeError as error:
             broken = present.index(error.object)
-            if self._note("encoding", _place(row, broken), row.fields):
+            if self._record("encoding", _location(row, broken), row.fields):
                 return None
             texts = tuple(one.decode(errors="replace") for one in present)
         marked = [text.startswith("\ufeff") for text in texts] if row.line == 1 else []
         if any(marked):
-            self._note("mark", _place(row, marked.index(True)), texts)
+            self._record("mark", _location(row, marked.index(True)), texts)
             texts = tuple(text.removeprefix("\ufeff") for text in texts)
         return texts
 
     def _problems(self, texts: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-        """What is wrong, and with which side."""
+        """Yield each problem with the side that has it."""
         blank = [not text or text.isspace() for text in texts]
         if any(blank):
             yield "empty", blank.index(True)
@@ -310,18 +305,17 @@ class Checker:
         longest = sizes.index(max(sizes))
         if sizes[longest] > self._checks.max_characters:
             yield "long", longest
-        comparable = self._names == SOURCE_TARGET and sizes[longest] > _TOO_SHORT_TO_COMPARE
+        comparable = self._names == SOURCE_TARGET and sizes[longest] > _MIN_RATIO_LENGTH
         if comparable and sizes[longest] > self._checks.max_ratio * min(sizes):
             yield "ratio", longest
 
 
-def _place(row: Row, side: int) -> tuple[str, int]:
-    """Where a field stands."""
+def _location(row: Row, side: int) -> tuple[str, int]:
     return row.file_of(side), row.line
 
 
 def read_checked(rows: Rows, checks: Checks, *, ledger: Ledger | None = None) -> Iterator[CleanRow]:
-    """The examples that pass, one by one; problems that must stop do so after the last."""
+    """Yield the rows that pass; problems with the policy "stop" raise after the last row."""
     checker = Checker(rows.names, checks, ledger)
     for chunk in chunks(rows):
         yield from checker.check(chunk)
@@ -329,7 +323,7 @@ def read_checked(rows: Rows, checks: Checks, *, ledger: Ledger | None = None) ->
 
 
 def chunks(rows: Iterable[Row], size: int = _CHUNK) -> Iterator[list[Row]]:
-    """The rows in lists of `size`, so that work on them can be shared out."""
+    """Yield the rows in lists of `size`."""
     iterator = iter(rows)
     while chunk := list(islice(iterator, size)):
         yield chunk

@@ -1,4 +1,4 @@
-"""Text files as one long list of tokens on disk, for language models."""
+"""Text files as one long list of token ids on disk, for language models."""
 
 import json
 import re
@@ -9,50 +9,39 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from regard.data.corpus import LEDGER, Progress
-from regard.data.ragged import mapped, smallest_type
+from regard.data.corpus import LEDGER, Progress, memory_map, read_stored, smallest_type
 from regard.data.readers import TEXT, Rows
 from regard.data.text_checks import Checker, Checks, CleaningReport, CleanRow, chunks, open_ledger
-from regard.errors import FileError, InputError
+from regard.errors import InputError
 from regard.files import cache_key, cached_folder, write_atomic
 from regard.text.tokenizer import Tokenizer
 
 VERSION = 1
 RUNNING_TEXT = Checks(empty="keep", long="keep", duplicate="keep")
-"""Empty lines and lines that repeat belong to running text."""
+"""Empty and repeated lines belong to running text."""
 
 _DESCRIPTION = "stream.json"
-_PIECE = 2**13  # characters that are cut into tokens together
+_PIECE = 2**13  # characters that are tokenized together
 _BUFFER = 2**20
-# No tokenizer joins what stands before a single space with the space and what follows it.
+# No tokenizer joins the text before a single space with that space and the text after it.
 _SPACE = re.compile(r"(?<=\S) (?=\S)")
-# Text without such spaces (Chinese, one word to a line) is cut behind the end of a line, or before
-# white space: empty lines, indented ones.
+# Text without such spaces (Chinese, one word per line) is cut after the end of a line, or before
+# several whitespace characters: empty lines, indented ones.
 _ANY = re.compile(rf"{_SPACE.pattern}|(?<=\S\n)(?=\S)|(?<=\S)(?=\s\s)")
 
 
 class TokenStream:
-    """One long list of ids, mapped into memory."""
+    """One long list of ids, memory-mapped from a folder of `build_stream`."""
 
     def __init__(self, folder: Path):
-        path = folder / _DESCRIPTION
-        try:
-            described = json.loads(path.read_bytes())
-        except OSError as error:
-            raise FileError(f"{folder} holds no token stream: {error.strerror}.") from error
-        except ValueError as error:
-            raise FileError(f"{path} is damaged: delete its folder and make it again.") from error
-        self.folder = folder
+        described = read_stored(folder / _DESCRIPTION)
         self.report = CleaningReport.from_dict(described["report"])
-        self.ids = mapped(folder / "text.ids", np.dtype(described["dtype"]), described["total"])
+        self.ids = memory_map(folder / "text.ids", np.dtype(described["dtype"]), described["total"])
+        self.ledger = folder / LEDGER
+        """The table of dropped and changed lines."""
 
     def __len__(self) -> int:
         return len(self.ids)
-
-    @property
-    def ledger(self) -> Path:
-        """The table of what was dropped or changed."""
-        return self.folder / LEDGER
 
 
 def build_stream(
@@ -63,14 +52,12 @@ def build_stream(
     checks: Checks = RUNNING_TEXT,
     progress: Progress | None = None,
 ) -> TokenStream:
-    """The tokens of text files one after another, made if they have not been made before.
+    """Tokenize text files, or open the stream that was built from them before.
 
     Lines are joined by line feeds, files by the end token if the tokenizer has one.
     """
     if rows.names != TEXT:
-        raise InputError(
-            f"A token stream is made of plain text, not of {' and '.join(rows.names)}."
-        )
+        raise InputError(f"A token stream needs plain text, not {' and '.join(rows.names)}.")
     with TemporaryDirectory() as spool:
         rows = rows.with_stdin_saved(Path(spool))
         parts = {"stream": VERSION, "rows": rows.fingerprint(), "checks": asdict(checks)}
@@ -88,42 +75,42 @@ def _write(
     total = 0
     with open_ledger(folder / LEDGER) as ledger, (folder / "text.ids").open("wb") as stream:
         checker = Checker(rows.names, checks, ledger)
-        for ids in _ids(_examples(rows, checker, progress), tokenizer):
+        for ids in _ids(_clean_rows(rows, checker, progress), tokenizer):
             total += len(ids)
             stream.write(np.array(ids, dtype).tobytes())
         checker.finish()
     if total == 0:
-        raise InputError("There is no text to learn from: " + " ".join(checker.report.lines()))
-    described = {"dtype": dtype.name, "total": total, "report": checker.report.as_dict()}
+        raise InputError("There is no text to train on: " + " ".join(checker.report.lines()))
+    described = {"dtype": dtype.name, "total": total, "report": checker.report.to_dict()}
     write_atomic(folder / _DESCRIPTION, json.dumps(described, indent=1))
 
 
-def _examples(rows: Rows, checker: Checker, progress: Progress | None) -> Iterator[CleanRow]:
+def _clean_rows(rows: Rows, checker: Checker, progress: Progress | None) -> Iterator[CleanRow]:
     for chunk in chunks(rows):
         yield from checker.check(chunk)
         if progress:
             progress(checker.report.read)
 
 
-def _ids(examples: Iterator[CleanRow], tokenizer: Tokenizer) -> Iterator[list[int]]:
-    file, before, waiting, size = None, "", [""], 0
-    for example in examples:
-        if file not in (None, example.file):
-            yield from encode_pieces(pieces_of_text("".join(waiting)), tokenizer, before=before)
+def _ids(rows: Iterator[CleanRow], tokenizer: Tokenizer) -> Iterator[list[int]]:
+    file, before, buffer, size = None, "", [""], 0
+    for row in rows:
+        if file not in (None, row.file):
+            yield from encode_pieces(split_text("".join(buffer)), tokenizer, before=before)
             yield [] if tokenizer.end_id is None else [tokenizer.end_id]
-            before, waiting, size = "", [""], 0
-        file = example.file
-        waiting.append(example.texts[0] + "\n")
-        size += len(waiting[-1])
+            before, buffer, size = "", [""], 0
+        file = row.file
+        buffer.append(row.texts[0] + "\n")
+        size += len(buffer[-1])
         if size > _BUFFER:
-            *pieces, rest = pieces_of_text("".join(waiting))
+            *pieces, rest = split_text("".join(buffer))
             yield from encode_pieces(pieces, tokenizer, before=before)
-            before, waiting, size = pieces[-1][-1] if pieces else before, [rest], 0
-    yield from encode_pieces(pieces_of_text("".join(waiting)), tokenizer, before=before)
+            before, buffer, size = pieces[-1][-1] if pieces else before, [rest], 0
+    yield from encode_pieces(split_text("".join(buffer)), tokenizer, before=before)
 
 
-def pieces_of_text(text: str, *, size: int = _PIECE) -> list[str]:
-    """The text in pieces of about `size` characters, for `encode_pieces`."""
+def split_text(text: str, *, size: int = _PIECE) -> list[str]:
+    """Split a text into pieces of about `size` characters, for `encode_pieces`."""
     pieces, start = [], 0
     while len(text) - start > size:
         first = start + size
@@ -138,10 +125,10 @@ def pieces_of_text(text: str, *, size: int = _PIECE) -> list[str]:
 def encode_pieces(
     pieces: Sequence[str], tokenizer: Tokenizer, *, before: str = ""
 ) -> list[list[int]]:
-    """The ids of each piece of a text as they are in the whole text.
+    """Return the ids of each piece of a text, the same as in the whole text.
 
-    Each is cut into tokens behind the character that stands before it, whose own tokens are then
-    left out: many tokenizers mark the beginning of whatever they are given.
+    Each piece is tokenized together with the character before it, whose tokens are then removed,
+    because many tokenizers mark the start of a text.
 
     Args:
         before: the character before the first piece.
@@ -150,5 +137,5 @@ def encode_pieces(
     whole = [front + piece for front, piece in zip(fronts, pieces, strict=False)]
     options = {"specials": False, "literal": True}
     extra = map(len, tokenizer.encode_batch(fronts[: len(whole)], **options))
-    found = tokenizer.encode_batch(whole, **options)
-    return [ids[count:] for ids, count in zip(found, extra, strict=True)]
+    encoded = tokenizer.encode_batch(whole, **options)
+    return [ids[count:] for ids, count in zip(encoded, extra, strict=True)]

@@ -4,8 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from regard.data.image_files import parse_normalization
-from regard.data.images import Normalization
+from regard.data.images import Normalization, parse_normalization
 from regard.errors import FileError, InputError, MissingExtraError
 from regard.interop.bert import BERT, DISTILBERT
 from regard.interop.families import Kind, Settings, read_settings, read_tensors

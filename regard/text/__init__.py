@@ -1,1 +1,1 @@
-"""Strings to token ids and back, on Hugging Face tokenizers; never torch."""
+"""Tokenizers: text to token ids and back; never imports torch."""

@@ -1,4 +1,4 @@
-"""The pieces of a tokenized text, each with the whole characters it covers."""
+"""The pieces of a tokenized text, each with the characters it covers."""
 
 import unicodedata
 from bisect import bisect_right
@@ -8,12 +8,38 @@ from functools import cached_property
 
 from tokenizers import Tokenizer as Backend
 
+CONTINUED = "⋯"
+"""Prefix of a piece that starts inside a character; an earlier piece shows that character."""
 _INSIDE = "'’-‐·."
-"""Marks that belong to a word when letters or digits stand on both sides: don't, e-mail, 3.5."""
+"""Marks that belong to a word between two letters or digits: don't, e-mail, 3.5."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One token as a reader sees it."""
+
+    text: str
+    """The characters that start in this piece; the name of a special token."""
+    id: int
+    start: int
+    """First character of the text that the piece covers, wholly or in part."""
+    end: int
+    word: int | None
+    """Index of its word in the text; None for a special token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The characters that a token covers; special tokens have a name and may cover none."""
+
+    id: int
+    start: int
+    end: int
+    name: str | None = None
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Start and end of every word; a mark that is no part of a word stands alone."""
+    """Return start and end of every word; punctuation marks between words are words too."""
     spans: list[tuple[int, int]] = []
     at = 0
     while at < len(text):
@@ -28,77 +54,77 @@ def _end_of_word(text: str, at: int) -> int:
     end = at + 1
     if text[at].isspace():
         return end
-    wordy = _is_wordy(text[at])
+    is_word = _is_word_character(text[at])
     while end < len(text):
-        joined = text[end - 1] == "\u200d" and not text[end].isspace()  # two emoji made one
-        if joined or _is_attached(text[end]) or (wordy and _is_wordy(text[end])):
+        joined = text[end - 1] == "\u200d" and not text[end].isspace()  # emoji sequences
+        if joined or _is_attached(text[end]) or (is_word and _is_word_character(text[end])):
             end += 1
-        elif wordy and text[end] in _INSIDE and _is_wordy(text[end + 1 : end + 2]):
+        elif is_word and text[end] in _INSIDE and _is_word_character(text[end + 1 : end + 2]):
             end += 2
         else:
             break
     return end
 
 
-def _is_wordy(character: str) -> bool:
+def _is_word_character(character: str) -> bool:
     return character.isalnum() or character == "_"
 
 
 def _is_attached(character: str) -> bool:
-    """Accents, vowel signs, variation selectors and invisible joiners go with what they follow."""
+    """Return True for accents, vowel signs, variation selectors and invisible joiners."""
     if character.isascii():
         return False
     return unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf", "Sk")
 
 
 def word_at(words: Sequence[tuple[int, int]], start: int) -> int | None:
-    """The number of the word that the character at `start` belongs to.
+    """Return the index of the word at character `start`.
 
-    Characters between words go with the word that follows; after the last word, with that one.
+    Characters between words belong to the next word, and those after the last word to the last.
     """
     if not words:
         return None
     after = bisect_right(words, start, key=lambda word: word[0])
-    if after and start < words[after - 1][1]:  # start lies inside a word
+    if after and start < words[after - 1][1]:  # inside a word
         return after - 1
     return min(after, len(words) - 1)
 
 
-class Surface:
-    """The bytes that tokens stand for, whichever way the vocabulary writes them."""
+class TokenBytes:
+    """The bytes of tokens, independent of how the vocabulary encodes them."""
 
     def __init__(self, backend: Backend):
         self._backend = backend
         self._added = backend.get_added_tokens_decoder()
-        described = backend.decoder.__getstate__() if backend.decoder else b""
-        self._byte_level = b'"ByteLevel"' in described
-        self._byte_fallback = b'"ByteFallback"' in described
+        decoder = backend.decoder.__getstate__() if backend.decoder else b""
+        self._byte_level = b'"ByteLevel"' in decoder
+        self._byte_fallback = b'"ByteFallback"' in decoder
         self._later: dict[int, bytes] = {}
 
-    def bytes_of(self, id: int, *, first: bool) -> bytes:
-        """The token's bytes; the first of a text may lose the space in front of it."""
+    def get(self, id: int, *, first: bool) -> bytes:
+        """Return a token's bytes; the first token of a text may lose its leading space."""
         token = self._backend.id_to_token(id) or ""
         if id in self._added:
             return self._added[id].content.encode() if self._byte_level else self._shown(id, first)
         if self._byte_level and all(character in _BYTE_OF for character in token):
             return bytes(_BYTE_OF[character] for character in token)
-        if self._byte_fallback and _is_byte(token):
+        if self._byte_fallback and is_byte_token(token):
             return bytes([int(token[3:5], 16)])
         return self._shown(id, first)
 
     def _shown(self, id: int, first: bool) -> bytes:
         if first:
-            return self._decoded(id)
+            return self._decode(id)
         if id not in self._later:
-            self._later[id] = self._decoded(self._anchor, id)[len(self._decoded(self._anchor)) :]
+            self._later[id] = self._decode(self._anchor, id)[len(self._decode(self._anchor)) :]
         return self._later[id]
 
-    def _decoded(self, *ids: int) -> bytes:
+    def _decode(self, *ids: int) -> bytes:
         return self._backend.decode(list(ids), skip_special_tokens=False).encode()
 
     @cached_property
     def _anchor(self) -> int:
-        """Some ordinary token, to see what another one looks like when it is not the first."""
+        """An ordinary token, decoded in front of others to see how these look when not first."""
         for id in range(self._backend.get_vocab_size()):
             token = self._backend.id_to_token(id) or ""
             if id not in self._added and any(character.isalpha() for character in token):
@@ -106,14 +132,15 @@ class Surface:
         return 0
 
 
-def _is_byte(token: str) -> bool:
+def is_byte_token(token: str) -> bool:
+    """Return True for tokens such as <0x0A>, which encode one byte."""
     return len(token) == 6 and token.startswith("<0x") and token.endswith(">")
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The byte that each character of a byte-level vocabulary stands for (GPT-2's table).
+    """Map each character of a byte-level vocabulary to its byte (GPT-2's table).
 
-    Printable bytes stand for themselves; the others are numbered from U+0100 upwards.
+    Printable bytes map to themselves; the others are numbered from U+0100 on.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in printable]
@@ -124,101 +151,52 @@ def _byte_alphabet() -> dict[str, int]:
 _BYTE_OF = _byte_alphabet()
 
 
-CONTINUED = "⋯"
-"""Begins a piece that begins inside a character; an earlier piece shows that character."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One token as a reader sees it."""
-
-    text: str
-    """The characters that begin in this piece; a special token's name."""
-    id: int
-    start: int
-    """First character of the text that the piece has a part in."""
-    end: int
-    word: int | None
-    """Number of its word in the text; None for a special token."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Where a token stands in the text; special tokens have a name and may cover nothing."""
-
-    id: int
-    start: int
-    end: int
-    name: str | None = None
-
-
 def pieces_of_spans(text: str, spans: Iterable[Span]) -> list[Piece]:
-    """The pieces for tokens at these places: whoever holds a character's beginning shows it."""
-    spans = _stretched(text, spans)
-    words = word_spans(_blanked(text, spans))
+    """Return one piece for each span; a character is shown by the piece it starts in."""
+    spans = _widened(text, spans)
+    blanked = text
+    for span in spans:  # special tokens that are written in the text are not words
+        if span.name is not None:
+            blanked = blanked[: span.start] + " " * (span.end - span.start) + blanked[span.end :]
+    words = word_spans(blanked)
     pieces: list[Piece] = []
     shown = 0
     for span in spans:
         if span.name is not None and span.start == span.end:
             pieces.append(Piece(span.name, span.id, shown, shown, None))
             continue
-        own = text[max(span.start, shown) : span.end]
+        new = text[max(span.start, shown) : span.end]
         mark = CONTINUED if span.start < shown else ""
-        word = None if span.name else word_at(words, _first_visible(text, span))
-        pieces.append(Piece(mark + own, span.id, span.start, span.end, word))
+        covered = text[span.start : span.end]
+        visible = span.start + len(covered) - len(covered.lstrip())
+        word = None if span.name else word_at(words, visible)
+        pieces.append(Piece(mark + new, span.id, span.start, span.end, word))
         shown = max(shown, span.end)
     return pieces
 
 
-def _blanked(text: str, spans: list[Span]) -> str:
-    """The text with spaces where special tokens are written, for they are no words."""
-    for span in spans:
-        if span.name is not None:
-            text = text[: span.start] + " " * (span.end - span.start) + text[span.end :]
-    return text
-
-
-def _first_visible(text: str, span: Span) -> int:
-    covered = text[span.start : span.end]
-    return span.start + len(covered) - len(covered.lstrip())
-
-
-def _stretched(text: str, spans: Iterable[Span]) -> list[Span]:
-    """Spans widened over the accents and Hangul letters that composition joined to them."""
+def _widened(text: str, spans: Iterable[Span]) -> list[Span]:
+    """Widen spans over the accents and Hangul letters that normalization joined to them."""
     widened: list[Span] = []
-    later = following = len(text)  # where the next span, and the next other character, begins
+    later = following = len(text)  # the start of the next span, and of the next other character
     for span in reversed(list(spans)):
         end = span.end
         if span.start < end:
             following = later if later >= end else following
             later = span.start
-            while end < following and _joins(text[end]):
+            while end < following and _is_combining(text[end]):
                 end += 1
         widened.append(Span(span.id, span.start, end, span.name))
     return widened[::-1]
 
 
-def _joins(character: str) -> bool:
-    """Whether composition joins the character to the one before: marks, Hangul vowels, finals."""
+def _is_combining(character: str) -> bool:
+    """Return True for marks and Hangul vowels and finals, which join the character before."""
     return unicodedata.category(character).startswith("M") or "\u1160" <= character <= "\u11ff"
 
 
-def group_bytes(pieces: Sequence[Piece]) -> list[range]:
-    """Runs of pieces that together cover whole characters; most runs hold one piece."""
-    runs: list[range] = []
-    covered = 0
-    for number, piece in enumerate(pieces):
-        inside = bool(runs) and piece.start < covered and piece.end > piece.start
-        if inside:
-            runs[-1] = range(runs[-1].start, number + 1)
-        else:
-            runs.append(range(number, number + 1))
-        covered = max(covered, piece.end)
-    return runs
-
-
 def characters_of(data: bytes) -> Iterator[tuple[str, int]]:
-    """Every character of UTF-8 bytes with its number of bytes; broken ones become U+FFFD."""
+    """Yield every character of UTF-8 bytes with its size; invalid bytes become U+FFFD."""
     at = 0
     while at < len(data):
         try:
@@ -235,13 +213,13 @@ def characters_of(data: bytes) -> Iterator[tuple[str, int]]:
 
 
 def spans_of_bytes(tokens: Sequence[tuple[int, bytes | str]]) -> tuple[str, list[Span]]:
-    """The text that tokens make together, and where each stands in it.
+    """Return the text of the tokens and the span of each.
 
-    A token is its id with its bytes, or with its name when it is special and no part of the text.
+    A token is its id with its bytes, or with its name if it is special and not part of the text.
     """
     data = b"".join(part for _, part in tokens if isinstance(part, bytes))
     characters: list[str] = []
-    at_byte: list[int] = []  # the character that each byte belongs to
+    at_byte: list[int] = []  # the index of the character that each byte belongs to
     for character, width in characters_of(data):
         at_byte += [len(characters)] * width
         characters.append(character)

@@ -1,4 +1,4 @@
-"""Tokenizers from outside, made to put a start and an end token around every text."""
+"""Tokenizer: text to ids and back, with the roles of special tokens."""
 
 import hashlib
 import json
@@ -12,28 +12,28 @@ from tokenizers import processors
 
 from regard.errors import InputError, UnknownNameError, nearest
 from regard.files import write_atomic
-from regard.text.pieces import Piece, Span, Surface, pieces_of_spans, spans_of_bytes
+from regard.text.pieces import Piece, Span, TokenBytes, pieces_of_spans, spans_of_bytes
 from regard.text.tokenizer_files import (
     ROLES,
     ROLES_FILE,
     find_file,
+    format_roles,
     read_backend,
+    read_roles,
     roles_by_name,
-    roles_stated,
-    state_roles,
 )
 
 
 class Tokenizer:
-    """A vocabulary and the rules that cut text into its pieces, on Hugging Face tokenizers.
+    """A vocabulary and the rules that split text into tokens, on Hugging Face tokenizers.
 
     Args:
-        roles: the special token for each of pad, start, end, unknown and mask, where its name
-            does not tell.
+        roles: the special token for each of pad, start, end, unknown and mask, where it cannot be
+            derived from its name.
     """
 
     def __init__(self, backend: Backend, *, roles: Mapping[str, str] | None = None):
-        backend.no_truncation()  # a stored tokenizer may cut or pad without a word
+        backend.no_truncation()  # stored tokenizers may truncate or pad silently
         backend.no_padding()
         self.backend = backend
         self.roles = roles_by_name(backend) | dict(roles or {})
@@ -45,21 +45,21 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":
-        """The tokenizer in a file or folder: tokenizer.json, vocab.txt, vocab.json + merges.txt."""
+        """Load a tokenizer.json, vocab.txt or vocab.json + merges.txt, or a folder with one."""
         file = find_file(Path(path))
         backend = read_backend(file)
-        return cls(backend, roles=roles_stated(file.parent, backend))
+        return cls(backend, roles=read_roles(file.parent, backend))
 
     def save(self, path: str | Path) -> None:
-        """Write a tokenizer.json, either to a file of any name ending in .json or into a folder."""
+        """Write a tokenizer.json into a folder, or to a file whose name ends in .json."""
         path = Path(path)
         file = path if path.suffix == ".json" else path / "tokenizer.json"
         if self.roles != roles_by_name(self.backend):
-            write_atomic(file.with_name(ROLES_FILE), state_roles(self.roles))
+            write_atomic(file.with_name(ROLES_FILE), format_roles(self.roles))
         write_atomic(file, self.backend.to_str(pretty=True))
 
     def __len__(self) -> int:
-        """One more than the largest id: how many rows an embedding needs."""
+        """Return the largest id plus 1, which is the number of rows of an embedding."""
         return self._size
 
     @cached_property
@@ -67,12 +67,12 @@ class Tokenizer:
         return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def id_of(self, token: str) -> int | None:
-        """The id of a vocabulary entry, or None."""
+        """Return the id of a vocabulary entry, or None."""
         return self.backend.token_to_id(token)
 
     def token_of(self, id: int) -> str:
-        """The vocabulary entry with this id, as the vocabulary writes it."""
-        return self._known([id])[0]
+        """Return the vocabulary entry of an id."""
+        return self.backend.id_to_token(self._checked([id])[0]) or ""
 
     def _role_id(self, role: str) -> int | None:
         return self.backend.token_to_id(self.roles[role]) if role in self.roles else None
@@ -97,9 +97,19 @@ class Tokenizer:
     def mask_id(self) -> int | None:
         return self._role_id("mask")
 
+    def required_id(self, role: str) -> int:
+        """Return the id of a role's token, or raise an InputError if the tokenizer has none."""
+        id = self._role_id(role)
+        if id is None:
+            raise InputError(
+                f"The tokenizer has no {role} token, which this model needs: name one in a "
+                f"{ROLES_FILE} next to it, or train a tokenizer."
+            )
+        return id
+
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """The ids of all tokens that stand for no characters."""
+        """The ids of all special tokens, which are not part of a text."""
         added = self.backend.get_added_tokens_decoder()
         ids = [id for id, token in added.items() if token.special]
         named = [self.backend.token_to_id(token) for token in self.roles.values()]
@@ -107,43 +117,40 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash that changes when anything changes that decides how text is cut."""
+        """A hash that changes with everything that affects tokenization."""
         described = self.backend.to_str() + json.dumps(self.roles, sort_keys=True)
         return hashlib.sha256(described.encode()).hexdigest()
 
     def normalize(self, text: str) -> str:
-        """The text as the rules see it: what `decode(encode(text))` gives back if nothing is lost.
+        """Return the normalized text, which `decode(encode(text))` gives if nothing is lost.
 
-        Rules that mark the beginning of words take one space at the very start for that mark.
+        Tokenizers that mark the start of words drop one leading space.
         """
         normalizer = self.backend.normalizer
-        seen = normalizer.normalize_str(_text(text)) if normalizer else text
-        return seen.removeprefix(" ") if self._marks_words else seen
-
-    @cached_property
-    def _marks_words(self) -> bool:
+        seen = normalizer.normalize_str(_checked_text(text)) if normalizer else text
         rules = self.backend.pre_tokenizer
         described = rules.__getstate__() if rules else b""
-        return b'"Metaspace"' in described and b'"never"' not in described
+        marks_words = b'"Metaspace"' in described and b'"never"' not in described
+        return seen.removeprefix(" ") if marks_words else seen
 
     def encode(self, text: str, *, specials: bool = True, literal: bool = False) -> list[int]:
-        """The ids of a text.
+        """Return the ids of a text.
 
         Args:
             specials: add the start and end tokens that this tokenizer's models were trained with.
-            literal: take names such as [MASK] in the text as mere characters.
+            literal: treat names such as [MASK] in the text as ordinary characters.
         """
         backend = self._literal_backend if literal else self.backend
-        return backend.encode(_text(text), add_special_tokens=specials).ids
+        return backend.encode(_checked_text(text), add_special_tokens=specials).ids
 
     def encode_batch(
         self, texts: Sequence[str], *, specials: bool = True, literal: bool = False
     ) -> list[list[int]]:
-        """The ids of each text; all cores work on it."""
+        """Return the ids of each text, computed on all cores."""
         backend = self._literal_backend if literal else self.backend
-        checked = [_text(text) for text in texts]
-        found = backend.encode_batch_fast(checked, add_special_tokens=specials)
-        return [encoding.ids for encoding in found]
+        checked = [_checked_text(text) for text in texts]
+        encodings = backend.encode_batch_fast(checked, add_special_tokens=specials)
+        return [encoding.ids for encoding in encodings]
 
     @cached_property
     def _literal_backend(self) -> Backend:
@@ -151,12 +158,30 @@ class Tokenizer:
         backend.encode_special_tokens = True
         return backend
 
+    def encode_prompt(self, text: str) -> list[int]:
+        """Return the ids of a text to be continued: without an end token, and never empty."""
+        ids = self.encode(text, literal=True)
+        if len(ids) > 1 and ids[-1] == self.end_id:
+            ids = ids[:-1]
+        if ids:
+            return ids
+        first = self.start_id if self.start_id is not None else self.end_id  # GPT-2 has only an end
+        if first is None:
+            raise InputError("The prompt is empty and the tokenizer has no start token: give text.")
+        return [first]
+
+    def add_start_and_end(self, ids: Sequence[int]) -> list[int]:
+        """Return ids with the start and end tokens around them, if they are missing."""
+        front = [] if self.start_id is None or list(ids[:1]) == [self.start_id] else [self.start_id]
+        back = [] if self.end_id is None or list(ids[-1:]) == [self.end_id] else [self.end_id]
+        return [*front, *ids, *back]
+
     def decode(self, ids: Iterable[int], *, specials: bool = False) -> str:
-        """The text of ids; special tokens are left out unless asked for, unknown ones never."""
+        """Return the text of ids, without special tokens (except unknown) unless `specials`."""
         return self.decode_batch([ids], specials=specials)[0]
 
     def decode_batch(self, batch: Iterable[Iterable[int]], *, specials: bool = False) -> list[str]:
-        """The text of each list of ids."""
+        """Return the text of each list of ids."""
         hidden = frozenset() if specials else self.special_ids - {self.unknown_id}
         kept = [[id for id in self._checked(ids) if id not in hidden] for ids in batch]
         return self.backend.decode_batch(kept, skip_special_tokens=False)
@@ -166,52 +191,43 @@ class Tokenizer:
         for id in checked:
             if not 0 <= id < self._size:
                 raise InputError(
-                    f"{id} is no id of this vocabulary; they go from 0 to {self._size - 1}."
+                    f"{id} is not an id of this vocabulary; ids are 0 to {self._size - 1}."
                 )
         return checked
 
-    def _known(self, ids: Iterable[int]) -> list[str]:
-        return [self.backend.id_to_token(id) or "" for id in self._checked(ids)]
-
     def pieces(self, text: str, *, specials: bool = True) -> list[Piece]:
-        """The pieces of a text with the characters they cover, one for each id of `encode`."""
-        found = self.backend.encode(_text(text), add_special_tokens=specials)
+        """Return one piece for each id of `encode`, with the characters it covers."""
+        encoding = self.backend.encode(_checked_text(text), add_special_tokens=specials)
         spans = [
-            Span(id, start, end, self._name_of(id, text[start:end]))
-            for id, (start, end) in zip(found.ids, found.offsets, strict=True)
+            Span(id, start, end, self._special_name(id, text[start:end]))
+            for id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
         ]
         return pieces_of_spans(text, spans)
 
-    def _name_of(self, id: int, covered: str) -> str | None:
-        """The name of a special token that was added to the text or is written in it."""
-        if id not in self.special_ids:
-            return None
-        name = self.backend.id_to_token(id)
+    def _special_name(self, id: int, covered: str) -> str | None:
+        """Return the name of a special token that was added to the text or is written in it."""
+        name = self.backend.id_to_token(id) if id in self.special_ids else None
         return name if covered.strip() in ("", name) else None
 
     def pieces_of(self, ids: Iterable[int]) -> list[Piece]:
-        """The same for ids that a model wrote; start and end count in the text they decode to."""
-        ids = self._checked(ids)
-        return pieces_of_spans(*spans_of_bytes(self._parts(ids)))
-
-    @cached_property
-    def _surface(self) -> Surface:
-        return Surface(self.backend)
-
-    def _parts(self, ids: list[int]) -> list[tuple[int, bytes | str]]:
+        """Return one piece for each id; start and end refer to the decoded text."""
         hidden = self.special_ids - {self.unknown_id}
         parts: list[tuple[int, bytes | str]] = []
         first = True
-        for id, token in zip(ids, self._known(ids), strict=True):
+        for id in self._checked(ids):
             if id in hidden:
-                parts.append((id, token))
-                continue
-            parts.append((id, self._surface.bytes_of(id, first=first)))
-            first = False
-        return parts
+                parts.append((id, self.token_of(id)))
+            else:
+                parts.append((id, self._bytes.get(id, first=first)))
+                first = False
+        return pieces_of_spans(*spans_of_bytes(parts))
+
+    @cached_property
+    def _bytes(self) -> TokenBytes:
+        return TokenBytes(self.backend)
 
 
-def _text(text: str) -> str:
+def _checked_text(text: str) -> str:
     if not isinstance(text, str):
         raise InputError(f"Text must be a str; {type(text).__name__} was given.")
     if not text.isascii():
@@ -225,13 +241,13 @@ def _text(text: str) -> str:
 
 
 def with_start_and_end(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer itself if its texts begin with start and end with end, or one whose texts do.
+    """Return a tokenizer whose `encode` adds the start and end tokens, if this one does not.
 
-    Byte-level BPE as GPT-2 has it adds neither token and Llama's only the first: whoever learned to
-    write from such texts would never learn to end them.
+    GPT-2's adds neither and Llama's only the start; a model trained on such texts would never learn
+    to end them.
     """
-    start_id, end_id = (required_id(tokenizer, role) for role in ("start", "end"))
-    front, back = _added(tokenizer)
+    start_id, end_id = tokenizer.required_id("start"), tokenizer.required_id("end")
+    front, back = _added_ids(tokenizer)
     if front[:1] == [start_id] and back[-1:] == [end_id]:
         return tokenizer
     front = front if front[:1] == [start_id] else [start_id, *front]
@@ -248,22 +264,11 @@ def with_start_and_end(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer(backend, roles=tokenizer.roles)
 
 
-def required_id(tokenizer: Tokenizer, role: str) -> int:
-    """The id of the start or the end token; refused where a tokenizer has none."""
-    found = tokenizer.start_id if role == "start" else tokenizer.end_id
-    if found is None:
-        raise InputError(
-            f"the target's tokenizer has no {role} token, which translation needs: name one in a "
-            "special_tokens_map.json beside it, or let a tokenizer be learned."
-        )
-    return found
-
-
-def _added(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """The ids that are put before and behind a text."""
-    found = tokenizer.backend.encode("a")
-    added = found.special_tokens_mask
-    if 0 not in added:  # "a" is no part of this vocabulary
-        cut = int(found.ids[:1] == [tokenizer.start_id])
-        return found.ids[:cut], found.ids[cut:]
-    return found.ids[: added.index(0)], found.ids[len(added) - added[::-1].index(0) :]
+def _added_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """Return the ids that `encode` adds before and after a text."""
+    encoding = tokenizer.backend.encode("a")
+    added = encoding.special_tokens_mask
+    if 0 not in added:  # "a" is not in this vocabulary
+        cut = int(encoding.ids[:1] == [tokenizer.start_id])
+        return encoding.ids[:cut], encoding.ids[cut:]
+    return encoding.ids[: added.index(0)], encoding.ids[len(added) - added[::-1].index(0) :]

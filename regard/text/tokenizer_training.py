@@ -1,4 +1,4 @@
-"""A vocabulary learned from the user's own text."""
+"""Train a tokenizer on text: BPE, byte-level BPE, WordPiece or characters."""
 
 import json
 import tempfile
@@ -11,106 +11,96 @@ from tokenizers import Tokenizer as Backend
 
 from regard.errors import InputError, UnknownNameError, nearest
 from regard.text.tokenizer import Tokenizer
-from regard.text.tokenizer_files import bracketed
+from regard.text.tokenizer_files import cls_sep_processor
 
-Kind = Literal["bpe", "byte-bpe", "wordpiece", "characters"]
-Normalization = Literal["nfc", "nfkc"]
+TokenizerKind = Literal["bpe", "byte-bpe", "wordpiece", "characters"]
+UnicodeForm = Literal["nfc", "nfkc"]
 KINDS = ("bpe", "byte-bpe", "wordpiece", "characters")
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-"""Their ids are 0 to 4, in this order; [CLS] is the start and [SEP] the end of a text."""
+"""The special tokens, with ids 0 to 4; [CLS] starts and [SEP] ends a text."""
 
 SPACE = "▁"
 _PREFIX = "##"
-# A word carries the space in front of it; punctuation marks stand alone. Longer runs of letters
-# than any word are cut, because the time WordPiece takes grows with the square of the length.
+# A word includes the space before it; punctuation marks are separate. Runs of more than 99 letters
+# are split, because WordPiece takes quadratic time in the length of a word.
 _WORD = Regex(rf"{SPACE}?\p{{P}}|{SPACE}?[^{SPACE}\p{{P}}\s]{{1,99}}|{SPACE}|\s")
 
 
 def train_tokenizer(
     texts: Iterable[str],
     *,
-    kind: Kind = "bpe",
+    kind: TokenizerKind = "bpe",
     vocab_size: int = 16_000,
-    normalization: Normalization | None = "nfc",
+    normalization: UnicodeForm | None = "nfc",
     lowercase: bool = False,
     min_frequency: int = 2,
     progress: bool = False,
 ) -> Tokenizer:
-    """The tokenizer learned from `texts`; the same texts always give the same one.
+    """Train a tokenizer on `texts`; the result is deterministic.
 
     Args:
         kind: "bpe" (Sennrich et al. 2016) on characters or "byte-bpe" on bytes, "wordpiece"
             (Schuster & Nakajima 2012), or single "characters". Bytes cover any text; the others
-            know the characters of `texts` and read all others as [UNK].
-        vocab_size: how many entries at most, special tokens included.
-        min_frequency: how often a longer piece must occur to be learned.
-        progress: draw the library's own progress bars on a terminal.
+            encode characters that do not occur in `texts` as [UNK].
+        vocab_size: maximum number of tokens, including special ones.
+        min_frequency: how often a token of several characters must occur.
+        progress: show progress bars on a terminal.
     """
-    _check(texts, kind, vocab_size, normalization)
+    _check_options(texts, kind, vocab_size, normalization)
     backend = _untrained(kind)
     backend.normalizer = _normalizer(normalization, lowercase)
     options = {"vocab_size": vocab_size, "min_frequency": min_frequency, "show_progress": progress}
     if kind == "characters":
-        _learn_characters(backend, _counted(texts), vocab_size)
+        _train_characters(backend, _checked(texts), vocab_size)
     elif kind == "wordpiece":
-        _learn_wordpieces(backend, _counted(texts), options)
+        _train_wordpiece(backend, _checked(texts), options)
     else:
         alphabet = pre_tokenizers.ByteLevel.alphabet() if kind == "byte-bpe" else []
         trainer = trainers.BpeTrainer(
             special_tokens=_special_tokens(), initial_alphabet=alphabet, **options
         )
-        backend.train_from_iterator(_counted(texts), trainer)
-    _check_size(backend, vocab_size)
-    backend.post_processor = bracketed(SPECIALS.index("[CLS]"), SPECIALS.index("[SEP]"))
+        backend.train_from_iterator(_checked(texts), trainer)
+    if (size := backend.get_vocab_size()) > vocab_size:
+        raise InputError(
+            f"The text has so many different characters that {size:,} tokens are needed, but "
+            f"vocab_size is {vocab_size:,}: raise it, or use byte-bpe, which needs only 261."
+        )
+    backend.post_processor = cls_sep_processor(SPECIALS.index("[CLS]"), SPECIALS.index("[SEP]"))
     return Tokenizer(backend)
 
 
-def _check(texts: object, kind: str, vocab_size: int, normalization: str | None) -> None:
+def _check_options(texts: object, kind: str, vocab_size: int, normalization: str | None) -> None:
     if isinstance(texts, str | bytes):
-        raise InputError(
-            "Texts must be many strings, one for each sentence or line, not one string."
-        )
+        raise InputError("texts must be several strings, one for each sentence or line, not one.")
     if kind not in KINDS:
-        raise UnknownNameError(
-            f"There is no tokenizer of the kind {kind!r}; {nearest(kind, KINDS)}."
-        )
+        raise UnknownNameError(f"There is no tokenizer kind {kind!r}; {nearest(kind, KINDS)}.")
     if normalization not in ("nfc", "nfkc", None):
         raise UnknownNameError(
-            f"There is no normalization {normalization!r}; there are nfc, nfkc and none."
+            f"There is no normalization {normalization!r}; choose nfc, nfkc or none."
         )
     least = len(SPECIALS) + (256 if kind == "byte-bpe" else 1)
     if vocab_size < least:
-        raise InputError(
-            f"A {kind} vocabulary of {vocab_size} entries is too small; it needs {least} or more."
-        )
+        raise InputError(f"vocab_size is {vocab_size}; a {kind} tokenizer needs {least} or more.")
 
 
-def _check_size(backend: Backend, vocab_size: int) -> None:
-    if (size := backend.get_vocab_size()) > vocab_size:
-        raise InputError(
-            f"The text has so many different characters that {size:,} entries are needed, and "
-            f"vocab_size is {vocab_size:,}: allow more, or take byte-bpe, which needs only 261."
-        )
-
-
-def _counted(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, or an error when there is nothing in them."""
+def _checked(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the texts; raise an error at the end if all of them are empty."""
     empty = True
     for text in texts:
         if not isinstance(text, str):
-            raise InputError(f"Texts must be strings; one is {type(text).__name__}.")
+            raise InputError(f"texts must be strings; one is {type(text).__name__}.")
         empty = empty and not text.strip()
         yield text
     if empty:
-        raise InputError("There is no text to learn a vocabulary from.")
+        raise InputError("There is no text to train a tokenizer on.")
 
 
 def _special_tokens() -> list[AddedToken]:
-    # [MASK] takes the place of a word with the space in front of it, as it does in training
+    # [MASK] replaces a word with the space before it, as it does in training
     return [AddedToken(name, special=True, lstrip=name == "[MASK]") for name in SPECIALS]
 
 
-def _untrained(kind: Kind) -> Backend:
+def _untrained(kind: TokenizerKind) -> Backend:
     if kind == "byte-bpe":
         backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -120,29 +110,26 @@ def _untrained(kind: Kind) -> Backend:
         backend = Backend(models.BPE(unk_token="[UNK]"))
         backend.decoder = decoders.Fuse()
         return backend
-    marked = decoders.Metaspace(SPACE, prepend_scheme="first", split=False)
+    metaspace = decoders.Metaspace(SPACE, prepend_scheme="first", split=False)
     if kind == "wordpiece":
         backend = Backend(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
-        # only an inner piece begins with ##, since a mark follows nothing but the space before it
-        unmarked = decoders.Replace(Regex(f"^{_PREFIX}"), "")
-        backend.decoder = decoders.Sequence([unmarked, marked])
+        # only an inner token starts with ##, since punctuation follows at most a space
+        unprefixed = decoders.Replace(Regex(f"^{_PREFIX}"), "")
+        backend.decoder = decoders.Sequence([unprefixed, metaspace])
     else:
         backend = Backend(models.BPE(unk_token="[UNK]"))
-        backend.decoder = marked
+        backend.decoder = metaspace
     spaces = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [spaces, pre_tokenizers.Split(_WORD, "isolated")]
-    )
+    words = pre_tokenizers.Split(_WORD, "isolated")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([spaces, words])
     return backend
 
 
-def _normalizer(
-    normalization: Normalization | None, lowercase: bool
-) -> normalizers.Normalizer | None:
+def _normalizer(form: UnicodeForm | None, lowercase: bool) -> normalizers.Normalizer | None:
     steps: list[normalizers.Normalizer] = []
-    if normalization == "nfc":
+    if form == "nfc":
         steps.append(normalizers.NFC())
-    elif normalization == "nfkc":
+    elif form == "nfkc":
         steps += _nfkc_for_korean()
     if lowercase:
         steps.append(normalizers.Lowercase())
@@ -150,56 +137,51 @@ def _normalizer(
 
 
 def _nfkc_for_korean() -> list[normalizers.Normalizer]:
-    """NFKC that leaves single Hangul letters alone.
+    """NFKC that keeps single Hangul letters.
 
-    By itself it turns ㅋㅋ into letters that wait for a vowel, and ㅋㅏ into the syllable 카, which
-    nobody wrote. So these letters step aside into a private area while it works.
+    Plain NFKC turns ㅋㅋ into conjoining letters and ㅋㅏ into the syllable 카. These are
+    mapped to a private-use area before it and back after it.
     """
     letters = [chr(code) for code in range(0x3131, 0x3164)]
-    aside = [chr(0x10F131 + number) for number in range(len(letters))]
-    away = [normalizers.Replace(a, b) for a, b in zip(letters, aside, strict=True)]
-    back = [normalizers.Replace(b, a) for a, b in zip(letters, aside, strict=True)]
+    private = [chr(0x10F131 + number) for number in range(len(letters))]
+    away = [normalizers.Replace(a, b) for a, b in zip(letters, private, strict=True)]
+    back = [normalizers.Replace(b, a) for a, b in zip(letters, private, strict=True)]
     return [*away, normalizers.NFKC(), *back]
 
 
-def _seen(backend: Backend, text: str) -> str:
+def _normalized(backend: Backend, text: str) -> str:
     return backend.normalizer.normalize_str(text) if backend.normalizer else text
 
 
-def _learn_characters(backend: Backend, texts: Iterable[str], vocab_size: int) -> None:
+def _train_characters(backend: Backend, texts: Iterable[str], vocab_size: int) -> None:
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(_seen(backend, text))
+        counts.update(_normalized(backend, text))
     order = sorted(counts, key=lambda character: (-counts[character], character))
-    entries = [*SPECIALS, *order[: vocab_size - len(SPECIALS)]]
-    vocabulary = {entry: id for id, entry in enumerate(entries)}
+    tokens = [*SPECIALS, *order[: vocab_size - len(SPECIALS)]]
+    vocabulary = {token: id for id, token in enumerate(tokens)}
     backend.model = models.BPE(vocabulary, [], unk_token="[UNK]")
     backend.add_special_tokens(_special_tokens())
 
 
-def _learn_wordpieces(
+def _train_wordpiece(
     backend: Backend, texts: Iterable[str], trainer_options: dict[str, Any]
 ) -> None:
-    """Learn in two passes, for the library numbers the inner forms of characters as it meets them.
+    """Train in two passes, because the library's result depends on a hash map's order.
 
-    That order is a matter of chance, and it decides between pieces that occur equally often. So
-    every character gets its inner form beforehand; then any mixture of known ones can be written.
+    It numbers the inner forms of characters (##a) as it meets them, and the numbers break ties
+    between equally frequent tokens. So every inner form is added first, in sorted order.
     """
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as twice:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as copy:
         characters: set[str] = set()
         for text in texts:
-            twice.write(json.dumps(text) + "\n")
-            characters.update(_seen(backend, text))
-        inner = [_PREFIX + character for character in sorted(characters) if _is_inner(character)]
+            copy.write(json.dumps(text) + "\n")
+            characters.update(_normalized(backend, text))
+        inner = [_PREFIX + c for c in sorted(characters) if not c.isspace() and c != SPACE]
         trainer = trainers.WordPieceTrainer(special_tokens=[*SPECIALS, *inner], **trainer_options)
         scratch = _untrained("wordpiece")
         scratch.normalizer = backend.normalizer
-        twice.seek(0)
-        scratch.train_from_iterator((json.loads(line) for line in twice), trainer)
+        copy.seek(0)
+        scratch.train_from_iterator((json.loads(line) for line in copy), trainer)
     backend.model = models.WordPiece(scratch.get_vocab(), unk_token="[UNK]")
     backend.add_special_tokens(_special_tokens())
-
-
-def _is_inner(character: str) -> bool:
-    """Whether the character may stand inside a word, as _WORD cuts words."""
-    return not character.isspace() and character != SPACE

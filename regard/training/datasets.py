@@ -11,8 +11,7 @@ from torch import Tensor
 from regard.data.batches import Batches, collate, pad, uniform_draws
 from regard.data.corpus import Corpus
 from regard.data.images import Augmentation, Images, Normalization, center_crop
-from regard.data.language_modeling import Masking
-from regard.data.subword_regularization import MergeDropout
+from regard.data.token_augmentation import Masking, MergeDropout
 from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
 from regard.training.batch import (

@@ -13,9 +13,8 @@ from regard.data.batches import uniform_draws
 from regard.data.corpus import Corpus, NoExampleError, Progress, build_corpus, report_lines
 from regard.data.image_files import read_images, reorder_classes
 from regard.data.images import Augmentation, Images, Normalization
-from regard.data.language_modeling import Masking
 from regard.data.readers import Rows
-from regard.data.subword_regularization import MergeDropout
+from regard.data.token_augmentation import Masking, MergeDropout
 from regard.data.token_stream import build_stream
 from regard.errors import InputError, MissingExtraError
 from regard.text.tokenizer import Tokenizer, with_start_and_end

@@ -14,13 +14,12 @@ from torch import nn
 from regard.data.batches import pad
 from regard.errors import InputError, RegardError
 from regard.evaluation.alignment import Alignment, alignment_of
-from regard.figures.terminal import draw_pattern, width
-from regard.generation.sampling import greedy
+from regard.figures.terminal import cell_len, text_pattern
+from regard.generation.beam import greedy_search
 from regard.generation.sentences import sentences
-from regard.generation.translator import Part, Translation
+from regard.generation.translator import TranslatedPart, Translation
 from regard.model import Model
 from regard.model_folder import Card
-from regard.text.tokenizer import required_id
 from regard.trace.capture import trace_model
 from regard.training.batch import Batch
 from regard.training.callbacks import Evaluation
@@ -115,7 +114,7 @@ def _alignment(model: Model, sample: Mapping[str, Any]) -> dict[str, Any] | None
         soft = [(int(j), int(i), float(weights[i, j])) for i, j in places]
         written = trace.tokens["target"][1 : len(ids) + 1]
         return Alignment(list(trace.tokens["source"]), list(written), soft).to_json()
-    part = Part(sample["source"], text, source.encode(sample["source"]), ids)
+    part = TranslatedPart(sample["source"], text, source.encode(sample["source"]), ids)
     whole = Translation(text, 0.0, [], [], parts=(part,))
     return alignment_of(whole, [weights], (source, target)).to_json()
 
@@ -159,8 +158,8 @@ def _picture(alignment: Mapping[str, Any], columns: int) -> list[str]:
     weights = np.zeros((len(targets), len(sources)))
     for source, target, weight in alignment["soft"]:
         weights[target, source] = weight
-    lines = draw_pattern(weights.tolist(), targets, sources).lines
-    if max(map(width, lines), default=0) + len(_INDENT) > columns:
+    lines = text_pattern(weights.tolist(), targets, sources).lines
+    if max(map(cell_len, lines), default=0) + len(_INDENT) > columns:
         return _plain(alignment)
     return ["alignment (rows: what was written; columns: the source):", *lines]
 
@@ -272,13 +271,12 @@ class Workshop:
         for first in range(0, len(order), _TOGETHER):
             numbers = order[first : first + _TOGETHER]
             ids, lengths = pad([encoded[number] for number in numbers], tokenizer.pad_id or 0)
-            found = greedy(
+            found = greedy_search(
                 model,
                 torch.from_numpy(ids).to(device),
                 torch.from_numpy(lengths).to(device),
-                start_id=required_id(target, "start"),
-                end_id=required_id(target, "end"),
-                max_length=2 * ids.shape[1] + 10,
+                start_id=target.required_id("start"),
+                end_id=target.required_id("end"),
             )
             for number, one in zip(numbers, found, strict=True):
                 written[number] = one
@@ -296,13 +294,13 @@ class Workshop:
 
     def snapshot(self, module: nn.Module, step: int) -> None:
         """Keep traces of the recipe's fixed texts, to see how heads form."""
-        from regard.trace.capture import trace_model
+        from regard.generation.tracing import trace_answer
 
         folder = self.folder / TRAINING / "snapshots" / f"step-{step:08d}"
         model = self.model(module)
         for number, text in enumerate(self.recipe.evaluate.snapshots):
             source, _, target = text.partition("\t")
-            trace = trace_model(model, source, target or None)
+            trace = trace_answer(model, source, target or None)
             trace.values.clear()  # attention is what is looked at; the rest would be megabytes
             folder.mkdir(parents=True, exist_ok=True)
             trace.save(folder / f"{number}.safetensors")

@@ -56,7 +56,7 @@ def test_the_same_corpus_is_made_once_and_opened_again(build, table, tmp_path):
     copy = Path(table).with_name("other-name.tsv")
     copy.write_bytes(Path(table).read_bytes())
     assert build(parallel_text(copy), progress=seen.append).folder == first.folder
-    assert Corpus.open(first.folder)[3][1].tolist() == first[3][1].tolist()
+    assert Corpus(first.folder)[3][1].tolist() == first[3][1].tolist()
 
 
 def test_another_text_tokenizer_or_setting_makes_another_corpus(build, table, write, pairs):
@@ -93,7 +93,7 @@ def test_what_was_dropped_is_reported_and_in_the_ledger(build, write, tokenizer)
     checks = Checks(duplicate="drop", max_tokens=20)
     corpus = build(parallel_text(write("a.tsv", text)), checks=checks)
     assert decoded(corpus, tokenizer) == [("a", "b")]
-    for report in (corpus.report, Corpus.open(corpus.folder).report):
+    for report in (corpus.report, Corpus(corpus.folder).report):
         assert (report.read, report.kept) == (4, 1)
         counts = {name: found.dropped for name, found in report.problems.items()}
         assert counts == {"empty": 1, "duplicate": 1, "tokens": 1}
@@ -155,11 +155,11 @@ def test_labels_are_numbered_by_name_and_may_be_given(build, write, tokenizer):
 
 def test_a_folder_that_is_no_corpus_or_a_damaged_one_is_named(build, table, tmp_path):
     with pytest.raises(FileError, match="holds no corpus: No such file"):
-        Corpus.open(tmp_path)
+        Corpus(tmp_path)
     corpus = build(parallel_text(table))
     (corpus.folder / "corpus.json").write_text("{")
     with pytest.raises(FileError, match=r"corpus\.json is damaged: delete its folder"):
-        Corpus.open(corpus.folder)
+        Corpus(corpus.folder)
 
 
 @pytest.mark.data("multi30k")

@@ -1,11 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.text_checks import Seen, hash_of
+from regard.data.text_checks import SeenHashes, row_hash
 
 
 def test_rows_seen_before_are_told_in_the_same_chunk_and_in_later_ones():
-    seen = Seen()
+    seen = SeenHashes()
     assert seen.add([5, 3, 5]).tolist() == [False, False, True]
     assert seen.add([3, 4]).tolist() == [True, False]
     assert seen.add([]).tolist() == []
@@ -14,7 +14,7 @@ def test_rows_seen_before_are_told_in_the_same_chunk_and_in_later_ones():
 
 @given(st.lists(st.lists(st.integers(0, 40), max_size=30), max_size=30))
 def test_it_tells_what_a_set_tells(chunks):
-    seen, reference = Seen(), set()
+    seen, reference = SeenHashes(), set()
     for chunk in chunks:
         expected = []
         for number in chunk:
@@ -25,5 +25,5 @@ def test_it_tells_what_a_set_tells(chunks):
 
 
 def test_hashes_tell_sides_apart_and_are_the_same_everywhere():
-    assert hash_of(["ab", "c"]) != hash_of(["a", "bc"])
-    assert hash_of(["ab", "c"]) == 16542635060684481341  # no chance of the process in it
+    assert row_hash(["ab", "c"]) != row_hash(["a", "bc"])
+    assert row_hash(["ab", "c"]) == 16542635060684481341  # no chance of the process in it

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from regard.data.language_modeling import Blocks, Masking, windows
+from regard.data.token_augmentation import Blocks, Masking, windows
 from regard.errors import InputError
 
 STREAM = np.arange(1000, dtype=np.uint16)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.ragged import Ragged, RaggedWriter, smallest_type
+from regard.data.corpus import Ragged, RaggedWriter, smallest_type
 from regard.errors import FileError
 
 UINT16 = np.dtype(np.uint16)

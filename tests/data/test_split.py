@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 
-from regard.data.subword_regularization import MergeDropout
+from regard.data.token_augmentation import MergeDropout
 from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import train_tokenizer

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from regard.data import token_stream as stream_file
 from regard.data.readers import parallel_text, plain_text
 from regard.data.text_checks import Checks
-from regard.data.token_stream import TokenStream, build_stream, encode_pieces, pieces_of_text
+from regard.data.token_stream import TokenStream, build_stream, encode_pieces, split_text
 from regard.errors import FileError, InputError
 from regard.text.tokenizer_training import KINDS, train_tokenizer
 
@@ -18,14 +18,14 @@ TOKENIZERS = {kind: train_tokenizer([TEXT] * 3, kind=kind, vocab_size=320) for k
 
 @given(st.text("ab \n.字\u3000", max_size=200), st.integers(1, 20))
 def test_pieces_put_together_are_the_text(text, size):
-    assert "".join(pieces_of_text(text, size=size)) == text
+    assert "".join(split_text(text, size=size)) == text
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(text=st.text("to be,\n'nt 字。\u3000", max_size=120), size=st.integers(1, 20))
 def test_pieces_give_the_same_tokens_as_the_whole_text(kind, text, size):
     tokenizer = TOKENIZERS[kind]
-    pieces = encode_pieces(pieces_of_text(text, size=size), tokenizer)
+    pieces = encode_pieces(split_text(text, size=size), tokenizer)
     assert [id for piece in pieces for id in piece] == tokenizer.encode(text, specials=False)
 
 
@@ -33,7 +33,7 @@ def test_pieces_give_the_same_tokens_as_the_whole_text(kind, text, size):
     "line", ["春眠不覺曉\n", "　　處處聞啼鳥。\n", "夜來風雨聲\n\n", "word\n", "end \n"]
 )
 def test_text_without_single_spaces_is_cut_too(line):
-    pieces = pieces_of_text(line * 200, size=50)
+    pieces = split_text(line * 200, size=50)
     assert max(map(len, pieces)) <= 50 + 2 * len(line)
 
 

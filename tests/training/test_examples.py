@@ -6,9 +6,9 @@ import torch
 
 from regard.data.corpus import build_corpus
 from regard.data.images import Images, Normalization
-from regard.data.language_modeling import Masking
+from regard.data.token_augmentation import Masking
 from regard.data.readers import labeled_text, parallel_text, plain_text
-from regard.data.subword_regularization import MergeDropout
+from regard.data.token_augmentation import MergeDropout
 from regard.text.tokenizer_training import train_tokenizer
 from regard.training.datasets import HiddenTokens, LabeledTexts, Pairs, Pictures, Windows
 
