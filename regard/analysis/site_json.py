@@ -5,6 +5,7 @@ unless it cannot be computed from them: a user's own similarity, efficient forms
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import isfinite, isinf
 from typing import Any
@@ -24,9 +25,10 @@ from regard.analysis.steps import (
     norm_comes_first,
     vectors,
 )
-from regard.attention.mask import Everything, Grid, split_causal
-from regard.attention.pattern import ExactPattern, Tile
+from regard.attention.mask import Everything, split_causal
+from regard.attention.pattern import ExactPattern
 from regard.attention.similarity import Additive, Alibi, Dot
+from regard.attention.tile import Grid, Tile
 from regard.trace.site import Site
 from regard.trace.trace import Trace
 
@@ -246,7 +248,7 @@ def _thumbnails(site: Site, made: Payload, batch: int) -> str:
 
 def plain(value: Any) -> Any:
     """A model's output as JSON; None where it is no such thing."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]

@@ -1,4 +1,4 @@
-"""THE definition of attention, and the choice of a faster kernel when nobody looks.
+"""THE definition of attention, and the choice of a faster kernel when nothing is recorded.
 
     query ──┐
     key ────┴─ compare ─ × scale ─ mask ─ softmax over keys ─┐
@@ -8,7 +8,6 @@ Every step is tapped under the site's name, so it can be recorded or changed.
 """
 
 from math import inf
-from typing import TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -16,44 +15,23 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.fused import fused_attention
-from regard.attention.mask import Everything, Grid, Mask, as_mask
+from regard.attention.mask import Everything, Mask, as_mask
 from regard.attention.pattern import ExactPattern
 from regard.attention.similarity import Compare, Similarity, as_similarity
 from regard.attention.softmax import Temperature, check_temperature, softmax_over_keys
+from regard.attention.tile import Grid
 from regard.errors import InputError, ShapeError
 from regard.tap import listening, tap, wanted
 
 
-class FormOptions(TypedDict, total=False):
-    """The options that all forms have."""
-
-    allowed: Mask | Tensor | None
-    """Which query may see which key; not every form can do with every mask."""
-    dropout: float
-    """The probability with which a weight is set to 0, where a form has weights."""
-    site: str
-    """The name under which the steps are tapped."""
-
-
-def tap_inputs(
-    query: Tensor, key: Tensor, value: Tensor, allowed: Mask | Tensor | None, *, site: str
-) -> tuple[Tensor, Tensor, Tensor, Mask]:
-    """Queries, keys, values and mask as listeners leave them."""
-    query = tap(f"{site}.query", query, "query d_k")
-    key = tap(f"{site}.key", key, "key d_k")
-    value = tap(f"{site}.value", value, "key d_v")
-    mask = as_mask(tap(f"{site}.allowed", as_mask(allowed), "query key"))
-    return query, key, value, mask
-
-
 def check_dropout(dropout: float) -> None:
-    """Refuse what is no probability of being set to 0."""
+    """Refuse a dropout outside [0, 1)."""
     if not 0 <= dropout < 1:
-        raise InputError(f"dropout is {dropout}; it is a probability from 0 up to, not with, 1.")
+        raise InputError(f"dropout is {dropout}; it must be at least 0 and less than 1.")
 
 
 def check_inputs(query: Tensor, key: Tensor, value: Tensor, measure: Similarity) -> None:
-    """Refuse what cannot be attended to, in a sentence that says why."""
+    """Refuse inputs that cannot be attended to."""
     if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
         kinds = [type(x).__name__ for x in (query, key, value)]
         raise InputError(
@@ -96,13 +74,13 @@ def _check_leading(shapes: list[tuple[int, ...]]) -> None:
 
 
 _NEED_DEFINITION = ("compared", "scores", "masked", "weights")
-"""What a fused kernel never holds: whoever asks for one of these gets the definition."""
+"""Values that a fused kernel never holds: a listener that wants one gets the definition."""
 _COLD = 1e-3
-"""Below this temperature a kernel that divides before it subtracts the peak loses its digits."""
+"""Below this temperature a kernel that divides before it subtracts the peak loses digits."""
 
 
 def attend(
-    query: Float[Tensor, "*#batch query d_q"],
+    query: Float[Tensor, "*#batch query d_q"] | Float[Tensor, "d_q"],
     key: Float[Tensor, "*#batch key d_k"],
     value: Float[Tensor, "*#batch key d_v"],
     allowed: Mask | Tensor | None = None,
@@ -111,20 +89,24 @@ def attend(
     temperature: Temperature = 1.0,
     dropout: float = 0.0,
     site: str = "attention",
-) -> Float[Tensor, "*#batch query d_v"]:
-    """Each query's weighted sum of the values, by how much it has to do with each key.
+) -> Float[Tensor, "*#batch query d_v"] | Float[Tensor, "*#batch d_v"]:
+    """Return each query's sum of the values, weighted by its similarity to their keys.
 
     Args:
-        query: with any leading axes; by convention (batch, head, query, d_q).
+        query: with any leading axes, by convention (batch, head, query, d_q); or a single vector
+            (d_q,), whose result is a single vector (d_v,).
         key: leading axes broadcast against those of the query.
         value: one for each key, of any width.
         allowed: which query may see which key: a mask object, or a boolean tensor in which True
-            means "may see", of two axes (query, key) or as many as the scores have.
+            means "may see", with the two axes (query, key) or as many as the scores have.
         similarity: a name, a similarity object, or a function of (queries, keys).
         temperature: softmax(scores / temperature); 0 puts all weight on the best key.
-        dropout: the probability with which a weight is set to 0, while training.
+        dropout: probability of setting a weight to 0; pass it only in training.
         site: the name under which the steps are tapped.
     """
+    if isinstance(query, Tensor) and query.dim() == 1:
+        options = {"similarity": similarity, "temperature": temperature, "dropout": dropout}
+        return attend(query[None], key, value, allowed, **options, site=site)[..., 0, :]
     measure = as_similarity(similarity)
     mask = as_mask(allowed)
     check_inputs(query, key, value, measure)
@@ -139,7 +121,7 @@ def attend(
     key = tap(f"{site}.key", key, "key d_k")
     value = tap(f"{site}.value", value, "key d_v")
     measure = as_similarity(tap(f"{site}.similarity", measure, ""))
-    check_inputs(query, key, value, measure)  # a listener may have put in what does not fit
+    check_inputs(query, key, value, measure)  # a listener may have replaced them
     scale = tap(f"{site}.scale", measure.scale(key.size(-1)), "")
     temperature = tap(f"{site}.temperature", temperature, "")
     check_temperature(temperature)
@@ -162,11 +144,11 @@ def explicit_attention(
     dropout: float = 0.0,
     site: str = "attention",
 ) -> Float[Tensor, "*#batch query d_v"]:
-    """Attention step by step, as the formulas say it: the definition all kernels must equal."""
+    """Attention step by step, as in the formulas: the definition that all kernels must equal."""
     compared = tap(f"{site}.compared", pattern.similarity.compare(query, key), "query key")
     scores = compared * pattern.scale
     if scores.dtype in (torch.float16, torch.bfloat16):
-        scores = scores.float()  # exp and sums of halves lose too many digits
+        scores = scores.float()  # sums in half precision lose too many digits
     grid = Grid.whole(scores.shape[:-2], scores.size(-2), scores.size(-1), scores.device)
     bias = pattern.similarity.bias(grid)
     scores = tap(f"{site}.scores", scores if bias is None else scores + bias, "query key")
@@ -182,7 +164,7 @@ def explicit_attention(
 def _fast(
     query: Tensor, key: Tensor, value: Tensor, pattern: ExactPattern, dropout: float, site: str
 ) -> Tensor:
-    """The fused kernel where it can compute this pattern, the definition where it cannot."""
+    """Run the fused kernel if it can compute this pattern, else the definition."""
     pair = None if _is_cold(pattern.temperature) else pattern.similarity.as_dot(query, key)
     if pair is None:
         return explicit_attention(query, key, value, pattern, dropout=dropout, site=site)
@@ -190,9 +172,9 @@ def _fast(
 
 
 def _is_cold(temperature: Temperature) -> bool:
-    """Whether some temperature is 0, which only the definition knows, or may overflow a kernel.
+    """Return True if a temperature is 0, which only the definition handles, or overflows a kernel.
 
-    A compiled graph cannot look into a tensor of temperatures, so it takes the definition.
+    A compiled graph cannot read a tensor of temperatures, so it takes the definition.
     """
     if isinstance(temperature, Tensor):
         return torch.compiler.is_compiling() or bool((temperature < _COLD).any())

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.mask import Everything, Grid, split_causal
+from regard.attention.mask import Everything, split_causal
 from regard.attention.pattern import ExactPattern
+from regard.attention.tile import Grid
 
 _KERNEL_AXES = 2
 """The fast kernels know (batch, head) in front of (position, width), and nothing else."""

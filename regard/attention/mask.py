@@ -1,85 +1,66 @@
-"""The kinds of masks: causal, window, padding, edges, and single connections."""
+"""Masks: which query may see which key, as descriptions that cost no memory until they are used."""
 
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
+from regard.attention.tile import Grid
 from regard.errors import MaskError
 
-
-@dataclass(frozen=True)
-class Grid:
-    """The scores a mask is asked about: all of them, or some rows (queries) and columns (keys)."""
-
-    lead: tuple[int, ...]
-    """Sizes of the axes before query and key; the first is the batch, the last the head."""
-    n_query: int
-    n_key: int
-    rows: Tensor
-    columns: Tensor
-
-    @classmethod
-    def whole(cls, lead: Sequence[int], n_query: int, n_key: int, device: torch.device) -> "Grid":
-        """All scores of a site."""
-        rows = torch.arange(n_query, device=device)
-        return cls(tuple(lead), n_query, n_key, rows, torch.arange(n_key, device=device))
-
-    def is_whole(self) -> bool:
-        """Whether no row or column is left out (the order is always ascending)."""
-        return self.rows.size(0) == self.n_query and self.columns.size(0) == self.n_key
+Lengths: TypeAlias = Sequence[int] | Int[Tensor, "batch"]
+"""The number of real tokens in each sequence of a padded batch."""
+_Cells: TypeAlias = Bool[Tensor, "*lead rows columns"]
+_Keys: TypeAlias = Bool[Tensor, "*lead one columns"] | None
 
 
 class Mask(ABC):
     """Which query may see which key; combine masks with `&`, `|` and `~`."""
 
     @abstractmethod
-    def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
-        """True where a query may see a key; broadcasts against (*grid.lead, rows, columns)."""
+    def on(self, grid: Grid) -> _Cells:
+        """Return True where a query may see a key; broadcasts to (*grid.lead, rows, columns)."""
 
-    def on_keys(self, grid: Grid) -> Bool[Tensor, "*lead one columns"] | None:
-        """The same with a query axis of 1, if all queries see the same keys; otherwise None."""
+    def on_keys(self, grid: Grid) -> _Keys:
+        """Return the same with a query axis of 1 if all queries see the same keys, else None."""
         del grid
         return None
 
     def admits_all(self, grid: Grid) -> bool:
-        """Whether it is plain, without computing anything, that nothing is forbidden."""
+        """Return True if it is known without any computation that nothing is forbidden."""
         del grid
         return False
 
     def __and__(self, other: "Mask | Tensor") -> "Mask":
         return Both(self, as_mask(other))
 
-    def __rand__(self, other: Tensor) -> "Mask":
-        return Both(as_mask(other), self)
-
     def __or__(self, other: "Mask | Tensor") -> "Mask":
         return Either(self, as_mask(other))
-
-    def __ror__(self, other: Tensor) -> "Mask":
-        return Either(as_mask(other), self)
 
     def __invert__(self) -> "Mask":
         return Not(self)
 
+    __rand__, __ror__ = __and__, __or__
+
     def tensor(
         self, n_query: int, n_key: int | None = None, *, lead: Sequence[int] = ()
     ) -> Bool[Tensor, "*lead query key"]:
-        """The mask as a boolean tensor of exactly these sizes."""
+        """Return the mask as a boolean tensor of exactly these sizes."""
         n_key = n_query if n_key is None else n_key
         grid = Grid.whole(lead, n_query, n_key, torch.device("cpu"))
         return self.on(grid).expand(*lead, n_query, n_key)
 
     def draw(self, n_query: int, n_key: int | None = None, *, lead: Sequence[int] = ()) -> str:
-        """A picture in characters: a row for each query, ● where it may see, · where not."""
-        whole = self.tensor(n_query, n_key, lead=lead).flatten(end_dim=-3) if lead else None
-        pictures = [self.tensor(n_query, n_key)] if whole is None else list(whole)
+        """Draw the mask in characters: a row for each query, ● where it may see, · elsewhere."""
+        whole = self.tensor(n_query, n_key, lead=lead)
         return "\n\n".join(
-            "\n".join(" ".join("●" if cell else "·" for cell in row) for row in picture.tolist())
-            for picture in pictures
+            "\n".join(" ".join("●" if cell else "·" for cell in row) for row in picture)
+            for picture in whole.reshape(-1, *whole.shape[-2:]).tolist()
         )
 
 
@@ -87,10 +68,10 @@ class Mask(ABC):
 class Everything(Mask):
     """Every query sees every key."""
 
-    def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
+    def on(self, grid: Grid) -> _Cells:
         return grid.rows.new_ones(1, 1, dtype=torch.bool)
 
-    def on_keys(self, grid: Grid) -> Bool[Tensor, "*lead one columns"] | None:
+    def on_keys(self, grid: Grid) -> _Keys:
         return grid.rows.new_ones(1, grid.columns.size(0), dtype=torch.bool)
 
     def admits_all(self, grid: Grid) -> bool:
@@ -107,28 +88,27 @@ class BooleanMask(Mask):
 
     allowed: Tensor
 
-    def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
-        table = self.allowed.to(grid.rows.device)
+    def on(self, grid: Grid) -> _Cells:
         self._check(grid)
+        allowed = self.allowed.to(grid.rows.device)
         if not grid.is_whole():
-            table = table if table.size(-2) == 1 else table[..., grid.rows, :]
-            table = table if table.size(-1) == 1 else table[..., grid.columns]
-        return table
+            allowed = allowed if allowed.size(-2) == 1 else allowed[..., grid.rows, :]
+            allowed = allowed if allowed.size(-1) == 1 else allowed[..., grid.columns]
+        return allowed
 
-    def on_keys(self, grid: Grid) -> Bool[Tensor, "*lead one columns"] | None:
-        return self.on(grid) if self.allowed.size(-2) == 1 else None
+    def on_keys(self, grid: Grid) -> _Keys:
+        allowed = self.on(grid)
+        return allowed if self.allowed.size(-2) == 1 else None
 
     def _check(self, grid: Grid) -> None:
-        wanted = (*grid.lead, grid.n_query, grid.n_key)
+        scores = (*grid.lead, grid.n_query, grid.n_key)
         given = tuple(self.allowed.shape)
-        target = wanted[-2:] if len(given) == 2 else wanted
-        fits = len(given) == len(target) and all(
-            g in (1, t) for g, t in zip(given, target, strict=True)
-        )
-        if not fits:
+        target = scores[-2:] if len(given) == 2 else scores
+        fits = all(size in (1, n) for size, n in zip(given, target, strict=False))
+        if len(given) != len(target) or not fits:
             raise MaskError(
-                f"the mask `allowed` has shape {given}, but the scores have shape {wanted}: give "
-                f"it the two axes (query, key) or all {len(wanted)} axes, each of the scores' size "
+                f"the mask `allowed` has shape {given}, but the scores have shape {scores}: give "
+                f"it the two axes (query, key) or all {len(scores)} axes, each of the scores' size "
                 "or 1. Other shapes would broadcast over the wrong axes."
             )
 
@@ -137,18 +117,23 @@ class BooleanMask(Mask):
 
 
 @dataclass(frozen=True, repr=False)
-class Both(Mask):
-    """What both masks allow."""
-
+class _Pair(Mask):
     left: Mask
     right: Mask
+    _combine: ClassVar[Callable[[Tensor, Tensor], Tensor]]
 
-    def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
-        return self.left.on(grid) & self.right.on(grid)
+    def on(self, grid: Grid) -> _Cells:
+        return self._combine(self.left.on(grid), self.right.on(grid))
 
-    def on_keys(self, grid: Grid) -> Bool[Tensor, "*lead one columns"] | None:
+    def on_keys(self, grid: Grid) -> _Keys:
         left, right = self.left.on_keys(grid), self.right.on_keys(grid)
-        return None if left is None or right is None else left & right
+        return None if left is None or right is None else self._combine(left, right)
+
+
+class Both(_Pair):
+    """The pairs that both masks allow."""
+
+    _combine = staticmethod(operator.and_)
 
     def admits_all(self, grid: Grid) -> bool:
         return self.left.admits_all(grid) and self.right.admits_all(grid)
@@ -157,19 +142,10 @@ class Both(Mask):
         return f"{_bracket(self.left)} & {_bracket(self.right)}"
 
 
-@dataclass(frozen=True, repr=False)
-class Either(Mask):
-    """What at least one of two masks allows."""
+class Either(_Pair):
+    """The pairs that at least one of two masks allows."""
 
-    left: Mask
-    right: Mask
-
-    def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
-        return self.left.on(grid) | self.right.on(grid)
-
-    def on_keys(self, grid: Grid) -> Bool[Tensor, "*lead one columns"] | None:
-        left, right = self.left.on_keys(grid), self.right.on_keys(grid)
-        return None if left is None or right is None else left | right
+    _combine = staticmethod(operator.or_)
 
     def __repr__(self) -> str:
         return f"({self.left!r} | {self.right!r})"
@@ -177,47 +153,19 @@ class Either(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Not(Mask):
-    """What a mask forbids."""
+    """The pairs that a mask forbids."""
 
     mask: Mask
 
-    def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
+    def on(self, grid: Grid) -> _Cells:
         return ~self.mask.on(grid)
 
-    def on_keys(self, grid: Grid) -> Bool[Tensor, "*lead one columns"] | None:
+    def on_keys(self, grid: Grid) -> _Keys:
         keys = self.mask.on_keys(grid)
         return None if keys is None else ~keys
 
     def __repr__(self) -> str:
         return f"~{_bracket(self.mask)}"
-
-
-def as_mask(allowed: Mask | Tensor | None) -> Mask:
-    """A mask object for whatever a caller may give as `allowed`."""
-    if isinstance(allowed, Mask):
-        return allowed
-    if allowed is None:
-        return Everything()
-    if not isinstance(allowed, Tensor):
-        raise MaskError(
-            f"`allowed` is a boolean tensor or a mask such as regard.causal(), not a "
-            f"{type(allowed).__name__}."
-        )
-    if allowed.dtype != torch.bool:
-        raise MaskError(
-            f"the mask `allowed` is a {allowed.dtype} tensor; give a boolean one in which True "
-            "means that the query may see the key."
-        )
-    if allowed.dim() < 2:
-        raise MaskError(
-            f"the mask `allowed` has shape {tuple(allowed.shape)}; it needs at least the two axes "
-            "(query, key)."
-        )
-    return BooleanMask(allowed)
-
-
-def _bracket(mask: Mask) -> str:
-    return f"({mask!r})" if isinstance(mask, Both) else repr(mask)
 
 
 @dataclass(frozen=True, repr=False)
@@ -226,7 +174,7 @@ class Causal(Mask):
 
     offset: int = 0
 
-    def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
+    def on(self, grid: Grid) -> _Cells:
         return grid.columns <= grid.rows[:, None] + self.offset
 
     def admits_all(self, grid: Grid) -> bool:
@@ -243,7 +191,7 @@ class Window(Mask):
     radius: int
     offset: int = 0
 
-    def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
+    def on(self, grid: Grid) -> _Cells:
         return (grid.rows[:, None] + self.offset - grid.columns).abs() <= self.radius
 
     def __repr__(self) -> str:
@@ -253,38 +201,32 @@ class Window(Mask):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Padding(Mask):
-    """In each sequence of the batch only the first (or last) `lengths` keys are real."""
+    """Only the first (or last) `lengths` keys of each sequence in the batch are real."""
 
     lengths: Tensor
     longest: int
     side: str
 
-    def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
+    def on(self, grid: Grid) -> _Cells:
         self._check(grid)
-        lengths = self.lengths.to(grid.columns.device)
-        lengths = lengths.view(-1, *(1,) * (len(grid.lead) + 1))
-        if self.side == "right":
-            return grid.columns < lengths
-        return grid.columns >= grid.n_key - lengths
+        real = length_mask(self.lengths, grid.columns, grid.n_key, side=self.side)
+        return real.unflatten(1, (*(1,) * len(grid.lead), real.size(1)))
 
-    def on_keys(self, grid: Grid) -> Bool[Tensor, "*lead one columns"] | None:
+    def on_keys(self, grid: Grid) -> _Keys:
         return self.on(grid)
 
     def _check(self, grid: Grid) -> None:
-        if not grid.lead:
+        n_lengths = self.lengths.size(0)
+        if not grid.lead or grid.lead[0] != n_lengths:
+            n_batch = f"a batch of {grid.lead[0]} sequences" if grid.lead else "no batch axis"
             raise MaskError(
-                f"padding({self.lengths.size(0)} lengths) needs a batch axis, but the scores have "
-                "only the axes (query, key): add a batch axis in front, or slice the padding off."
-            )
-        if grid.lead[0] != self.lengths.size(0):
-            raise MaskError(
-                f"padding has {self.lengths.size(0)} lengths, but the batch has {grid.lead[0]} "
-                "sequences: give one length for each sequence."
+                f"padding has {n_lengths} lengths, but the scores have {n_batch}: give one length "
+                "for each sequence, along the first axis."
             )
         if self.longest > grid.n_key:
             raise MaskError(
-                f"padding says a sequence is {self.longest} long, but there are only "
-                f"{grid.n_key} keys: lengths count keys and cannot be larger than that."
+                f"padding was given a length of {self.longest}, but there are only {grid.n_key} "
+                "keys: a length must not exceed the number of keys."
             )
 
     def __repr__(self) -> str:
@@ -298,12 +240,12 @@ class Edges(Mask):
 
     pairs: Tensor
 
-    def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
+    def on(self, grid: Grid) -> _Cells:
         pairs = self.pairs.to(grid.rows.device)
         self._check(grid)
-        row = _places(grid.rows, grid.n_query)[pairs[:, 0]]
-        column = _places(grid.columns, grid.n_key)[pairs[:, 1]]
-        # Pairs outside the tile stand at -1: they fall into a last row and column that are cut off.
+        row = _inverse(grid.rows, grid.n_query)[pairs[:, 0]]
+        column = _inverse(grid.columns, grid.n_key)[pairs[:, 1]]
+        # Pairs outside the tile have index -1: they fall into a last row and column, cut off below.
         size = (grid.rows.size(0) + 1, grid.columns.size(0) + 1)
         allowed = grid.rows.new_zeros(size, dtype=torch.bool)
         allowed[row, column] = True
@@ -315,8 +257,8 @@ class Edges(Mask):
         query, key = self.pairs.amax(0).tolist()
         if query >= grid.n_query or key >= grid.n_key:
             raise MaskError(
-                f"edges name the pair {(query, key)} or beyond, but there are {grid.n_query} "
-                f"queries and {grid.n_key} keys, counted from 0."
+                f"edges reach query {query} and key {key}, but there are {grid.n_query} queries "
+                f"and {grid.n_key} keys, counted from 0."
             )
 
     def __repr__(self) -> str:
@@ -325,29 +267,29 @@ class Edges(Mask):
 
 @dataclass(frozen=True, repr=False)
 class Connection(Mask):
-    """The connections of one query, key or head (or of several of these at once), and no other."""
+    """Only the connections of one query, key or head, or of a combination of them."""
 
     query: int | None = None
     key: int | None = None
     head: int | None = None
 
-    def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
+    def on(self, grid: Grid) -> _Cells:
         here = grid.rows.new_ones(1, 1, dtype=torch.bool)
         if self.query is not None:
             here = here & (grid.rows == self.query)[:, None]
         if self.key is not None:
             here = here & (grid.columns == self.key)
         if self.head is not None:
-            if not grid.lead or self.head >= grid.lead[-1]:
-                heads = grid.lead[-1] if grid.lead else 0
+            n_heads = grid.lead[-1] if grid.lead else 0
+            if self.head >= n_heads:
                 raise MaskError(
-                    f"there is no head {self.head}: the scores have {heads} heads, counted from 0."
+                    f"head {self.head} does not exist: there are {n_heads}, counted from 0."
                 )
-            heads = torch.arange(grid.lead[-1], device=grid.rows.device)
+            heads = torch.arange(n_heads, device=grid.rows.device)
             here = here & (heads == self.head)[:, None, None]
         return here
 
-    def on_keys(self, grid: Grid) -> Bool[Tensor, "*lead one columns"] | None:
+    def on_keys(self, grid: Grid) -> _Keys:
         return None if self.query is not None else self.on(grid)
 
     def __repr__(self) -> str:
@@ -356,37 +298,24 @@ class Connection(Mask):
 
 
 def causal(offset: int = 0) -> Mask:
-    """The mask in which query i sees keys 0 to i (+ `offset`, where earlier keys are cached)."""
+    """Let query i see keys 0 to i (+ `offset`, if earlier keys are cached)."""
     if isinstance(offset, float | str):
-        raise MaskError(f"causal needs a whole offset, not {offset!r}.")
+        raise MaskError(f"causal needs an integer offset, not {offset!r}.")
     return Causal(offset)
 
 
 def window(radius: int) -> Mask:
-    """The mask in which a query sees the keys at most `radius` positions away."""
+    """Let a query see the keys at most `radius` positions away."""
     if isinstance(radius, bool) or not isinstance(radius, int) or radius < 0:
         raise MaskError(f"window needs a radius of 0, 1, 2, …, not {radius!r}.")
     return Window(radius)
 
 
-def padding(lengths: Sequence[int] | Tensor, *, side: str = "right") -> Mask:
-    """The mask that hides padding: sequence i of the batch has `lengths[i]` real keys.
-
-    `side` says where the padding is. The first axis of the scores is the batch.
-    """
+def padding(lengths: Lengths, *, side: str = "right") -> Mask:
+    """Hide padding on this side: sequence i of the batch (the first axis) has lengths[i] keys."""
     if side not in ("right", "left"):
         raise MaskError(f"padding has side='right' or side='left', not {side!r}.")
-    try:
-        given = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths)
-    except (TypeError, ValueError, RuntimeError):
-        raise MaskError(
-            f"padding needs one whole number for each sequence of the batch, not {lengths!r}."
-        ) from None
-    if given.dim() != 1 or given.is_floating_point() or given.dtype == torch.bool:
-        raise MaskError(
-            f"padding needs one whole number for each sequence of the batch, but was given a "
-            f"{given.dtype} tensor of shape {tuple(given.shape)}."
-        )
+    given = _integers(lengths, "padding needs one integer for each sequence of the batch", n_axes=1)
     if torch.compiler.is_compiling():  # reading a number out would break the graph
         return Padding(given, 0, side)
     low, high = (int(x) for x in torch.aminmax(given)) if len(given) else (0, 0)
@@ -396,26 +325,30 @@ def padding(lengths: Sequence[int] | Tensor, *, side: str = "right") -> Mask:
 
 
 def edges(pairs: Iterable[Sequence[int]] | Tensor) -> Mask:
-    """The mask in which exactly these (query, key) pairs are connected."""
-    try:
-        given = pairs if isinstance(pairs, Tensor) else torch.tensor([list(pair) for pair in pairs])
-    except (TypeError, ValueError, RuntimeError):
-        raise MaskError(
-            f"edges needs (query, key) pairs of whole numbers, not {pairs!r}."
-        ) from None
-    given = given.view(0, 2).long() if given.numel() == 0 else given
-    if given.dim() != 2 or given.size(1) != 2 or given.is_floating_point():
-        raise MaskError(
-            f"edges needs (query, key) pairs of whole numbers, but was given a {given.dtype} "
-            f"tensor of shape {tuple(given.shape)}."
-        )
+    """Connect exactly these (query, key) pairs."""
+    given = _integers(pairs, "edges needs (query, key) pairs of integers", n_axes=2)
     if not torch.compiler.is_compiling() and len(given) and int(given.min()) < 0:
         raise MaskError(f"edges count queries and keys from 0, but {int(given.min())} was given.")
     return Edges(given)
 
 
+def as_mask(allowed: Mask | Tensor | None) -> Mask:
+    """Return a mask object for any value of `allowed` that a caller may pass."""
+    if isinstance(allowed, Mask):
+        return allowed
+    if allowed is None:
+        return Everything()
+    if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
+        kind = f"{allowed.dtype} tensor" if isinstance(allowed, Tensor) else type(allowed).__name__
+        raise MaskError(
+            f"`allowed` is a {kind}; give a mask such as regard.causal(), or a boolean tensor in "
+            "which True means that the query may see the key."
+        )
+    return BooleanMask(allowed)
+
+
 def split_causal(mask: Mask) -> tuple[bool, Mask]:
-    """Whether the mask is causal, and the rest of it: causal() & padding(…) → True, padding(…)."""
+    """Split off a causal part: causal() & padding(…) gives (True, padding(…))."""
     if isinstance(mask, Causal) and mask.offset == 0:
         return True, Everything()
     if isinstance(mask, Both):
@@ -426,11 +359,40 @@ def split_causal(mask: Mask) -> tuple[bool, Mask]:
     return False, mask
 
 
-def _places(indices: Tensor, n: int) -> Tensor:
-    """For each of n positions, where it stands in `indices`; -1 for those that do not."""
-    places = indices.new_full((n,), -1)
-    places[indices] = torch.arange(indices.size(0), device=indices.device)
-    return places
+def length_mask(
+    lengths: Int[Tensor, "batch"], positions: Tensor, n_token: int, *, side: str = "right"
+) -> Bool[Tensor, "batch token"]:
+    """Return True at the positions of real tokens, in a padded batch of `n_token` columns."""
+    lengths = lengths.to(positions.device)[:, None]
+    return positions < lengths if side == "right" else positions >= n_token - lengths
+
+
+def _integers(values: Any, needed: str, *, n_axes: int) -> Tensor:
+    """Return `values` as an integer tensor of shape (n,) or (n, 2)."""
+    try:
+        plain = values if isinstance(values, Tensor | list | tuple) else list(values)
+        given = torch.as_tensor(plain)
+    except (TypeError, ValueError, RuntimeError):
+        raise MaskError(f"{needed}, not {values!r}.") from None
+    if given.numel() == 0 and n_axes == 2:
+        return given.view(0, 2).long()
+    fits = given.dim() == n_axes and given.shape[1:] in ((), (2,))
+    if not fits or given.is_floating_point() or given.dtype == torch.bool:
+        raise MaskError(
+            f"{needed}, but was given a {given.dtype} tensor of shape {tuple(given.shape)}."
+        )
+    return given
+
+
+def _bracket(mask: Mask) -> str:
+    return f"({mask!r})" if isinstance(mask, Both) else repr(mask)
+
+
+def _inverse(indices: Tensor, n: int) -> Tensor:
+    """Return the index of each of n positions within `indices`, or -1."""
+    inverse = indices.new_full((n,), -1)
+    inverse[indices] = torch.arange(indices.size(0), device=indices.device)
+    return inverse
 
 
 def _short(items: list[object], limit: int = 6) -> str:

@@ -5,51 +5,27 @@ them. It is what a trace keeps instead of the weights.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.mask import Everything, Grid, Mask
+from regard.attention.mask import Everything, Mask
 from regard.attention.similarity import Similarity
 from regard.attention.softmax import Temperature, softmax_over_keys
+from regard.attention.tile import Tile
 
 _STRIP = 2048
 """Keys compared at once where all of them are needed but not kept."""
 
 
-@dataclass(frozen=True)
-class Tile:
-    """Some rows and columns of one head of one sequence, and the grid they are cut from."""
-
-    grid: Grid
-    index: tuple[int, ...]
-    """Which of the leading axes' entries: (), (head,) or (batch, head)."""
-
-    def of(self, tensor: Tensor) -> Tensor:
-        """This tile of something that broadcasts against (*lead, rows, columns)."""
-        lead = tensor.shape[:-2]
-        index = self.index[len(self.index) - len(lead) :]
-        picked = tensor[tuple(0 if n == 1 else i for n, i in zip(lead, index, strict=True))]
-        return picked.expand(len(self.grid.rows), len(self.grid.columns))
-
-    def with_rows(self, rows: Tensor) -> "Tile":
-        """The same tile with other rows."""
-        return Tile(replace(self.grid, rows=rows), self.index)
-
-    def with_columns(self, columns: Tensor) -> "Tile":
-        """The same tile with other columns."""
-        return Tile(replace(self.grid, columns=columns), self.index)
-
-    def scalar(self, value: Temperature) -> Temperature:
-        """This head's entry of a temperature, which may be one number for all, or one a query."""
-        if not isinstance(value, Tensor) or value.dim() == 0:
-            return value
-        if value.dim() > 1 and value.size(-2) > 1:
-            value = value[..., self.grid.rows, :]
-        return self.of(value)[:, :1]
+def select_head(tensor: Tensor, index: tuple[int, ...]) -> Tensor:
+    """Return the last two axes at one index of the leading ones, which may be 1 or absent."""
+    lead = tensor.shape[:-2]
+    index = index[len(index) - len(lead) :]
+    return tensor[tuple(0 if n == 1 else i for n, i in zip(lead, index, strict=True))]
 
 
 class Pattern(ABC):

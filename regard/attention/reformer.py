@@ -5,101 +5,56 @@
     sorted      1 4 5 7 0 2 3 6          by bucket, then position; cut into chunks
                                          a chunk sees itself and the one before, bucket by bucket
 
-Kitaev et al. 2020; the cost is O(n log n). Queries are their own keys, made one long, so that what
-is alike meets. Several rounds with other directions find what one round misses: a query's result is
-the softmax over everybody it met in some round, each counted once. It meets itself only if it met
-nobody else.
+Kitaev et al. 2020; the cost is O(n log n). Keys are the queries, normalized, so that similar tokens
+share buckets. Several rounds with different directions find what one round misses: a query attends
+to every token it met in some round, each counted once, and to itself only if it met no other.
 """
 
 from dataclasses import dataclass
 from itertools import repeat
 from math import inf
-from typing import Unpack
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.attention.attend import FormOptions, check_dropout, check_inputs
-from regard.attention.efficient import key_mask, keys_seen, upcast_half
-from regard.attention.mask import Grid, Mask, as_mask
-from regard.attention.pattern import Pattern, Tile
-from regard.attention.similarity import as_similarity
+from regard.attention.form import FormInputs, RandomForm, key_mask, tile_key_mask, upcast_half
+from regard.attention.mask import Mask
+from regard.attention.pattern import Pattern
 from regard.attention.softmax import softmax_over_keys
+from regard.attention.tile import Tile
 from regard.errors import InputError, ShapeError
 from regard.tap import tap
 
 _BLOCK = 2**19
-"""Scores that are computed at once: as many as fit the cache, for memory is what costs time."""
+"""Scores computed at once: as many as fit the cache, because memory traffic dominates."""
 _SHORT = 2**13
-"""Codes up to this fit short integers, which are faster."""
+"""Codes below this fit into short integers, which are faster."""
 _FAR = 1e30
-"""Subtracted from forbidden scores where the largest is sought."""
+"""Subtracted from forbidden scores when the largest is searched."""
 
 
-def reformer_attention(
-    query: Float[Tensor, "*batch query d_k"],
-    key: Float[Tensor, "*batch key d_k"],
-    value: Float[Tensor, "*batch key d_v"],
-    *,
-    rotations: Float[Tensor, "..."],
-    chunk: int = 64,
-    allowed: Mask | Tensor | None = None,
-    dropout: float = 0.0,
-    site: str = "attention",
-) -> Float[Tensor, "*batch query d_v"]:
+class Reformer(RandomForm):
     """Attention of each query to the tokens that share a bucket with it, in O(n log n).
 
-    Args:
-        key: not looked at but for its shape: the queries are the keys.
-        rotations: random directions (round, d_k, half the number of buckets); without a single
-            direction there is one bucket for all.
-        chunk: tokens of a chunk: a query sees its own chunk of the bucket and the one before. If
-            causal, it sees as many tokens back as a chunk has, for where chunks are cut depends on
-            later tokens too.
-        allowed: padding, causal or both. Padded tokens meet nobody: their rows are 0.
-    """
-    check_inputs(query, key, value, as_similarity("scaled_dot"))
-    check_dropout(dropout)
-    _check_settings(rotations, chunk, query, key)
-    # a short text is one chunk, and need not be filled up
-    chunk = min(chunk, max(query.size(-2), 1))
-    query = tap(f"{site}.query", query, "query d_k")
-    key = tap(f"{site}.key", F.normalize(query, dim=-1), "key d_k")
-    value = tap(f"{site}.value", value, "key d_v")
-    mask = as_mask(tap(f"{site}.allowed", as_mask(allowed), "query key"))
-    grid = Grid.whole(query.shape[:-2], query.size(-2), query.size(-2), query.device)
-    causal, seen = key_mask("a Reformer", mask, grid)
-    parts = query, key, value
-    if seen is not None:
-        parts = tuple(x.masked_fill(~seen, 0.0) for x in parts)
-    buckets = hash_vectors(parts[0], rotations.to(query))
-    if seen is not None:  # hidden tokens come last, in a bucket of their own
-        buckets = buckets.masked_fill(~seen.transpose(-1, -2), 2 * rotations.size(-1) + 1)
-    tap(f"{site}.pattern", ReformerPattern(buckets, chunk, mask), "")
-    hidden = None if seen is None else ~seen.squeeze(-1).expand(value.shape[:-1])
-    settings = _Settings(2 * rotations.size(-1) + 2, chunk, causal, dropout)
-    context = _in_groups(parts, buckets, hidden, settings)
-    return tap(f"{site}.context", context, "query d_v")
-
-
-class Reformer(nn.Module):
-    """Reformer attention with its own random directions: a form for multi-head attention.
-
-    Queries are their own keys, so a module that also projects keys projects them in vain: let it
-    use one projection for both. Directions are drawn once and saved with the model; `redraw` draws
-    others. A model that was trained with hashing does not work with full attention.
+    Masks may be padding, causal or both; padded tokens get rows of 0. Only the shape of the keys is
+    used, because the queries are the keys. A model trained with hashing does not work with full
+    attention.
 
     Args:
         d_k: width of each head's queries.
-        n_buckets: how many, an even number (or 1); about the length divided by `chunk` is usual.
-        n_rounds: how many times tokens are hashed.
-        chunk: tokens of a chunk.
-        generator: where random numbers come from, if not from torch's own.
+        n_buckets: an even number, or 1; about the length divided by `chunk` is usual.
+        n_rounds: number of hash rounds.
+        chunk: tokens of a chunk: a query sees its own chunk of the bucket and the one before. If
+            causal, it sees `chunk` tokens back, because chunk borders depend on later tokens.
+        redraw_every: draw new directions after this many training batches; 0 never does.
+        generator: source of random numbers; torch's default generator if None.
     """
 
+    title = "a Reformer"
     rotations: Tensor
+    """(round, d_k, half the number of buckets); with no direction at all there is one bucket."""
     shares_query_and_key = True
 
     def __init__(
@@ -109,9 +64,10 @@ class Reformer(nn.Module):
         n_buckets: int = 32,
         n_rounds: int = 4,
         chunk: int = 64,
+        redraw_every: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(redraw_every)
         if n_buckets < 1 or (n_buckets > 1 and n_buckets % 2):
             raise InputError(f"a Reformer has 1 bucket or an even number of them, not {n_buckets}.")
         if n_rounds < 1 or chunk < 1:
@@ -124,36 +80,53 @@ class Reformer(nn.Module):
         self.register_buffer("rotations", drawn)
 
     def redraw(self, generator: torch.Generator | None = None) -> None:
-        """Put new random directions in the place of these."""
         self.rotations.copy_(torch.randn(self.rotations.shape, generator=generator))
 
-    def forward(
-        self,
-        query: Float[Tensor, "*batch query d_k"],
-        key: Float[Tensor, "*batch key d_k"],
-        value: Float[Tensor, "*batch key d_v"],
-        **options: Unpack[FormOptions],
-    ) -> Float[Tensor, "*batch query d_v"]:
-        return reformer_attention(
-            query,
-            key,
-            value,
-            rotations=self.rotations,
-            chunk=self.chunk,
-            **options,
-        )
+    def check(self, query: Tensor, key: Tensor) -> None:
+        if query.size(-2) != key.size(-2):
+            raise ShapeError(
+                f"a Reformer needs as many queries as keys, not {query.size(-2)} and "
+                f"{key.size(-2)}, because it is a form of self-attention."
+            )
+        if self.rotations.size(1) != query.size(-1):
+            raise ShapeError(
+                f"this Reformer was built for queries of width {self.rotations.size(1)}, but they "
+                f"are {query.size(-1)} wide: build it with d_k={query.size(-1)}."
+            )
+
+    def keys(self, query: Tensor, key: Tensor) -> Tensor:
+        del key
+        return F.normalize(query, dim=-1)
+
+    def compute(self, given: FormInputs) -> Tensor:
+        rotations = self.current(self.rotations).to(given.query)
+        n_buckets = 2 * rotations.size(-1)
+        chunk = min(self.chunk, max(given.grid.n_query, 1))  # a short text is not padded to a chunk
+        causal, seen = key_mask(self.title, given.mask, given.grid)
+        parts = given.query, given.key, given.value
+        if seen is not None:
+            parts = tuple(x.masked_fill(~seen, 0.0) for x in parts)
+        buckets = hash_vectors(parts[0], rotations)
+        if seen is not None:  # hidden tokens come last, in their own bucket
+            buckets = buckets.masked_fill(~seen.transpose(-1, -2), n_buckets + 1)
+        tap(f"{given.site}.pattern", ReformerPattern(buckets, chunk, given.mask), "")
+        hidden = None if seen is None else ~seen.squeeze(-1).expand(given.value.shape[:-1])
+        settings = _Settings(n_buckets + 2, chunk, causal, given.dropout)
+        return _in_groups(parts, buckets, hidden, settings)
 
     def extra_repr(self) -> str:
         n_rounds, d_k, half = self.rotations.shape
-        return f"d_k={d_k}, n_buckets={2 * half or 1}, n_rounds={n_rounds}, chunk={self.chunk}"
+        redraw = f", redraw_every={self.redraw_every}" if self.redraw_every else ""
+        sizes = f"n_buckets={2 * half or 1}, n_rounds={n_rounds}, chunk={self.chunk}"
+        return f"d_k={d_k}, {sizes}{redraw}"
 
 
 @dataclass(frozen=True)
 class ReformerPattern(Pattern):
-    """The weights of a Reformer: exact ones of those that met."""
+    """The weights of a Reformer: exact attention among the tokens that met."""
 
     buckets: Tensor
-    """(…, round, token): kept, for a hash that is computed anew might fall to the other side."""
+    """(…, round, token): stored, because recomputed hashes might round differently."""
     chunk: int
     allowed: Mask
 
@@ -162,7 +135,7 @@ class ReformerPattern(Pattern):
     ) -> Float[Tensor, "rows columns"]:
         rows = tile.grid.rows
         columns = torch.arange(tile.grid.n_key, device=rows.device)
-        causal, seen = keys_seen("a Reformer", self.allowed, tile)
+        causal, seen = tile_key_mask(Reformer.title, self.allowed, tile)
         codes = _sort(self.buckets[tile.index], self.chunk, causal)[1]
         apart = codes[:, rows, None] - codes[:, None, :]
         met = (apart >= causal) & (apart <= (self.chunk if causal else 1))
@@ -179,7 +152,7 @@ class ReformerPattern(Pattern):
 def hash_vectors(
     x: Float[Tensor, "*batch token d_k"], rotations: Float[Tensor, "round d_k half"]
 ) -> Int[Tensor, "*batch round token"]:
-    """Each vector's bucket in each round: argmax of [x R; -x R]."""
+    """Return each vector's bucket in each round: argmax of [x R; -x R]."""
     n_rounds, _, half = rotations.shape
     if not half:
         return torch.zeros(*x.shape[:-2], n_rounds, x.size(-2), dtype=torch.long, device=x.device)
@@ -193,12 +166,12 @@ def hash_vectors(
 def _sort(
     buckets: Int[Tensor, "*batch round token"], chunk: int, causal: bool
 ) -> tuple[Int[Tensor, "*batch round token"], Int[Tensor, "*batch round token"]]:
-    """The tokens in the order of (bucket, position), and codes whose difference tells who meets.
+    """Sort tokens by (bucket, position); return the order and codes that say which tokens meet.
 
-    A query meets the keys whose code is less by 0 or 1: the code is the chunk plus twice the
-    bucket, so that this is the same bucket, and the same chunk or the one before. Where chunks are
-    cut depends on all tokens, so if causal, codes count places, and a query meets the keys whose
-    code is less by 1 to `chunk`.
+    A query meets the keys whose code is smaller by 0 or 1: the code is the chunk plus twice the
+    bucket, so these are in the same bucket, and in the same chunk or the one before. Chunk borders
+    depend on all tokens, so if causal, codes count places in the order, and a query meets the keys
+    whose code is smaller by 1 to `chunk`.
     """
     order = buckets.sort(dim=-1, stable=True).indices
     places = _inverse(order)
@@ -208,13 +181,13 @@ def _sort(
 @dataclass(frozen=True)
 class _Settings:
     n_buckets: int
-    """With one for hidden tokens."""
+    """Including one for hidden tokens."""
     chunk: int
     causal: bool
     dropout: float
 
     def largest_code(self, n_token: int) -> int:
-        """What codes stay below (see `_sort`)."""
+        """Return an upper bound of the codes (see `_sort`)."""
         step = 1 if self.causal else self.chunk
         return n_token // step + 1 + 2 * (self.chunk if self.causal else 1) * self.n_buckets
 
@@ -222,7 +195,7 @@ class _Settings:
 def _in_groups(
     parts: tuple[Tensor, ...], buckets: Tensor, hidden: Tensor | None, settings: _Settings
 ) -> Tensor:
-    """The context, some heads at a time so that their scores fit the cache."""
+    """Compute the context, a few heads at a time so that their scores fit the cache."""
     widths = [x.size(-1) for x in parts]
     rows = torch.cat([upcast_half(x) for x in parts], dim=-1)
     n_token = rows.size(-2)
@@ -231,14 +204,14 @@ def _in_groups(
     codes = codes.to(torch.int16 if short else torch.int32)
     size = max(1, _BLOCK // (2 * settings.chunk * n_token))
     rows, order, codes = (x.reshape(-1, *x.shape[-2:]).split(size) for x in (rows, order, codes))
-    veils = repeat(None) if hidden is None else hidden.reshape(-1, n_token).split(size)
-    groups = zip(rows, order, codes, veils, strict=False)
+    hidden_heads = repeat(None) if hidden is None else hidden.reshape(-1, n_token).split(size)
+    groups = zip(rows, order, codes, hidden_heads, strict=False)
     contexts = [_Heads(*group, widths, settings).context() for group in groups]
     return torch.cat(contexts).reshape(parts[2].shape).to(parts[2].dtype)
 
 
 class _Heads:
-    """Some heads, laid end to end: each an empty chunk followed by its tokens in sorted order."""
+    """Some heads end to end: each an empty chunk followed by its tokens in sorted order."""
 
     def __init__(
         self,
@@ -254,7 +227,7 @@ class _Heads:
         self.widths, self.chunk, self.settings = widths, settings.chunk, settings
 
     def context(self) -> Float[Tensor, "head token d_v"]:
-        """All rounds together, weighted by the log-sum-exp of each."""
+        """Combine all rounds, weighted by the log-sum-exp of each."""
         value = self.rows[..., -self.widths[2] :]
         rounds = [self._round(number) for number in range(self.order.size(1))]
         peak = torch.stack([own for own, _ in rounds]).amax(dim=0)
@@ -264,9 +237,9 @@ class _Heads:
         return torch.where(alone, value, mixed / total.masked_fill(alone, 1.0))
 
     def _round(self, number: int) -> tuple[Tensor, Tensor]:
-        """One round's peaks, and its weighted sums of the values and of 1, by token.
+        """Return one round's peaks, and its weighted sums of the values and of 1, by token.
 
-        Forbidden scores become 0 rather than -inf: exponentials of -inf are slow.
+        Forbidden scores become 0 instead of -inf, whose exponentials are slow.
         """
         laid, back = self._lay_out(number)
         rows = self.rows.flatten(0, 1).index_select(0, laid)
@@ -283,18 +256,18 @@ class _Heads:
         return peak.unflatten(0, shape), sums.unflatten(0, shape)
 
     def _lay_out(self, number: int) -> tuple[Tensor, Tensor]:
-        """Which row stands in each place, and where each token stands among the queries."""
+        """Return the row at each place, and the place of each token among the queries."""
         order = self.order[:, number]
         head = torch.arange(self.n_head, device=order.device)[:, None]
         laid = F.pad(order, (self.chunk, -self.n_token % self.chunk)) + head * self.n_token
-        # Queries begin with the second chunk, the first that has one before it.
+        # Queries start with the second chunk, the first that has one before it.
         return laid.flatten(), (_inverse(order) + head * laid.size(-1)).flatten()
 
     def _keep(self, number: int, laid: Tensor) -> Int[Tensor, "chunk query key"]:
-        """1 where a query meets a key of its window for the first time, 0 elsewhere.
+        """Return 1 where a query meets a key of its window for the first time, 0 elsewhere.
 
-        Sums of whole numbers are several times as fast as comparisons: with twice the codes, and
-        those of queries moved, the two meet where the difference is at most `limit`.
+        Integer sums are several times as fast as comparisons: with doubled codes, and those of
+        queries shifted, the two meet where the difference is at most `limit`.
         """
         chunk, causal = self.chunk, self.settings.causal
         shift, limit = (chunk + 1, chunk - 1) if causal else (1, 1)
@@ -303,9 +276,9 @@ class _Heads:
         real = (places >= chunk) & (places < chunk + self.n_token)
         if self.hidden is not None:
             real = real & ~self.hidden.flatten()[laid]
-        nobody = codes.new_tensor(-4 * chunk - 4)
-        queries = torch.where(real, codes - shift, 2 * nobody)[:, chunk:].unflatten(1, (-1, chunk))
-        keys = torch.where(real, codes, nobody).unfold(-1, 2 * chunk, chunk)
+        absent = codes.new_tensor(-4 * chunk - 4)
+        queries = torch.where(real, codes - shift, 2 * absent)[:, chunk:].unflatten(1, (-1, chunk))
+        keys = torch.where(real, codes, absent).unfold(-1, 2 * chunk, chunk)
         *earlier, now = (
             (query.unsqueeze(-1) - key.unsqueeze(-2)).abs_()
             for query, key in zip(queries, keys, strict=True)
@@ -313,7 +286,7 @@ class _Heads:
         keep = now.neg_().add_(limit + 1)
         for met in earlier:
             keep = torch.minimum(keep, met.sub_(limit))
-        # In a bucket tokens stand in their order, so that the past is what stands before.
+        # Tokens of a bucket are in order, so the past is what comes before.
         slots = torch.arange(2 * chunk, device=laid.device) - chunk
         own = torch.arange(chunk, device=laid.device)[:, None]
         return keep.clamp_(0, 1).mul_(slots < own if causal else slots != own)
@@ -322,26 +295,11 @@ class _Heads:
         return x[self.chunk :].unflatten(0, (-1, self.chunk))
 
     def _windows(self, x: Tensor) -> Tensor:
-        """Each chunk and the one before it, as overlapping views: (chunk, d, key)."""
+        """Return each chunk with the one before it, as overlapping views: (chunk, d, key)."""
         return x.unfold(0, 2 * self.chunk, self.chunk)
 
 
 def _inverse(order: Tensor) -> Tensor:
-    """Where each token stands in an order."""
+    """Return the place of each token in an order."""
     places = torch.arange(order.size(-1), device=order.device).expand_as(order)
     return torch.empty_like(order).scatter_(-1, order, places)
-
-
-def _check_settings(rotations: Tensor, chunk: int, query: Tensor, key: Tensor) -> None:
-    if query.size(-2) != key.size(-2):
-        raise ShapeError(
-            f"a Reformer needs as many queries as keys, not {query.size(-2)} and {key.size(-2)}: "
-            "it is a form of self-attention, in which queries are their own keys."
-        )
-    if rotations.dim() != 3 or rotations.size(1) != query.size(-1) or not rotations.size(0):
-        raise ShapeError(
-            f"a Reformer's rotations have shape {tuple(rotations.shape)}; for queries that are "
-            f"{query.size(-1)} wide they must be (rounds, {query.size(-1)}, half the buckets)."
-        )
-    if chunk < 1:
-        raise InputError(f"a Reformer's chunk holds at least 1 token, not {chunk}.")

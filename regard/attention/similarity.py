@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.mask import Grid
+from regard.attention.tile import Grid
 from regard.errors import InputError, ShapeError, UnknownNameError, nearest
 
 Compare = Callable[[Tensor, Tensor], Tensor]

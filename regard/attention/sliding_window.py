@@ -1,8 +1,7 @@
-"""Attention in a sliding window, in O(n · w): what a Longformer is made of.
+"""Sliding-window attention in O(n · w), the core of a Longformer.
 
 Queries are cut into blocks, and each block is compared with the keys around it and the global ones
-in one softmax. Keys are not copied for that: the blocks' windows are overlapping views of one
-buffer.
+in one softmax. Keys are not copied: the blocks' windows are overlapping views of one buffer.
 """
 
 from dataclasses import dataclass
@@ -14,22 +13,38 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.attention.mask import Everything, Grid, Mask, split_causal
+from regard.attention.mask import Everything, Mask, split_causal
+from regard.attention.tile import Grid
 from regard.errors import InputError
 
 _SMALL = 32
-"""Queries that a block has at least: the kernel handles so many at once."""
+"""Smallest number of queries in a block: the kernel handles that many at once."""
 _WINDOW_BLOCKS = 5
-"""Blocks of half a radius that a window touches at most: two on each side and its own."""
+"""Largest number of blocks of half a radius in a window: two on each side and its own."""
 
 
 @dataclass(frozen=True, repr=False)
 class LongformerMask(Mask):
-    """Whom a query may reach: tokens of a window, every `dilation`-th of them, and global ones."""
+    """A window of `radius` steps of `dilation` tokens to each side, and tokens that see everything.
+
+    Global tokens are also seen by every query.
+    """
 
     radius: int
     dilation: int = 1
     global_tokens: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("radius", self.radius, 0), ("dilation", self.dilation, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InputError(
+                    f"a Longformer's {name} is an integer of at least {least}, not {value!r}."
+                )
+        if not all(isinstance(token, int) and token >= 0 for token in self.global_tokens):
+            raise InputError(
+                f"global tokens are positions counted from 0, not {list(self.global_tokens)}."
+            )
+        object.__setattr__(self, "global_tokens", tuple(sorted(set(self.global_tokens))))
 
     def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
         distance = grid.rows[:, None] - grid.columns
@@ -41,22 +56,7 @@ class LongformerMask(Mask):
     def __repr__(self) -> str:
         gaps = f", dilation={self.dilation}" if self.dilation > 1 else ""
         tokens = f", global_tokens={list(self.global_tokens)}" if self.global_tokens else ""
-        return f"reach({self.radius}{gaps}{tokens})"
-
-
-def reach(
-    radius: int, *, dilation: int = 1, global_tokens: tuple[int, ...] | list[int] = ()
-) -> LongformerMask:
-    """A window of `radius` steps of `dilation` tokens to each side, and these tokens everywhere."""
-    for name, value, least in (("radius", radius, 0), ("dilation", dilation, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InputError(
-                f"a Longformer's {name} is a whole number from {least}, not {value!r}."
-            )
-    tokens = tuple(sorted(set(global_tokens)))
-    if not all(isinstance(token, int) and token >= 0 for token in tokens):
-        raise InputError(f"global tokens are positions counted from 0, not {list(global_tokens)}.")
-    return LongformerMask(radius, dilation, tokens)
+        return f"longformer({self.radius}{gaps}{tokens})"
 
 
 def windowed_attention(
@@ -70,8 +70,8 @@ def windowed_attention(
 ) -> Float[Tensor, "*batch token d_v"]:
     """Scaled dot-product attention to the window and the global tokens.
 
-    With gaps, each `dilation`-th token is part of a sequence of its own. Rows of global tokens are
-    those that they would have if they were not global.
+    With dilation, every `dilation`-th token belongs to one separate sequence. The rows of global
+    tokens are computed as if they were not global.
     """
     n_token, step = query.size(-2), reach.dilation
     tokens = torch.tensor(reach.global_tokens, dtype=torch.long, device=query.device)
@@ -89,7 +89,7 @@ def windowed_attention(
 
 
 class _Blocks:
-    """How the tokens `first`, `first` + dilation, … are cut into blocks with windows around them.
+    """The tokens `first`, `first` + dilation, … cut into blocks with windows around them.
 
     A window is the block itself and some blocks before and after it; each of these is preceded by
     the global tokens, of which only those in front of the block itself count.
@@ -107,12 +107,12 @@ class _Blocks:
         self.n_blocks = -(-self.count // self.size)
 
     def cut(self, x: Tensor) -> Float[Tensor, "*batch block size d"]:
-        """The blocks themselves."""
+        """Cut a sequence into blocks."""
         x = F.pad(x, (0, 0, 0, self.n_blocks * self.size - self.count))
         return rearrange(x, "... (block token) d -> ... block token d", token=self.size)
 
     def windows(self, x: Tensor, extra: Tensor) -> Float[Tensor, "*batch block width d"]:
-        """The blocks' windows, as overlapping views."""
+        """Return the blocks' windows, as overlapping views."""
         blocks = self.cut(x)
         if extra.size(-2):
             front = extra.unsqueeze(-3).expand(*blocks.shape[:-2], *extra.shape[-2:])
@@ -124,7 +124,7 @@ class _Blocks:
     def seen(
         self, mask: Mask, lead: tuple[int, ...], device: torch.device
     ) -> Bool[Tensor, "*lead block size width"]:
-        """Which slots of its block's window each query sees."""
+        """Return which slots of its block's window each query sees."""
         rows, columns, near = self._positions(device)
         near = near & (columns >= 0).unsqueeze(-2)
         causal, rest = split_causal(mask)
@@ -143,7 +143,7 @@ class _Blocks:
         return near & torch.stack(torch.broadcast_tensors(*blocks), dim=-3)
 
     def _positions(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens in each block and in each slot of its window (-1: none), and who is near."""
+        """Return the tokens of each block and of its window (-1: none), and which are near."""
         block = torch.arange(self.n_blocks, device=device)[:, None, None]
         shift = torch.arange(-self.back, self.ahead + 1, device=device)[:, None]
         inside = torch.arange(self.size, device=device)
@@ -162,7 +162,7 @@ class _Blocks:
         return rows, columns, near
 
     def _on_block(self, mask: Mask, lead: tuple[int, ...], rows: Tensor, columns: Tensor) -> Tensor:
-        """The mask of one block, for masks that speak of single pairs."""
+        """Evaluate a mask of single pairs on one block."""
         order = columns.argsort()
         order = order[columns[order] >= 0]
         grid = Grid(lead, self.n_token, self.n_token, rows, columns[order])
@@ -182,7 +182,7 @@ def _slide(
     seen: Tensor,
     dropout: float,
 ) -> Tensor:
-    """Each block's attention to its window."""
+    """Attend from each block to its window."""
     lead = query.shape[:-2]
     pieces = blocks.cut(query), blocks.windows(key, extra[0]), blocks.windows(value, extra[1])
     if seen.dim() == 3:

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
-from regard.attention.efficient import efficient_attention
+from torch import nn
+
+from regard.attention.efficient import Efficient
+from regard.attention.form import ExactForm
 from regard.attention.linformer import Linformer
 from regard.attention.longformer import Longformer
-from regard.attention.multi_head import ExactForm, Form
 from regard.attention.performer import Performer
 from regard.attention.reformer import Reformer
 from regard.attention.similarity import Alibi
@@ -39,7 +41,7 @@ class FormPlan:
     alibi: bool = False
 
 
-def make_form(plan: FormPlan) -> Form:
+def make_form(plan: FormPlan) -> nn.Module:
     """How heads attend; with `alibi`, exact attention minus a slope times the distance."""
     name = plan.name
     if name not in FORMS:
@@ -52,7 +54,7 @@ def make_form(plan: FormPlan) -> Form:
             "computes: choose other positions, or exact attention."
         )
     if name == "efficient":
-        return efficient_attention
+        return Efficient()
     if name == "linformer":
         return Linformer(plan.n_positions, plan.size or 64)
     if name == "longformer":

@@ -7,12 +7,15 @@ from torch.testing import assert_close
 import regard
 from regard.analysis.approximation import approximation
 from regard.attention.efficient import efficient_attention
-from regard.attention.linformer import linformer_attention
-from regard.attention.longformer import longformer_attention
-from regard.attention.performer import orthogonal_features, performer_attention
-from regard.attention.reformer import reformer_attention
+from regard.attention.performer import orthogonal_features
 from regard.attention.sliding_window import LongformerMask
 from regard.errors import InputError
+from tests.attention.forms import (
+    linformer_attention,
+    longformer_attention,
+    performer_attention,
+    reformer_attention,
+)
 
 
 def watched(form, n=6, **options):

@@ -84,7 +84,7 @@ def test_its_tiles_are_the_matrix_and_give_the_context(mask, normalization):
     for batch in range(3):
         assert_close(site.weights(batch=batch), weights[batch])
         assert_close(site.context(batch=batch), context[batch])
-    tile = site.weights(1, batch=1, rows=(60, 70), columns=(10, 90))
+    tile = site.weights(1, batch=1, rows=slice(60, 70), columns=slice(10, 90))
     assert_close(tile, weights[1, 1, 60:70, 10:90])
     assert_close(trace.value("here.context"), context)
 

@@ -10,9 +10,10 @@ from torch.testing import assert_close
 
 import regard
 from regard.attention.efficient import efficient_attention
+from regard.attention.form import ExactForm
 from regard.attention.linformer import Linformer
 from regard.attention.longformer import Longformer
-from regard.attention.multi_head import ExactForm, MultiHeadAttention
+from regard.attention.multi_head import MultiHeadAttention
 from regard.attention.performer import Performer
 from regard.attention.reformer import Reformer
 from regard.errors import InputError, MaskError

@@ -7,8 +7,9 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.attention.linformer import Linformer, linformer_attention
+from regard.attention.linformer import Linformer
 from regard.errors import InputError, MaskError, ShapeError
+from tests.attention.forms import linformer_attention
 
 LENGTHS = [20, 9, 0]
 MASKS = {
@@ -96,7 +97,9 @@ def test_its_tiles_are_the_matrix_and_give_the_context(mask, shape):
     for batch in range(3):
         assert_close(site.weights(batch=batch), weights[batch])
         assert_close(site.context(batch=batch), context[batch])
-    assert_close(site.weights(1, batch=1, rows=(6, 9), columns=(3, 15)), weights[1, 1, 6:9, 3:15])
+    assert_close(
+        site.weights(1, batch=1, rows=slice(6, 9), columns=slice(3, 15)), weights[1, 1, 6:9, 3:15]
+    )
     assert (weights < 0).any()
     assert trace.value("here.projected_key").shape == (3, 2, 5, 4)
     assert_close(trace.value("here.context"), context)

@@ -7,11 +7,11 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.attention.longformer import GlobalHeads, Longformer, longformer_attention
+from regard.attention.longformer import Longformer
 from regard.attention.mask import as_mask
 from regard.attention.multi_head import MultiHeadAttention
-from regard.attention.sliding_window import reach
 from regard.errors import InputError, ShapeError
+from tests.attention.forms import GlobalHeads, longformer_attention, reach
 
 LENGTHS = [300, 110, 0]
 MASKS = {
@@ -103,7 +103,7 @@ def test_its_tiles_are_the_matrix_and_give_the_context(mask):
             seen = weights[batch].sum(-1) > 0
             assert_close(site.weights(batch=batch).sum(-1), seen.double())
             assert_close(site.context(batch=batch)[:, 10:], context[batch, :, 10:])
-        tile = site.weights(1, batch=1, rows=(5, 30), columns=(3, 90))
+        tile = site.weights(1, batch=1, rows=slice(5, 30), columns=slice(3, 90))
         assert_close(tile, weights[1, 1, 5:30, 3:90])
     # what global tokens read is a value of its own
     rows = site.weights(0, batch=0, rows=[0, 9])
@@ -247,7 +247,7 @@ def test_in_multi_head_attention_it_shows_its_reach_and_can_be_edited():
 
 
 def test_it_says_what_it_is():
-    assert repr(Longformer(3, global_tokens=[0])) == "Longformer(reach(3, global_tokens=[0]))"
+    assert repr(Longformer(3, global_tokens=[0])) == "Longformer(longformer(3, global_tokens=[0]))"
 
 
 def test_cross_attention_is_refused():
@@ -257,9 +257,11 @@ def test_cross_attention_is_refused():
 
 
 def test_global_tokens_beyond_the_end_are_refused():
-    with pytest.raises(InputError, match="token 10 is to be global, but there are only 10 tokens"):
+    with pytest.raises(
+        InputError, match="global token 10 does not exist: there are only 10 tokens"
+    ):
         Longformer(3, global_tokens=[10])(*drawn(2, 10, 4))
-    with pytest.raises(InputError, match="token 10 is to be global"):
+    with pytest.raises(InputError, match="global token 10"):
         Longformer(3, global_tokens=[10], n_heads=2, d_k=4).double()(*drawn(2, 10, 4))
 
 
@@ -275,7 +277,7 @@ def test_projections_without_global_tokens_or_widths_are_refused(options):
 
 
 def test_bad_settings_are_refused():
-    with pytest.raises(InputError, match="radius is a whole number from 0, not -2"):
+    with pytest.raises(InputError, match="radius is an integer of at least 0, not -2"):
         Longformer(-2)
 
 

@@ -13,7 +13,6 @@ from regard.attention.mask import (
     Both,
     Connection,
     Everything,
-    Grid,
     Mask,
     as_mask,
     causal,
@@ -21,6 +20,7 @@ from regard.attention.mask import (
     padding,
     window,
 )
+from regard.attention.tile import Grid
 from regard.errors import MaskError
 
 BATCH, HEADS, N_QUERY, N_KEY = 2, 3, 4, 5

@@ -9,7 +9,6 @@ from regard.attention.attend import attend
 from regard.attention.mask import (
     Connection,
     Everything,
-    Grid,
     Padding,
     causal,
     edges,
@@ -17,6 +16,7 @@ from regard.attention.mask import (
     split_causal,
     window,
 )
+from regard.attention.tile import Grid
 from regard.errors import MaskError
 
 MILLION = 10**6
@@ -212,14 +212,14 @@ def test_padding_on_another_side_is_refused():
 def test_lengths_that_are_not_one_whole_number_a_sequence_are_refused(
     lengths, said, no_shape_checks
 ):
-    sentence = f"^padding needs one whole number for each sequence .*, but was given a {said}"
+    sentence = f"^padding needs one integer for each sequence .*, but was given a {said}"
     with pytest.raises(MaskError, match=sentence):
         padding(lengths)
 
 
 @pytest.mark.parametrize("lengths", ["abc", None, [1, None], [[1], [1, 2]]])
 def test_lengths_of_another_kind_are_refused(lengths, no_shape_checks):
-    sentence = f"padding needs one whole number for each sequence of the batch, not {lengths!r}."
+    sentence = f"padding needs one integer for each sequence of the batch, not {lengths!r}."
     with pytest.raises(MaskError) as caught:
         padding(lengths)
     assert str(caught.value) == sentence
@@ -229,12 +229,12 @@ def test_lengths_of_another_kind_are_refused(lengths, no_shape_checks):
 def test_edges_of_another_kind_are_refused(pairs, no_shape_checks):
     with pytest.raises(MaskError) as caught:
         edges(pairs)
-    assert str(caught.value) == f"edges needs (query, key) pairs of whole numbers, not {pairs!r}."
+    assert str(caught.value) == f"edges needs (query, key) pairs of integers, not {pairs!r}."
 
 
 @pytest.mark.parametrize("offset", [1.5, "1"])
 def test_an_offset_that_is_no_whole_number_is_refused(offset, no_shape_checks):
-    with pytest.raises(MaskError, match=rf"^causal needs a whole offset, not {offset!r}\.$"):
+    with pytest.raises(MaskError, match=rf"^causal needs an integer offset, not {offset!r}\.$"):
         causal(offset)
 
 
@@ -286,7 +286,7 @@ def test_lengths_zero_and_whole_are_allowed():
     ],
 )
 def test_edges_that_are_no_pairs_of_whole_numbers_are_refused(pairs, said, no_shape_checks):
-    sentence = f"^edges needs \\(query, key\\) pairs of whole numbers, but was given a {said}"
+    sentence = f"^edges needs \\(query, key\\) pairs of integers, but was given a {said}"
     with pytest.raises(MaskError, match=sentence):
         edges(pairs)
 

@@ -8,9 +8,10 @@ from torch.testing import assert_close
 
 from regard.attention.attend import attend
 from regard.attention.efficient import efficient_attention
+from regard.attention.form import ExactForm
 from regard.attention.kv_cache import KeyValueCache
 from regard.attention.mask import causal, padding, window
-from regard.attention.multi_head import ExactForm, MultiHeadAttention
+from regard.attention.multi_head import MultiHeadAttention
 from regard.attention.similarity import Additive
 from regard.errors import InputError, ShapeError
 from regard.tap import listen

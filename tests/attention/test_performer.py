@@ -8,13 +8,9 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.attention.performer import (
-    Performer,
-    log_features,
-    orthogonal_features,
-    performer_attention,
-)
+from regard.attention.performer import Performer, log_features, orthogonal_features
 from regard.errors import InputError, MaskError, ShapeError
+from tests.attention.forms import performer_attention
 
 LENGTHS = [150, 70, 0]
 MASKS = {
@@ -85,7 +81,7 @@ def test_its_tiles_are_the_matrix_and_give_the_context(mask):
         assert_close(site.context(batch=batch), context[batch])
         some = weights[batch].sum(-1) > 0
         assert_close(site.weights(batch=batch).sum(-1), some.double())
-    tile = site.weights(1, batch=1, rows=(60, 70), columns=(10, 90))
+    tile = site.weights(1, batch=1, rows=slice(60, 70), columns=slice(10, 90))
     assert_close(tile, weights[1, 1, 60:70, 10:90])
     assert_close(trace.value("here.context"), context)
 

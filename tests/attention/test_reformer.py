@@ -9,7 +9,8 @@ from torch.testing import assert_close
 
 import regard
 from regard.attention.mask import as_mask
-from regard.attention.reformer import Reformer, hash_vectors, reformer_attention
+from regard.attention.reformer import Reformer, hash_vectors
+from tests.attention.forms import reformer_attention
 
 LENGTHS = [40, 17, 0]
 MASKS = {
@@ -156,7 +157,9 @@ def test_its_tiles_are_the_matrix_and_give_the_context(mask):
         assert_close(site.weights(batch=batch), weights[batch])
         assert_close(site.context(batch=batch), context[batch])
         assert_close(site.weights(batch=batch).sum(-1), (weights[batch].sum(-1) > 0).double())
-    assert_close(site.weights(1, batch=1, rows=(5, 12), columns=(3, 30)), weights[1, 1, 5:12, 3:30])
+    assert_close(
+        site.weights(1, batch=1, rows=slice(5, 12), columns=slice(3, 30)), weights[1, 1, 5:12, 3:30]
+    )
     assert_close(site.key, F.normalize(query, dim=-1))
     assert_close(trace.value("here.context"), context)
 

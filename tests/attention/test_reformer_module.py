@@ -6,8 +6,9 @@ from torch.testing import assert_close
 
 import regard
 from regard.attention.multi_head import MultiHeadAttention
-from regard.attention.reformer import Reformer, reformer_attention
+from regard.attention.reformer import Reformer
 from regard.errors import InputError, MaskError, ShapeError
+from tests.attention.forms import reformer_attention
 
 
 def seeded(seed=0):

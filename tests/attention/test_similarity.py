@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from regard.attention.mask import Grid
 from regard.attention.similarity import (
     SIMILARITIES,
     Additive,
@@ -19,6 +18,7 @@ from regard.attention.similarity import (
     as_similarity,
     make_similarity,
 )
+from regard.attention.tile import Grid
 from regard.errors import InputError, ShapeError, UnknownNameError
 
 NAMED = ["dot", "scaled_dot", "cosine"]

@@ -8,8 +8,9 @@ from torch.testing import assert_close
 
 import regard
 from regard.attention.mask import as_mask
-from regard.attention.sliding_window import LongformerMask, reach, windowed_attention
+from regard.attention.sliding_window import LongformerMask, windowed_attention
 from regard.errors import InputError
+from tests.attention.forms import reach
 
 
 def drawn(*shape, dtype=torch.float64, seed=0):
@@ -39,9 +40,9 @@ def test_without_gaps_and_global_tokens_it_is_the_window_mask():
 
 
 def test_it_says_what_it_is():
-    assert repr(reach(3)) == "reach(3)"
+    assert repr(reach(3)) == "longformer(3)"
     assert repr(reach(3, dilation=2, global_tokens=(4, 0, 4))) == (
-        "reach(3, dilation=2, global_tokens=[0, 4])"
+        "longformer(3, dilation=2, global_tokens=[0, 4])"
     )
 
 
@@ -132,10 +133,10 @@ def test_values_may_have_another_width():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"radius": -1}, "radius is a whole number from 0, not -1"),
-        ({"radius": 1.5}, "radius is a whole number from 0, not 1.5"),
-        ({"radius": True}, "radius is a whole number from 0, not True"),
-        ({"radius": 2, "dilation": 0}, "dilation is a whole number from 1, not 0"),
+        ({"radius": -1}, "radius is an integer of at least 0, not -1"),
+        ({"radius": 1.5}, "radius is an integer of at least 0, not 1.5"),
+        ({"radius": True}, "radius is an integer of at least 0, not True"),
+        ({"radius": 2, "dilation": 0}, "dilation is an integer of at least 1, not 0"),
         ({"radius": 2, "global_tokens": [0, -1]}, r"counted from 0, not \[0, -1\]"),
     ],
 )

@@ -1,0 +1,169 @@
+"""Forms of attention that multi-head attention can be built with, and what they share."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.attention.attend import attend, check_dropout, check_inputs
+from regard.attention.mask import Everything, Mask, as_mask, split_causal
+from regard.attention.similarity import Similarity, as_similarity
+from regard.attention.tile import Grid, Tile
+from regard.errors import InputError, MaskError
+from regard.tap import tap
+
+
+@dataclass(frozen=True)
+class FormInputs:
+    """The inputs of a form after checks and taps."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Mask
+    grid: Grid
+    dropout: float
+    site: str
+
+
+class AttentionForm(nn.Module):
+    """Base of all forms: `forward(query, key, value)` returns each query's context.
+
+    Subclasses implement `compute` and tap the `pattern` from which weights can be computed later.
+    """
+
+    title = "attention"
+    """The form's name in error messages."""
+    shares_query_and_key = False
+    """True if keys are made from the queries, so that one projection serves both."""
+
+    def forward(
+        self,
+        query: Float[Tensor, "*batch query d_k"],
+        key: Float[Tensor, "*batch key d_k"],
+        value: Float[Tensor, "*batch key d_v"],
+        *,
+        allowed: Mask | Tensor | None = None,
+        dropout: float = 0.0,
+        site: str = "attention",
+    ) -> Float[Tensor, "*batch query d_v"]:
+        """Attend; not every form accepts every mask, and some have no weights to drop out."""
+        check_inputs(query, key, value, as_similarity("scaled_dot"))
+        check_dropout(dropout)
+        self.check(query, key)
+        query = tap(f"{site}.query", query, "query d_k")
+        key = tap(f"{site}.key", self.keys(query, key), "key d_k")
+        value = tap(f"{site}.value", value, "key d_v")
+        mask = as_mask(tap(f"{site}.allowed", as_mask(allowed), "query key"))
+        grid = Grid.whole(query.shape[:-2], query.size(-2), key.size(-2), query.device)
+        context = self.compute(FormInputs(query, key, value, mask, grid, dropout, site))
+        return tap(f"{site}.context", context, "query d_v")
+
+    @abstractmethod
+    def compute(self, given: FormInputs) -> Tensor:
+        """Return the context."""
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        """Refuse inputs that this form cannot attend to."""
+
+    def keys(self, query: Tensor, key: Tensor) -> Tensor:
+        """Return the keys that are compared with the queries."""
+        del query
+        return key
+
+
+class ExactForm(nn.Module):
+    """Attention by its definition, with a similarity that may have trainable weights."""
+
+    def __init__(self, similarity: str | Similarity = "scaled_dot") -> None:
+        super().__init__()
+        self.similarity = similarity
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        allowed: Mask | Tensor | None = None,
+        dropout: float = 0.0,
+        site: str = "attention",
+    ) -> Tensor:
+        return attend(
+            query, key, value, allowed, similarity=self.similarity, dropout=dropout, site=site
+        )
+
+
+class RandomForm(AttentionForm):
+    """Base of forms with random directions, which are drawn once and saved with the model.
+
+    Args:
+        redraw_every: draw new directions after this many training batches, so that the model does
+            not adapt to one draw; 0 never does. A compiled model keeps its directions.
+    """
+
+    n_batches: Tensor
+
+    def __init__(self, redraw_every: int) -> None:
+        super().__init__()
+        if redraw_every < 0:
+            raise InputError(f"redraw_every is {redraw_every}; it must be 0 (never) or more.")
+        self.redraw_every = redraw_every
+        if redraw_every:
+            self.register_buffer("n_batches", torch.zeros(()))
+
+    @abstractmethod
+    def redraw(self, generator: torch.Generator | None = None) -> None:
+        """Replace the random directions by new ones."""
+
+    def current(self, directions: Tensor) -> Tensor:
+        """Return the directions for this batch, after redrawing them if it is time to."""
+        if not self.redraw_every:
+            return directions
+        if self.training and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            self.n_batches += 1
+            if self.n_batches > self.redraw_every:
+                self.redraw()
+                self.n_batches.fill_(1)
+        return directions.clone()  # a graph that is still alive must not see the next draw
+
+
+def key_mask(
+    form: str, mask: Mask, grid: Grid
+) -> tuple[bool, Bool[Tensor, "*lead key one"] | None]:
+    """Split a mask into "is causal" and the keys that all queries see (None: every key).
+
+    Masks of single pairs are refused.
+    """
+    causal, rest = split_causal(mask)
+    if causal and grid.n_query != grid.n_key:
+        raise MaskError(
+            f"causal {form} needs as many queries as keys, not {grid.n_query} and {grid.n_key}."
+        )
+    if isinstance(rest, Everything):
+        return causal, None
+    seen = rest.on_keys(grid)
+    if seen is None:
+        raise MaskError(
+            f"{form} cannot use the mask {mask!r} because it never compares single pairs: use "
+            "padding, causal() or both, or exact attention, which takes any mask."
+        )
+    return causal, seen.transpose(-1, -2).expand(*seen.shape[:-2], grid.n_key, 1)
+
+
+def tile_key_mask(form: str, mask: Mask, tile: Tile) -> tuple[bool, Bool[Tensor, "key one"]]:
+    """Return `key_mask` for the one head of one sequence that a tile is cut from."""
+    grid = tile.grid
+    whole = Grid.whole(grid.lead, grid.n_query, grid.n_key, grid.rows.device)
+    causal, seen = key_mask(form, mask, whole)
+    if seen is None:
+        return causal, grid.rows.new_ones(grid.n_key, 1, dtype=torch.bool)
+    line = Grid(grid.lead, 1, grid.n_key, whole.rows[:1], whole.columns)
+    return causal, Tile(line, tile.index).of(seen.transpose(-1, -2)).transpose(-1, -2)
+
+
+def upcast_half(x: Tensor) -> Tensor:
+    """Return half-precision numbers as float32, whose sums keep more digits; others unchanged."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
