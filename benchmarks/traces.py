@@ -31,7 +31,7 @@ def tile_times(trace: Trace) -> list[float]:
         row, column = (random.randrange(TOKENS - TILE) for _ in range(2))
         head = random.randrange(HEADS)
         start = time.perf_counter()
-        site.weights(head, rows=(row, row + TILE), columns=(column, column + TILE))
+        site.weights(head, rows=slice(row, row + TILE), columns=slice(column, column + TILE))
         taken.append(time.perf_counter() - start)
     return taken
 

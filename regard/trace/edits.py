@@ -1,14 +1,20 @@
-"""Edits: changes to what a model computes, as a list that can be applied, undone and shared.
+"""Edits: changes to what a model computes, as data that can be applied, undone and shared.
 
-Every edit names the sites it means, by exact path or with wildcards ("encoder.layers.*.self"),
-and changes one inner value of each. An edit is a description; an `Editor` applies it.
+Each edit names the sites it applies to, by exact path or with wildcards
+("encoder.layers.*.self"), and changes one tapped value there. An edit only describes the change;
+an `Editor` applies it. As JSON, an edit is an object with its kind and its fields:
+
+    {"kind": "forbid", "site": "encoder.layers.0.self", "head": 1, "query": 2, "key": 4}
+
+Positions and heads are counted from 0; None, or a field that is left out, means all of them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from fnmatch import fnmatchcase
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from inspect import getdoc
+from math import inf, isfinite
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,374 +22,394 @@ from torch import Tensor
 from regard.attention.mask import Connection, Mask
 from regard.attention.similarity import Similarity
 from regard.errors import InputError, UnknownNameError, nearest
-from regard.tap import Tapped, split
 
-Change = Callable[[Any], Any]
-_WITH_HEADS = 3
-"""Axes a tensor has at least if one of them is the head."""
+_AXES_WITH_HEADS = 3
+"""Tensors with at least this many axes have a head axis."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where an edit is applied."""
+class EditTarget:
+    """The site an edit is applied to, as far as it has been computed."""
 
-    site: str
-    first: int
-    """Position of the first query, where queries come step by step."""
-    n_heads: int
+    site: str = ""
+    first: int = 0
+    """Position of the first query of this step."""
+    n_heads: int = 1
     n_query: int = 0
-    """How many queries there are by now, with those of earlier steps."""
+    """Number of queries so far, including those of earlier steps."""
     n_key: int = 0
     stepwise: bool = False
-    """Whether there may be more queries than those at hand."""
+    """True if later steps may compute more queries."""
+    device: torch.device | None = None
+
+    def after(self, name: str, value: Tensor, first: int) -> "EditTarget":
+        """Return the target once the site's queries or keys are known."""
+        n_heads = value.size(-3) if value.dim() >= _AXES_WITH_HEADS else 1
+        if name == "query":
+            return EditTarget(n_heads=n_heads, n_query=first + value.size(-2), device=value.device)
+        return replace(self, n_heads=max(self.n_heads, n_heads), n_key=value.size(-2))
+
+
+def _index(axis: str) -> Any:
+    """Declare a field for a position or head; `axis` says what it counts."""
+    schema = {"type": "integer", "minimum": 0, "x-axis": axis}
+    return field(default=None, kw_only=True, metadata=schema)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Edit(ABC):
-    """One change: at every site that matches, the value called `name` becomes another."""
+class _JsonFields:
+    """Dataclass fields with a JSON schema as metadata: checked, printed and written as JSON."""
 
-    target: ClassVar[str] = ""
-    """Which value of the site is changed: "context", "scores", "allowed", …"""
-    site: str
+    kind: ClassVar[str] = ""
+    """Name in JSON; empty if the edit cannot be written as JSON."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value, schema = getattr(self, one.name), one.metadata
+            if value is None or isinstance(value, Tensor):
+                continue
+            what = f"{one.name} of {type(self).__name__}"
+            if value not in schema.get("enum", (value,)):
+                known = " or ".join(map(repr, schema["enum"]))
+                raise InputError(f"{what} is {value!r}; it must be {known}.")
+            if "minimum" in schema and not value >= schema["minimum"]:  # also true of NaN
+                raise InputError(f"{what} is {value}; it must be {schema['minimum']} or larger.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object that `edit_from_dict` reads."""
+        written: dict[str, Any] = {"kind": self.kind}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.metadata.get("x-infinity") and value == inf:
+                value = "inf"
+            if not self.kind or not _is_json(value):
+                raise InputError(
+                    f"{self!r} cannot be written as JSON: use an edit with finite numbers only."
+                )
+            if value is not None:
+                written[one.name] = value
+        return written
+
+
+def _is_json(value: Any) -> bool:
+    return value is None or isinstance(value, str) or (_is_number(value) and isfinite(value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Edit(_JsonFields, ABC):
+    """One change: every tapped value whose path matches is replaced by another."""
+
+    @property
+    @abstractmethod
+    def value_path(self) -> str:
+        """Path of the values to change, possibly with wildcards."""
 
     @abstractmethod
-    def apply(self, value: Any, place: Place) -> Any:
-        """The value to put in place of this one."""
-
-    def path(self) -> str:
-        """The paths of the values that are meant, possibly with wildcards."""
-        return f"{self.site}.{self.target}"
+    def apply(self, value: Any, target: EditTarget) -> Any:
+        """Return the value to use instead of this one."""
 
     def __repr__(self) -> str:
-        kind = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(self).__name__)[1:]
-        options = [(f.name, getattr(self, f.name)) for f in fields(self) if f.name != "site"]
-        given = [f"{name}={_brief(value)}" for name, value in options if value is not None]
-        return f"{kind}({', '.join([repr(self.site), *given])})"
+        name = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(self).__name__)[1:]
+        parts = []
+        for one in sorted(fields(self), key=lambda one: bool(one.kw_only)):
+            value = getattr(self, one.name)
+            if one.kw_only and value != one.default:
+                parts.append(f"{one.name}={value!r}")
+            elif not one.kw_only:
+                parts.append(_short_repr(value))
+        return f"{name}({', '.join(parts)})"
+
+
+def _short_repr(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"<tensor {'×'.join(map(str, value.shape))}>"
+    return getattr(value, "__name__", "function") if callable(value) else repr(value)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Ablate(Edit):
-    """A head's output becomes zero, or its mean over all queries."""
+class SiteEdit(Edit):
+    """An edit of one named value of attention sites."""
 
-    head: int | None
-    to: str
-    target = "context"
+    value_name: ClassVar[str] = ""
+    site: str = field(metadata={"type": "string"})
 
-    def apply(self, value: Tensor, place: Place) -> Tensor:
+    @property
+    def value_path(self) -> str:
+        return f"{self.site}.{self.value_name}"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Ablate(SiteEdit):
+    """Switch a head off: replace its output by zero, or by its mean over all queries."""
+
+    kind, value_name = "ablate", "context"
+    head: int | None = _index("head")
+    to: str = field(default="zero", kw_only=True, metadata={"enum": ["zero", "mean"]})
+
+    def apply(self, value: Tensor, target: EditTarget) -> Tensor:
         new = torch.zeros_like(value)
-        if self.to == "mean" and place.stepwise:
-            raise InputError(
-                f"{place.site} is computed query by query, so the mean over all of them is not yet "
-                "known: ablate to='zero'."
-            )
         if self.to == "mean":
+            if target.stepwise:
+                raise InputError(
+                    f"{target.site} is computed query by query, so the mean over all queries is "
+                    "not known yet: ablate to='zero'."
+                )
             new = value.mean(dim=-2, keepdim=True).expand_as(value)
-        if self.head is None or value.dim() < _WITH_HEADS:
+        if self.head is None or value.dim() < _AXES_WITH_HEADS:
             return new
-        off = torch.arange(place.n_heads, device=value.device) == self.head
+        off = torch.arange(target.n_heads, device=value.device) == self.head
         return torch.where(off[:, None, None], new, value)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Forbid(Edit):
-    """A query may no longer see a key."""
+class Temperature(SiteEdit):
+    """Set the temperature of the softmax; 0 puts all weight on the best key."""
 
-    query: int | None
-    key: int | None
-    head: int | None
-    target = "allowed"
+    kind, value_name = "temperature", "temperature"
+    value: float = field(metadata={"type": "number", "minimum": 0, "x-infinity": True})
+    head: int | None = _index("head")
 
-    def apply(self, value: Mask, place: Place) -> Mask:
-        if not _at_hand(self, place):
-            return value
-        row = None if self.query is None else self.query - place.first
-        return self.changed(value, Connection(row, self.key, self.head))
-
-    def changed(self, value: Mask, meant: Mask) -> Mask:
-        """The mask without the connections that are meant."""
-        return value & ~meant
-
-
-class Allow(Forbid):
-    """A query may see a key that was hidden from it."""
-
-    def changed(self, value: Mask, meant: Mask) -> Mask:
-        """The mask with the connections that are meant."""
-        return value | meant
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Temperature(Edit):
-    """Softmax has another temperature, everywhere or in one head."""
-
-    value: float
-    head: int | None
-    target = "temperature"
-
-    def apply(self, value: float | Tensor, place: Place) -> float | Tensor:
-        if self.head is None or place.n_heads == 1:
+    def apply(self, value: float | Tensor, target: EditTarget) -> float | Tensor:
+        if self.head is None or target.n_heads == 1:
             return self.value
-        heads = torch.ones(place.n_heads, 1, 1) * value
+        heads = torch.ones(target.n_heads, 1, 1, device=target.device) * value
         heads[..., self.head, :, :] = self.value
         return heads
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Unscaled(Edit):
-    """Scores are not divided by √d_k."""
+class Unscaled(SiteEdit):
+    """Leave out the division of scores by √d_k."""
 
-    target = "scale"
+    kind, value_name = "unscaled", "scale"
 
-    def apply(self, value: float, place: Place) -> float:
-        del value, place
+    def apply(self, value: float, target: EditTarget) -> float:
+        del value, target
         return 1.0
 
 
+@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
+class CellEdit(SiteEdit):
+    """An edit of some cells of a site's query × key tables."""
+
+    query: int | None = _index("query")
+    key: int | None = _index("key")
+    head: int | None = _index("head")
+
+    def is_computed(self, target: EditTarget) -> bool:
+        """Return True if this step computes the query and has the key."""
+        for what, position, count in (
+            ("query", self.query, target.n_query),
+            ("key", self.key, target.n_key),
+        ):
+            if position is not None and position >= count:
+                if target.stepwise:  # a later step may compute it
+                    return False
+                raise UnknownNameError(
+                    f"{self!r} names {what} {position}, but {target.site} has only {count}."
+                )
+        return self.query is None or self.query >= target.first
+
+    def row(self, target: EditTarget) -> int | None:
+        """Return the row of the query in this step's tables."""
+        return None if self.query is None else self.query - target.first
+
+
 @dataclass(frozen=True, repr=False, eq=False)
-class SetTable(Edit):
-    """Some scores or weights are replaced: those of a head, a query, a key, or all."""
+class Forbid(CellEdit):
+    """Hide a key from a query; without a query, from all of them."""
 
-    value: float | Tensor
-    query: int | None
-    key: int | None
-    head: int | None
+    kind, value_name = "forbid", "allowed"
 
-    def apply(self, value: Tensor, place: Place) -> Tensor:
-        if not _at_hand(self, place):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.query is None and self.key is None:
+            raise InputError(f"{self.kind} needs a query, a key or both.")
+
+    def apply(self, value: Mask, target: EditTarget) -> Mask:
+        if not self.is_computed(target):
             return value
-        row = None if self.query is None else self.query - place.first
-        new = value.clone()
-        every = slice(None)
-        heads = () if value.dim() < _WITH_HEADS else (every if self.head is None else self.head,)
+        return self._combined(value, Connection(self.row(target), self.key, self.head))
+
+    def _combined(self, mask: Mask, cells: Mask) -> Mask:
+        return mask & ~cells
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Allow(Forbid):
+    """Show a query a key that the mask hides, such as a later token."""
+
+    kind = "allow"
+
+    def _combined(self, mask: Mask, cells: Mask) -> Mask:
+        return mask | cells
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SetScores(CellEdit):
+    """Replace scores before mask and softmax."""
+
+    kind, value_name = "score", "scores"
+    value: float | Tensor = field(metadata={"type": "number"})
+
+    def apply(self, value: Tensor, target: EditTarget) -> Tensor:
+        if not self.is_computed(target):
+            return value
+        row, new, every = self.row(target), value.clone(), slice(None)
+        heads = (every if self.head is None else self.head,)
+        heads = () if value.dim() < _AXES_WITH_HEADS else heads
         cell = (..., *heads, every if row is None else row, every if self.key is None else self.key)
         given = torch.as_tensor(self.value, dtype=value.dtype, device=value.device)
         if row is None and self.key is None:
-            given = _rows_at_hand(given, value, place)
+            given = _rows_of_step(given, value, target)
         try:
             new[cell] = given
         except RuntimeError:
-            raise InputError(
-                f"{self!r} gives values of shape {tuple(given.shape)}; the place they are for has "
-                f"shape {tuple(new[cell].shape)}."
-            ) from None
+            raise _wrong_shape(self, given, new[cell]) from None
         return new
 
 
-class SetScores(SetTable):
-    """Scores before mask and softmax are replaced."""
+@dataclass(frozen=True, repr=False, eq=False)
+class SetWeights(SetScores):
+    """Replace weights by exactly these; rows need not sum to 1."""
 
-    target = "scores"
-
-
-class SetWeights(SetTable):
-    """Weights are replaced."""
-
-    target = "weights"
+    kind, value_name = "weight", "weights"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SetValue(Edit):
-    """Any tapped value is replaced, by another or by a function of it."""
+    """Replace any tapped value, named by its whole path.
 
-    value: Any
+    A function gets the value and returns the new one. Masks and similarities are values, too:
+    "encoder.layers.0.self.allowed", "encoder.layers.0.self.similarity".
+    """
 
-    def path(self) -> str:
-        return self.site
+    path: str
+    value: float | Tensor | Mask | Similarity | str | Callable[[Any], Any]
 
-    def apply(self, value: Any, place: Place) -> Any:
+    def __post_init__(self) -> None:
+        if "." not in self.path:
+            raise InputError(
+                f"{self.path!r} is not the path of a value: give the site and the value's name, "
+                "such as 'encoder.layers.0.self.query'."
+            )
+
+    @property
+    def value_path(self) -> str:
+        return self.path
+
+    def apply(self, value: Any, target: EditTarget) -> Any:
         if callable(self.value) and not isinstance(self.value, Similarity):
             return self.value(value)
         if not isinstance(value, Tensor):
             return self.value
         given = torch.as_tensor(self.value, dtype=value.dtype, device=value.device)
-        given = _rows_at_hand(given, value, place)
+        given = _rows_of_step(given, value, target)
         try:
             return given.expand_as(value)
         except RuntimeError:
-            raise InputError(
-                f"{self!r} gives a value of shape {tuple(given.shape)}; the one in its place has "
-                f"shape {tuple(value.shape)}."
-            ) from None
+            raise _wrong_shape(self, given, value) from None
 
 
-def ablate(site: str, *, head: int | None = None, to: str = "zero") -> Edit:
-    """Switch a head off (all heads if none is named): its output becomes zero, or its mean.
-
-    `to="mean"` puts the mean over all queries of this input in every query's place.
-    """
-    if to not in ("zero", "mean"):
-        raise InputError(f"a head can be ablated to='zero' or to='mean', not {to!r}.")
-    _check_counts(head=head)
-    return Ablate(site, head, to)
-
-
-def forbid(
-    site: str, *, query: int | None = None, key: int | None = None, head: int | None = None
-) -> Edit:
-    """Forbid a connection: this query may no longer see this key; without a query, nobody may."""
-    if query is None and key is None:
-        raise InputError("forbid needs a query, a key or both: who may not see whom?")
-    _check_counts(query=query, key=key, head=head)
-    return Forbid(site, query, key, head)
-
-
-def allow(
-    site: str, *, query: int | None = None, key: int | None = None, head: int | None = None
-) -> Edit:
-    """Allow a connection that the mask forbids, such as a look at what comes later."""
-    if query is None and key is None:
-        raise InputError("allow needs a query, a key or both: who may see whom?")
-    _check_counts(query=query, key=key, head=head)
-    return Allow(site, query, key, head)
-
-
-def temperature(site: str, value: float, *, head: int | None = None) -> Edit:
-    """Give the softmax another temperature; 0 puts all weight on the best key."""
-    if not value >= 0:  # also true of NaN
-        raise InputError(f"temperature is {value}; it must be 0 or larger.")
-    _check_counts(head=head)
-    return Temperature(site, float(value), head)
-
-
-def unscaled(site: str) -> Edit:
-    """Leave out the division by √d_k."""
-    return Unscaled(site)
-
-
-def set_scores(
-    site: str,
-    value: float | Tensor,
-    *,
-    query: int | None = None,
-    key: int | None = None,
-    head: int | None = None,
-) -> Edit:
-    """Put these scores in the place of the computed ones, before mask and softmax."""
-    _check_counts(query=query, key=key, head=head)
-    return SetScores(site, value, query, key, head)
-
-
-def set_weights(
-    site: str,
-    value: float | Tensor,
-    *,
-    query: int | None = None,
-    key: int | None = None,
-    head: int | None = None,
-) -> Edit:
-    """Put these weights in the place of the computed ones, exactly: rows need not sum to 1."""
-    _check_counts(query=query, key=key, head=head)
-    return SetWeights(site, value, query, key, head)
-
-
-def set_value(path: str, value: float | Tensor | Mask | Similarity | str | Change) -> Edit:
-    """Put this in the place of any tapped value, named by its whole path.
-
-    A function gets the value and returns the new one. A mask or a similarity has its name:
-    "encoder.layers.0.self.allowed", "encoder.layers.0.self.similarity".
-    """
-    if "." not in path:
-        raise InputError(
-            f"{path!r} is not the path of a value: write the site and the value's name, such as "
-            "'encoder.layers.0.self.query'."
-        )
-    return SetValue(path, value)
-
-
-class Editor:
-    """The listener that applies edits, and knows afterwards which of them met nothing."""
-
-    changes = True
-
-    def __init__(self, edits: Sequence[Edit]) -> None:
-        self.edits = tuple(edits)
-        self._seen: dict[str, None] = {}
-        self._met: set[int] = set()
-        self._sizes = _Sizes()
-
-    def wants(self, path: str) -> bool:
-        site, _, name = split(path)
-        return any(fnmatchcase(f"{site}.{name}", edit.path()) for edit in self.edits)
-
-    def see(self, tapped: Tapped) -> Any:
-        site, first, name = split(tapped.path)
-        path = f"{site}.{name}"
-        self._seen.setdefault(path)
-        value = tapped.value
-        if name in ("query", "key"):  # tapped first at every site
-            self._sizes = self._sizes.after(name, value, first)
-        for i, edit in enumerate(self.edits):
-            if fnmatchcase(path, edit.path()):
-                self._check_head(edit, site)
-                sizes = (self._sizes.n_heads, self._sizes.n_query, self._sizes.n_key)
-                place = Place(site, first, *sizes, stepwise="@" in tapped.path)
-                before, value = value, edit.apply(value, place)
-                # one query of a site that is computed query by query may be yet to come
-                if value is not before or not place.stepwise or not hasattr(edit, "query"):
-                    self._met.add(i)
-        return value
-
-    def finish(self) -> None:
-        """Refuse edits that named a place nobody passed."""
-        for i, edit in enumerate(self.edits):
-            if i in self._met:
-                continue
-            if any(fnmatchcase(path, edit.path()) for path in self._seen):
-                what = "key" if getattr(edit, "query", None) is None else "query"
-                raise UnknownNameError(f"{edit!r} names a {what} that never came.")
-            raise UnknownNameError(
-                f"{edit!r} met nothing: no value {edit.path()!r} was computed; "
-                f"{nearest(edit.path(), self._seen)}."
-            )
-
-    def _check_head(self, edit: Edit, site: str) -> None:
-        head, n_heads = getattr(edit, "head", None), self._sizes.n_heads
-        if head is not None and head >= n_heads:
-            raise UnknownNameError(
-                f"{site} has no head {head}; it has {n_heads}, 0 to {n_heads - 1}."
-            )
-
-
-class _Sizes(NamedTuple):
-    """How large the site is at which values are seen now."""
-
-    n_heads: int = 1
-    n_query: int = 0
-    n_key: int = 0
-
-    def after(self, name: str, value: Tensor, first: int) -> "_Sizes":
-        """The sizes once the site's queries or keys are known."""
-        n_heads = value.size(-3) if value.dim() >= _WITH_HEADS else 1
-        if name == "query":
-            return _Sizes(n_heads, first + value.size(-2))
-        return self._replace(n_heads=max(self.n_heads, n_heads), n_key=value.size(-2))
-
-
-def _at_hand(edit: Forbid | SetTable, place: Place) -> bool:
-    """Whether the query and key that are meant are among those of this step."""
-    for what, position in (("query", edit.query), ("key", edit.key)):
-        count = place.n_query if what == "query" else place.n_key
-        if position is not None and position >= count:
-            if place.stepwise:  # it may come in a later step
-                return False
-            raise UnknownNameError(f"{edit!r} names a {what} that is not there; there are {count}.")
-    return edit.query is None or edit.query >= place.first
-
-
-def _check_counts(**positions: int | None) -> None:
-    for what, position in positions.items():
-        if position is not None and position < 0:
-            raise InputError(f"{what} is {position}; they are counted from 0.")
-
-
-def _rows_at_hand(given: Tensor, value: Tensor, place: Place) -> Tensor:
-    """Of values given for all queries, those of this step's."""
-    if not place.stepwise or given.dim() < 2 or given.size(-2) == 1:
+def _rows_of_step(given: Tensor, value: Tensor, target: EditTarget) -> Tensor:
+    """Return the rows of this step from values that were given for all queries."""
+    if not target.stepwise or given.dim() < 2 or given.size(-2) == 1:
         return given
-    return given[..., place.first : place.first + value.size(-2), :]
+    return given[..., target.first : target.first + value.size(-2), :]
 
 
-def _brief(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"tensor{tuple(value.shape)}"
-    return getattr(value, "__name__", "function") if callable(value) else repr(value)
+def _wrong_shape(edit: Edit, given: Tensor, replaced: Tensor) -> InputError:
+    return InputError(
+        f"{edit!r} gives values of shape {tuple(given.shape)}, but those to replace have shape "
+        f"{tuple(replaced.shape)}."
+    )
+
+
+# The names that users call: regard.ablate("encoder.layers.0.self", head=1).
+ablate, temperature, unscaled = Ablate, Temperature, Unscaled
+forbid, allow = Forbid, Allow
+set_scores, set_weights, set_value = SetScores, SetWeights, SetValue
+
+
+@dataclass(frozen=True)
+class SetToken(_JsonFields):
+    """Replace a token of the input, before the model runs."""
+
+    kind = "token"
+    side: str = field(metadata={"enum": ["source", "target"]})
+    position: int = field(metadata={"type": "integer", "minimum": 0, "x-axis": "position"})
+    token: str | int = field(metadata={"type": ["string", "integer"]})
+    """An entry of the vocabulary, or its id."""
+
+
+KINDS: dict[str, type[Edit] | type[SetToken]] = {
+    one.kind: one
+    for one in (Temperature, Unscaled, Ablate, Forbid, Allow, SetScores, SetWeights, SetToken)
+}
+_TYPES = {"integer": int, "number": (int, float), "string": str}
+
+
+def edit_schema() -> dict[str, Any]:
+    """Return the JSON schema of edits; "x-axis" marks positions and heads."""
+    return {"oneOf": [_kind_schema(kind) for kind in KINDS.values()]}
+
+
+def _kind_schema(kind: type[Edit] | type[SetToken]) -> dict[str, Any]:
+    properties: dict[str, Any] = {"kind": {"const": kind.kind}}
+    for one in fields(kind):
+        schema = {**one.metadata, **({} if one.default is MISSING else {"default": one.default})}
+        if schema.pop("x-infinity", False):
+            schema = {"anyOf": [schema, {"const": "inf"}]}
+        properties[one.name] = schema
+    return {
+        "title": kind.kind,
+        "description": (getdoc(kind) or "").split("\n")[0],
+        "type": "object",
+        "properties": properties,
+        "required": ["kind", *(one.name for one in fields(kind) if one.default is MISSING)],
+        "additionalProperties": False,
+    }
+
+
+def edit_from_dict(given: Any) -> Edit | SetToken:
+    """Return the edit that a JSON object describes."""
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"an edit is a JSON object such as {{'kind': 'forbid', …}}, not {given!r}."
+        )
+    kind = KINDS.get(str(given.get("kind")))
+    if kind is None:
+        raise UnknownNameError(
+            f"there is no edit {given.get('kind')!r}; {nearest(str(given.get('kind')), KINDS)}."
+        )
+    known = {one.name: one for one in fields(kind)}
+    for name in given:
+        if name not in (*known, "kind"):
+            raise UnknownNameError(
+                f"the edit {kind.kind!r} has no field {name!r}; {nearest(str(name), known)}."
+            )
+    for name, one in known.items():
+        if one.default is MISSING and given.get(name) is None:
+            raise InputError(f"the edit {kind.kind!r} needs the field {name!r}.")
+    read = {
+        name: _field_from_json(f"{name} of the edit {kind.kind!r}", given[name], one.metadata)
+        for name, one in known.items()
+        if given.get(name) is not None
+    }
+    return kind(**read)
+
+
+def _field_from_json(what: str, value: Any, schema: Mapping[str, Any]) -> Any:
+    if "type" not in schema:  # a choice, which the edit itself checks
+        return value
+    if value == "inf" and schema.get("x-infinity"):
+        return inf
+    names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    fits = any(isinstance(value, _TYPES[name]) for name in names)
+    if not fits or value == "" or not _is_json(value):
+        raise InputError(f"{what} is {value!r}; its type must be {' or '.join(names)}.")
+    return float(value) if names == ["number"] else value

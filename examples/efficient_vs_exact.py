@@ -24,5 +24,5 @@ with regard.watch() as trace:
     regard.attend(q, k, v, site="exact")
     regard.efficient_attention(q, k, v, site="efficient")
 for site in trace.sites.values():  # any tile of the 4096 × 4096 weights, computed when asked for
-    tile = site.weights(head=0, rows=[5], columns=(0, 4))
+    tile = site.weights(head=0, rows=[5], columns=slice(0, 4))
     print(f"{site.path}: {tile.numpy().round(5)}")

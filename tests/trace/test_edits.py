@@ -1,22 +1,25 @@
-"""Edits: each by hand, together, by wildcard, step by step, refused, and gone afterwards."""
+"""Edits: each one by hand, combined, by wildcard, step by step, and as JSON."""
 
-from math import e, inf
+import json
+from math import e, inf, nan
 
 import pytest
 import torch
-from torch import nn
 from torch.testing import assert_close
 
 from regard.attention.attend import attend
 from regard.attention.mask import causal, window
 from regard.attention.multi_head import MultiHeadAttention
-from regard.attention.similarity import General
-from regard.errors import UnknownNameError
-from regard.tap import listen, listening
+from regard.errors import InputError, UnknownNameError
+from regard.tap import listening
+from regard.trace.editor import Editor
 from regard.trace.edits import (
     Edit,
-    Editor,
+    SetToken,
     ablate,
+    allow,
+    edit_from_dict,
+    edit_schema,
     forbid,
     set_scores,
     set_value,
@@ -46,50 +49,38 @@ def close(found: torch.Tensor, *rows: list[float]) -> None:
     assert_close(found, torch.tensor(rows), atol=1e-5, rtol=0)
 
 
-def test_without_edits_the_example_is_what_was_said():
-    close(run(), [7.0, 6.0], [15.0, 15.0])
-
-
-def test_ablating_a_head_makes_its_output_zero():
+def test_ablate_zeroes_the_output_of_a_head():
     close(run(ablate("attention", head=0)), [0.0, 0.0], [15.0, 15.0])
     close(run(ablate("attention", head=1)), [7.0, 6.0], [0.0, 0.0])
     close(run(ablate("attention")), [0.0, 0.0], [0.0, 0.0])
 
 
-def test_ablating_to_the_mean_takes_the_mean_over_queries():
+def test_ablate_to_the_mean_over_queries():
     close(run(ablate("attention", head=0, to="mean")), [6.5, 6.5], [15.0, 15.0])
     close(run(ablate("attention", to="mean")), [6.5, 6.5], [15.0, 15.0])
 
 
-def test_forbidding_a_connection_leaves_the_other_key():
+def test_forbid_leaves_the_other_key():
     close(run(forbid("attention", query=0, key=1)), [4.0, 6.0], [10.0, 15.0])
 
 
-def test_forbidding_a_key_forbids_it_for_everybody():
-    close(run(forbid("attention", key=0)), [8.0, 8.0], [20.0, 20.0])
-
-
-def test_forbidding_a_query_everything_gives_zero():
+def test_a_query_without_keys_gives_zero():
     close(run(forbid("attention", query=1)), [7.0, 0.0], [15.0, 0.0])
 
 
-def test_forbidding_in_one_head_leaves_the_others_alone():
+def test_forbid_in_one_head():
     close(run(forbid("attention", query=0, key=1, head=0)), [4.0, 6.0], [15.0, 15.0])
     close(run(forbid("attention", key=1, head=1)), [7.0, 6.0], [10.0, 10.0])
 
 
-def test_what_was_forbidden_before_stays_forbidden():
-    close(run(forbid("attention", key=0), allowed=causal()), [0.0, 8.0], [0.0, 20.0])
-
-
-def test_a_temperature_divides_the_scores():
+def test_temperature_divides_the_scores():
     # ln 3 / (1/2) = ln 9
     close(run(temperature("attention", 0.5)), [4 * 0.1 + 8 * 0.9, 6.0], [15.0, 15.0])
     close(run(temperature("attention", 0.0)), [8.0, 6.0], [15.0, 15.0])
     close(run(temperature("attention", inf)), [6.0, 6.0], [15.0, 15.0])
 
 
-def test_a_temperature_of_one_head_leaves_the_others_as_they_were():
+def test_temperature_of_one_head():
     cold = temperature("attention", 0.0, head=0)
     close(run(cold), [8.0, 6.0], [15.0, 15.0])
     close(run(temperature("attention", 0.0, head=1)), [7.0, 6.0], [15.0, 15.0])
@@ -98,13 +89,13 @@ def test_a_temperature_of_one_head_leaves_the_others_as_they_were():
     close(hot, [6.0, 6.0], [15.0, 15.0])
 
 
-def test_unscaled_leaves_out_the_root_of_the_width():
+def test_unscaled_scores_are_not_divided_by_the_root_of_d_k():
     # ln 3 · √2 in place of ln 3
     weight = 3**ROOT_2 / (1 + 3**ROOT_2)
     close(run(unscaled("attention")), [4 + 4 * weight, 6.0], [15.0, 15.0])
 
 
-def test_scores_are_set_before_mask_and_softmax():
+def test_set_scores_applies_before_mask_and_softmax():
     close(run(set_scores("attention", 0.0, query=0, key=1)), [6.0, 6.0], [15.0, 15.0])
     close(run(set_scores("attention", 0.0, head=0)), [6.0, 6.0], [15.0, 15.0])
     close(run(set_scores("attention", -inf, key=0)), [8.0, 8.0], [20.0, 20.0])
@@ -115,7 +106,7 @@ def test_scores_are_set_before_mask_and_softmax():
     close(masked, [4.0, 8.0], [10.0, 20.0])
 
 
-def test_weights_are_set_exactly_and_need_not_sum_to_one():
+def test_set_weights_is_exact():
     close(run(set_weights("attention", 0.0, query=0, key=1)), [1.0, 6.0], [5.0, 15.0])
     close(run(set_weights("attention", 1.0, head=1)), [7.0, 6.0], [30.0, 30.0])
     close(run(set_weights("attention", torch.eye(2))), [4.0, 8.0], [10.0, 20.0])
@@ -130,16 +121,12 @@ def test_weights_are_set_exactly_and_need_not_sum_to_one():
         ("attention.value", 1.0, ([1.0, 1.0], [1.0, 1.0])),
         ("attention.value", torch.tensor([[0.0], [1.0]]), ([0.75, 0.5], [0.5, 0.5])),
         ("attention.value", lambda v: v + 1, ([8.0, 7.0], [16.0, 16.0])),
-        ("attention.query", 0.0, ([6.0, 6.0], [15.0, 15.0])),
         ("attention.key", lambda k: k.flip(-2), ([5.0, 6.0], [15.0, 15.0])),
         ("attention.context", torch.tensor([[1.0], [2.0]]), ([1.0, 2.0], [1.0, 2.0])),
         ("attention.context", lambda c: -c, ([-7.0, -6.0], [-15.0, -15.0])),
-        ("attention.scores", 0.0, ([6.0, 6.0], [15.0, 15.0])),
         ("attention.compared", lambda c: 0 * c, ([6.0, 6.0], [15.0, 15.0])),
         ("attention.masked", lambda m: 0 * m, ([6.0, 6.0], [15.0, 15.0])),
-        ("attention.weights", torch.eye(2), ([4.0, 8.0], [10.0, 20.0])),
         ("attention.scale", 0.0, ([6.0, 6.0], [15.0, 15.0])),
-        ("attention.temperature", 0.0, ([8.0, 6.0], [15.0, 15.0])),
         ("attention.temperature", lambda t: t * inf, ([6.0, 6.0], [15.0, 15.0])),
         ("attention.allowed", window(0), ([4.0, 8.0], [10.0, 20.0])),
         ("attention.allowed", torch.eye(2).bool(), ([4.0, 8.0], [10.0, 20.0])),
@@ -147,19 +134,11 @@ def test_weights_are_set_exactly_and_need_not_sum_to_one():
         ("attention.similarity", "cosine", ([4 + 4 * e / (1 + e), 6.0], [15.0, 15.0])),
     ],
 )  # fmt: skip
-def test_any_tapped_value_is_set_to_a_number_a_tensor_an_object_or_a_functions_result(
-    path, value, rows
-):
+def test_set_value_accepts_numbers_tensors_objects_and_functions(path, value, rows):
     close(run(set_value(path, value)), *rows)
 
 
-def test_a_similarity_with_weights_is_an_object_and_not_a_function_to_call():
-    general = General(2, 2)
-    nn.init.zeros_(general.weight)
-    close(run(set_value("attention.similarity", general)), [6.0, 6.0], [15.0, 15.0])
-
-
-def test_values_that_are_no_attention_are_set_too():
+def test_set_value_outside_attention():
     layer = MultiHeadAttention(4, 2, path="encoder.layers.0.self")
     x = torch.randn(1, 3, 4)
     plain = layer(x)
@@ -170,7 +149,7 @@ def test_values_that_are_no_attention_are_set_too():
         assert_close(layer(x), 2 * plain)
 
 
-def test_edits_compose_in_their_order():
+def test_edits_apply_in_order():
     close(run(set_weights("attention", 1.0), set_weights("attention", 0.0, key=0)),
           [8.0, 8.0], [20.0, 20.0])  # fmt: skip
     close(run(set_weights("attention", 0.0, key=0), set_weights("attention", 1.0)),
@@ -185,16 +164,6 @@ def test_edits_compose_in_their_order():
           [8.0, 6.0], [15.0, 15.0])  # fmt: skip
 
 
-def test_edits_of_different_steps_work_together():
-    found = run(
-        ablate("attention", head=1),
-        forbid("attention", query=1, key=0),
-        set_scores("attention", 0.0, query=0),
-        set_value("attention.value", lambda v: v / 2),
-    )
-    close(found, [3.0, 4.0], [0.0, 0.0])
-
-
 @pytest.mark.parametrize(
     ("pattern", "changed"),
     [
@@ -206,7 +175,7 @@ def test_edits_of_different_steps_work_together():
         ("*", [0, 1]),
     ],
 )
-def test_sites_are_named_by_exact_path_or_wildcard(pattern, changed):
+def test_sites_match_by_path_or_wildcard(pattern, changed):
     model, x = Two(), torch.randn(1, 3, 4)
     with watch(edits=[set_weights(pattern, 0.125)]) as trace:
         model(x)
@@ -222,7 +191,7 @@ def test_sites_are_named_by_exact_path_or_wildcard(pattern, changed):
     ],
     ids=repr,
 )  # fmt: skip
-def test_the_model_is_as_before_once_the_edit_is_gone(edit):
+def test_the_model_is_unchanged_after_the_block(edit):
     model, x = Two(), torch.randn(1, 3, 4)
     before, weights = model(x), {k: v.clone() for k, v in model.state_dict().items()}
     with watch(edits=[edit]):
@@ -236,7 +205,7 @@ def test_the_model_is_as_before_once_the_edit_is_gone(edit):
     assert torch.equal(model(x), before)
 
 
-def test_an_edit_may_be_used_again_and_does_not_change_what_it_edits():
+def test_edits_are_reusable_and_do_not_modify_inputs():
     edit = set_weights("attention", 0.0, key=0)
     assert torch.equal(run(edit), run(edit))
     value = VALUE.clone()
@@ -257,23 +226,23 @@ def test_gradients_flow_through_edits():
 @pytest.mark.parametrize(
     ("edit", "written"),
     [
-        (ablate("a.b", head=3), "ablate('a.b', head=3, to='zero')"),
+        (ablate("a.b", head=3), "ablate('a.b', head=3)"),
         (forbid("a.b", query=2, key=4), "forbid('a.b', query=2, key=4)"),
-        (temperature("a.*", 0.5), "temperature('a.*', value=0.5)"),
+        (temperature("a.*", 0.5), "temperature('a.*', 0.5)"),
         (unscaled("a"), "unscaled('a')"),
-        (set_scores("a", 1.0, key=0), "set_scores('a', value=1.0, key=0)"),
+        (set_scores("a", 1.0, key=0), "set_scores('a', 1.0, key=0)"),
         (
             set_weights("a", torch.ones(2, 2), head=1),
-            "set_weights('a', value=tensor(2, 2), head=1)",
+            "set_weights('a', <tensor 2×2>, head=1)",
         ),
-        (set_value("a.query", 2.0), "set_value('a.query', value=2.0)"),
+        (set_value("a.query", 2.0), "set_value('a.query', 2.0)"),
     ],
 )
-def test_edits_print_as_they_are_written(edit, written):
+def test_repr_is_the_call_that_makes_the_edit(edit, written):
     assert repr(edit) == written
 
 
-def test_an_editor_wants_only_what_its_edits_change():
+def test_an_editor_wants_only_the_values_it_changes():
     editor = Editor([ablate("a"), set_scores("b.*", 0.0)])
     assert editor.wants("a.context")
     assert editor.wants("b.c.scores")
@@ -282,7 +251,7 @@ def test_an_editor_wants_only_what_its_edits_change():
     assert not editor.wants("a.weights")
 
 
-def test_edits_that_need_no_table_leave_the_fused_kernel_alone(monkeypatch):
+def test_edits_without_tables_keep_the_fused_kernel(monkeypatch):
     import torch.nn.functional as F
 
     calls, real = [], F.scaled_dot_product_attention
@@ -293,15 +262,6 @@ def test_edits_that_need_no_table_leave_the_fused_kernel_alone(monkeypatch):
     assert len(calls) == 1
     run(set_weights("*", 1.0))
     assert len(calls) == 1
-
-
-def test_an_edit_inside_another_block_comes_after_it():
-    outer, inner = (
-        Editor([set_weights("attention", 1.0)]),
-        Editor([set_weights("attention", 0.0, key=0)]),
-    )
-    with listen(outer), listen(inner):
-        close(attend(QUERY, KEY, VALUE)[..., 0], [8.0, 8.0], [20.0, 20.0])
 
 
 @pytest.mark.parametrize(
@@ -321,7 +281,7 @@ def test_an_edit_inside_another_block_comes_after_it():
     ],
     ids=repr,
 )
-def test_an_edit_does_the_same_step_by_step_as_at_once(edit):
+def test_edits_with_a_cache_equal_edits_of_the_whole_sequence(edit):
     model, x = MultiHeadAttention(4, 2, path="decoder.self"), torch.randn(2, 5, 4)
     with torch.no_grad(), watch(edits=[edit]):
         whole = model(x, allowed=causal())
@@ -329,11 +289,10 @@ def test_an_edit_does_the_same_step_by_step_as_at_once(edit):
     assert not torch.allclose(whole, model(x, allowed=causal()))
 
 
-def test_an_edit_on_a_site_without_heads_acts_on_its_only_head():
+def test_edits_of_a_site_without_heads():
     inputs = QUERY[0], KEY[0], VALUE[0]
     for edit, expected in (
         (temperature("attention", 0.0, head=0), [8.0, 6.0]),
-        (ablate("attention", head=0), [0.0, 0.0]),
         (set_weights("attention", 1.0, head=0, query=0), [12.0, 6.0]),
     ):
         with watch(edits=[edit]):
@@ -347,7 +306,137 @@ def test_an_edit_on_a_site_without_heads_acts_on_its_only_head():
         attend(*inputs)
 
 
-def test_heads_are_counted_also_where_only_the_keys_have_them():
-    with watch(edits=[ablate("attention", head=1)]):
-        found = attend(QUERY[:1], KEY, VALUE)[..., 0]
-    close(found, [7.0, 6.0], [0.0, 0.0])
+def test_allow_shows_a_later_token():
+    with watch(edits=[allow("attention", query=0, key=1, head=0)]) as trace:
+        context = attend(QUERY * 0, KEY, VALUE, allowed=causal())[..., 0]
+    close(context, [6.0, 6.0], [10.0, 15.0])
+    assert trace["attention"].weights(0).tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    close(run(forbid("attention", key=1), allow("attention", key=1)), [7.0, 6.0], [15.0, 15.0])
+
+
+@pytest.mark.parametrize(
+    ("edit", "sentence"),
+    [
+        (forbid("attention", query=2), "names query 2, but attention has only 2."),
+        (forbid("attention", query=0, key=2), "names key 2, but attention has only 2."),
+        (set_weights("attention", 1.0, query=2), "names query 2, but attention has only 2."),
+        (ablate("*", head=2), "attention has no head 2; it has 2, 0 to 1."),
+        (temperature("*", 1.0, head=5), "attention has no head 5; it has 2, 0 to 1."),
+        (ablate("nowhere"), "ablate('nowhere') matched nothing: no value 'nowhere.context' was "
+         "computed; the nearest is attention.context."),
+        (set_value("attention.wieghts", 0.0), "the nearest are attention."),
+        (set_weights("attention", torch.ones(3, 3)), "of shape (3, 3), but those to replace have "
+         "shape (2, 2, 2)."),
+        (set_scores("attention", torch.ones(3), query=0), "(3,), but those to replace have shape "
+         "(2, 2)."),
+        (set_value("attention.value", torch.ones(5, 5)), "(5, 5), but those to replace have shape "
+         "(2, 2, 1)."),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_edits_that_do_not_fit_are_refused(edit, sentence):
+    with pytest.raises(InputError) as caught:
+        run(edit)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("what", ["query", "key"])
+def test_positions_that_are_never_computed_are_refused_at_the_end(what):
+    model, x = MultiHeadAttention(4, 2, path="decoder.self"), torch.randn(1, 3, 4)
+    with pytest.raises(UnknownNameError, match=rf"{what}=9\) names a {what} that does not exist"):
+        by_steps(model, x, forbid("decoder.self", **{what: 9}))
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: ablate("x", to="a"), "to of Ablate is 'a'; it must be 'zero' or 'mean'."),
+        (lambda: ablate("x", head=-1), "head of Ablate is -1; it must be 0 or larger."),
+        (lambda: forbid("x", head=1), "forbid needs a query, a key or both."),
+        (lambda: temperature("x", nan), "value of Temperature is nan; it must be 0 or larger."),
+        (lambda: set_value("query", 1.0), "'query' is not the path of a value: give the site and "
+         "the value's name, such as 'encoder.layers.0.self.query'."),
+    ],
+)  # fmt: skip
+def test_invalid_fields_are_refused(make, sentence):
+    with pytest.raises(InputError) as caught:
+        make()
+    assert str(caught.value) == sentence
+
+
+SITE = "encoder.layers.0.self"
+EVERY_KIND = [
+    {"kind": "temperature", "site": SITE, "value": 0.5, "head": 1},
+    {"kind": "temperature", "site": SITE, "value": "inf"},
+    {"kind": "unscaled", "site": "encoder.layers.*.self"},
+    {"kind": "ablate", "site": SITE, "head": 0, "to": "mean"},
+    {"kind": "forbid", "site": SITE, "head": 0, "query": 2, "key": 4},
+    {"kind": "allow", "site": SITE, "key": 4},
+    {"kind": "score", "site": SITE, "value": -1.5, "head": 0, "query": 0, "key": 0},
+    {"kind": "weight", "site": SITE, "value": 1.0, "query": 0},
+    {"kind": "token", "side": "source", "position": 1, "token": "cat"},
+    {"kind": "token", "side": "target", "position": 0, "token": 7},
+]
+
+
+@pytest.mark.parametrize("given", EVERY_KIND, ids=lambda one: one["kind"])
+def test_edits_survive_json(given):
+    assert edit_from_dict(json.loads(json.dumps(given))).to_dict() == given
+
+
+def test_json_edits_by_hand():
+    assert repr(edit_from_dict(EVERY_KIND[4])) == f"forbid({SITE!r}, query=2, key=4, head=0)"
+    assert repr(edit_from_dict(EVERY_KIND[1])) == f"temperature({SITE!r}, inf)"
+    assert edit_from_dict(EVERY_KIND[9]) == SetToken("target", 0, 7)
+
+
+def test_the_schema_lists_every_kind_with_its_fields():
+    kinds = {one["title"]: one for one in edit_schema()["oneOf"]}
+    assert kinds.keys() == {one["kind"] for one in EVERY_KIND}
+    for given in EVERY_KIND:
+        schema = kinds[given["kind"]]
+        assert set(given) <= set(schema["properties"])
+        assert set(schema["required"]) <= set(given)
+    forbid_schema = kinds["forbid"]
+    assert (
+        forbid_schema["description"]
+        == "Hide a key from a query; without a query, from all of them."
+    )
+    assert forbid_schema["required"] == ["kind", "site"]
+    index = {"type": "integer", "minimum": 0, "x-axis": "query", "default": None}
+    assert forbid_schema["properties"]["query"] == index
+    number = {"anyOf": [{"type": "number", "minimum": 0}, {"const": "inf"}]}
+    assert kinds["temperature"]["properties"]["value"] == number
+    json.dumps(edit_schema())
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("forbid", "JSON object"),
+        ({"kind": "forbit", "site": SITE}, "nearest is forbid"),
+        ({"kind": "forbid", "key": 1}, "needs the field 'site'"),
+        ({"kind": "forbid", "site": SITE, "key": -1}, "0 or larger"),
+        ({"kind": "forbid", "site": SITE, "key": True}, "type must be integer"),
+        ({"kind": "forbid", "site": SITE, "key": 1, "quary": 2}, "no field 'quary'"),
+        ({"kind": "temperature", "site": SITE}, "needs the field 'value'"),
+        ({"kind": "temperature", "site": SITE, "value": "hot"}, "type must be number"),
+        ({"kind": "score", "site": SITE, "value": "inf"}, "type must be number"),
+        ({"kind": "score", "site": SITE, "value": nan}, "type must be number"),
+        ({"kind": "token", "side": "left", "position": 0, "token": 1}, "'source' or 'target'"),
+        ({"kind": "token", "side": "source", "position": 0, "token": 1.5}, "string or integer"),
+    ],
+)
+def test_invalid_json_is_refused(given, sentence):
+    with pytest.raises(InputError, match=sentence):
+        edit_from_dict(given)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [set_value(f"{SITE}.query", 0.0), set_scores(SITE, torch.zeros(2, 2)), set_scores(SITE, -inf)],
+    ids=repr,
+)
+def test_edits_with_more_than_finite_numbers_are_not_json(edit):
+    with pytest.raises(InputError, match="cannot be written as JSON"):
+        edit.to_dict()

@@ -1,13 +1,14 @@
-"""Queries that come one after another make the same site as queries that come at once."""
+"""Sites that are computed step by step equal those computed at once."""
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 import regard
-from regard.attention.mask import Everything, Grid, causal, padding
+from regard.attention.mask import Everything, causal, padding
+from regard.attention.tile import Grid
 from regard.errors import InputError, UnknownNameError
-from regard.trace.stepwise import Steps
+from regard.trace.recorder import StepwiseMask
 from regard.trace.trace import Trace
 
 N_QUERY, N_KEY = 4, 5
@@ -23,7 +24,7 @@ def at_once(edits=(), allowed=None):
 
 
 def by_steps(edits=(), allowed=None, sizes=(1, 2, 1)):
-    """The same queries, some at a time."""
+    """Compute the same queries in several steps."""
     contexts, first = [], 0
     with regard.watch(edits=edits) as trace:
         for size in sizes:
@@ -44,7 +45,7 @@ def assert_same_site(one, other):
     assert_close(tile, other.weights(head=1, batch=1)[rows][:, columns])
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (1, 2, 1), (3, 1), (4,)])
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (3, 1)])
 @pytest.mark.parametrize(
     "edits",
     [
@@ -52,7 +53,6 @@ def assert_same_site(one, other):
         [regard.forbid("cross", query=2, key=1)],
         [regard.forbid("cross", query=0), regard.forbid("cross", key=3, head=1)],
         [regard.set_weights("cross", 0.5, query=2, key=0)],
-        [regard.set_weights("cross", 0.25)],
         [regard.set_weights("cross", torch.rand(N_QUERY, N_KEY))],
         [regard.set_scores("cross", 2.0, query=1, head=2)],
         [regard.set_scores("cross", -1.0, key=4), regard.set_weights("cross", 0.1, query=3)],
@@ -61,13 +61,13 @@ def assert_same_site(one, other):
         [regard.set_value("cross.query", torch.rand(3, N_QUERY, 6))],
     ],
 )
-def test_every_edit_does_the_same_step_by_step(edits, sizes):
+def test_edits_equal_those_of_a_site_computed_at_once(edits, sizes):
     (whole, expected), (joined, found) = at_once(edits), by_steps(edits, sizes=sizes)
     assert_close(found, expected)
     assert_same_site(joined, whole)
 
 
-def test_a_mask_that_is_the_same_in_every_step_is_kept_as_it_is():
+def test_a_mask_that_all_steps_share_is_kept():
     hidden = padding([5, 3])
     site, context = by_steps(allowed=hidden)
     assert site.allowed is hidden
@@ -75,7 +75,7 @@ def test_a_mask_that_is_the_same_in_every_step_is_kept_as_it_is():
     assert not site.weights(batch=1)[..., 3:].any()
 
 
-def test_keys_that_come_with_their_queries_are_seen_by_later_ones_only():
+def test_keys_added_by_a_step_are_hidden_from_earlier_queries():
     key, value = KEY[..., :N_QUERY, :], VALUE[..., :N_QUERY, :]
     with regard.watch() as trace:
         for i in range(N_QUERY):  # as a decoder with a cache does it
@@ -92,8 +92,10 @@ def test_keys_that_come_with_their_queries_are_seen_by_later_ones_only():
     assert_same_site(trace["self"], expected["self"])
 
 
-def test_the_mask_of_steps_by_hand():
-    mask = Steps((causal(), padding([1, 2]), Everything()), firsts=(0, 2, 3), n_keys=(2, 3, 3))
+def test_stepwise_mask_by_hand():
+    mask = StepwiseMask(
+        (causal(), padding([1, 2]), Everything()), firsts=(0, 2, 3), n_keys=(2, 3, 3)
+    )
     # rows 0 and 1 are causal over two keys; row 2 sees one key in the first sequence, two in the
     # second; row 3 sees all three there were; a fourth key came later than all of them
     seen = mask.tensor(4, 4, lead=(2,))
@@ -104,16 +106,16 @@ def test_the_mask_of_steps_by_hand():
     rows, columns = torch.tensor([2, 0]), torch.tensor([3, 1])
     part = mask.on(Grid((2,), 4, 4, rows, columns))
     assert torch.equal(part, seen[:, rows][..., columns])
-    assert repr(mask) == "steps(0: causal(), 2: padding([1, 2]), 3: everything())"
+    assert repr(mask) == "stepwise(0: causal(), 2: padding([1, 2]), 3: everything())"
 
 
-def test_a_site_of_steps_survives_its_file(tmp_path):
+def test_a_stepwise_site_survives_saving(tmp_path):
     site, _ = by_steps([regard.forbid("cross", query=2, key=1)])
     Trace(sites={"cross": site}).save(tmp_path / "trace.safetensors")
     assert_same_site(Trace.load(tmp_path / "trace.safetensors")["cross"], site)
 
 
-def test_a_second_run_takes_the_place_of_the_first():
+def test_a_second_run_replaces_the_first():
     with regard.watch() as trace:
         for sizes in ((1, 1, 1, 1), (1, 1)):
             first = 0
@@ -124,8 +126,8 @@ def test_a_second_run_takes_the_place_of_the_first():
     assert trace["cross"].n_query == 2
 
 
-def test_a_query_that_never_comes_and_a_mean_that_is_not_known_are_refused():
-    with pytest.raises(UnknownNameError, match=r"query=9.* names a query that never came"):
+def test_missing_queries_and_means_of_unfinished_sites_are_refused():
+    with pytest.raises(UnknownNameError, match=r"query=9.* names a query that does not exist"):
         by_steps([regard.set_weights("cross", 1.0, query=9)])
     with pytest.raises(InputError, match="cross is computed query by query"):
         by_steps([regard.ablate("cross", to="mean")])

@@ -1,0 +1,172 @@
+"""The listener that records attention sites and other values, also of stepwise computations.
+
+A site whose queries are computed in several steps (an RNN, a decoder with a cache) becomes one
+site with all of its queries.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from regard.attention.mask import Mask
+from regard.attention.pattern import ExactPattern, Pattern
+from regard.attention.tile import Grid
+from regard.errors import NotFiniteError
+from regard.tap import Tapped, split_path
+from regard.trace.site import Site
+
+_SITE_PARTS = frozenset({"query", "key", "value", "pattern"})
+_IN_PATTERN = frozenset({"similarity", "scale", "temperature", "allowed"})
+_TABLES = ("compared", "scores", "masked", "weights")
+_CHANGEABLE = (*_TABLES, "context")  # in the order of computation
+_NOT_KEPT = _SITE_PARTS | _IN_PATTERN | {*_TABLES}
+_MAY_BE_MINUS_INF = frozenset({"compared", "scores", "masked"})
+
+
+class Recorder:
+    """Record sites and values, and stop at the first value that is not finite."""
+
+    changes = False
+
+    def __init__(self) -> None:
+        self.values: dict[str, Tensor] = {}
+        self._parts: dict[str, dict[str, Any]] = {}
+        self._previous = ""
+
+    def wants(self, path: str) -> bool:
+        """Return False: the n × n values of a site can be computed afterwards."""
+        del path
+        return False
+
+    def see(self, tapped: Tapped) -> Any:
+        """Keep the value and return it unchanged."""
+        site, first, name = split_path(tapped.path)
+        value = tapped.value
+        if isinstance(value, Tensor):
+            self._check_finite(tapped.path, name, value)
+            value = value.detach()
+        if name in _SITE_PARTS or (name in _CHANGEABLE and tapped.changed):
+            self._keep(site, first, name, value)
+        if isinstance(value, Tensor) and name not in _NOT_KEPT:
+            path = f"{site}.{name}" if site else name
+            self.values[path] = _append(self.values.get(path), value, first)
+        return tapped.value
+
+    def sites(self) -> dict[str, Site]:
+        """Return the sites by path, in the order of computation."""
+        made = {}
+        for path, parts in self._parts.items():
+            query, key, value = (parts[x] for x in ("query", "key", "value"))
+            lead = tuple(torch.broadcast_shapes(query.shape[:-2], key.shape[:-2]))
+            site = Site(path, query, key, value, _join_patterns(parts["pattern"], lead))
+            for name in _CHANGEABLE:
+                if name in parts:
+                    site.changed[name] = _join_tables(site, name, parts[name])
+            made[path] = site
+        return made
+
+    def _keep(self, site: str, first: int, name: str, value: Any) -> None:
+        if first == 0 and name == "query":
+            self._parts.pop(site, None)  # the last computation of a site counts
+        parts = self._parts.setdefault(site, {})
+        if name == "query":
+            parts[name] = _append(parts.get(name), value, first)
+        elif name == "pattern":
+            parts.setdefault(name, []).append(_Step(first, parts["key"].size(-2), value))
+        elif name in _CHANGEABLE:
+            parts.setdefault(name, {})[first] = value
+        else:
+            parts[name] = value
+
+    def _check_finite(self, path: str, name: str, value: Tensor) -> None:
+        finite = torch.isfinite(value)
+        if name in _MAY_BE_MINUS_INF:
+            finite = finite | (value == -inf)
+        if name == "temperature" or finite.all():
+            self._previous = path
+            return
+        index = (~finite).nonzero()[0].tolist()
+        cause = f"what feeds it ({self._previous} was still finite)" if self._previous else ""
+        raise NotFiniteError(
+            f"{path} is {value[tuple(index)].item()} at {index}, the first value that is not "
+            f"finite: check {cause or 'the inputs'}."
+        )
+
+
+def _append(before: Tensor | None, value: Tensor, first: int) -> Tensor:
+    """Return the queries of earlier steps followed by those of this one."""
+    if before is None or first == 0:
+        return value
+    return torch.cat([before[..., :first, :], value], dim=-2)
+
+
+class _Step(NamedTuple):
+    """The pattern of a site while some of its queries were computed."""
+
+    first: int
+    """Position of the first of these queries."""
+    n_key: int
+    """Number of keys so far."""
+    pattern: Pattern
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class StepwiseMask(Mask):
+    """A mask for each step, applied to the queries of that step."""
+
+    masks: tuple[Mask, ...]
+    firsts: tuple[int, ...]
+    n_keys: tuple[int, ...]
+
+    def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
+        ends = (*self.firsts[1:], grid.n_query)
+        parts = []
+        for mask, first, end, n_key in zip(self.masks, self.firsts, ends, self.n_keys, strict=True):
+            rows = ((grid.rows >= first) & (grid.rows < end)).nonzero()[:, 0]
+            if len(rows):
+                columns = (grid.columns < n_key).nonzero()[:, 0]
+                picked = (grid.rows[rows] - first, grid.columns[columns])
+                allowed = mask.on(Grid(grid.lead, end - first, n_key, *picked))
+                parts.append((rows[:, None], columns, allowed))
+        lead = torch.broadcast_shapes(*(allowed.shape[:-2] for _, _, allowed in parts))
+        size = (*lead, len(grid.rows), len(grid.columns))
+        whole = grid.rows.new_zeros(size, dtype=torch.bool)
+        for rows, columns, allowed in parts:
+            whole[..., rows, columns] = allowed
+        return whole
+
+    def __repr__(self) -> str:
+        pairs = zip(self.firsts, self.masks, strict=True)
+        return f"stepwise({', '.join(f'{first}: {mask!r}' for first, mask in pairs)})"
+
+
+def _join_patterns(steps: list[_Step], lead: tuple[int, ...]) -> Pattern:
+    """Return the last step's pattern, with the mask of every step."""
+    last = steps[-1]
+    masks = tuple(step.pattern.allowed for step in steps if isinstance(step.pattern, ExactPattern))
+    if not isinstance(last.pattern, ExactPattern) or len(masks) < len(steps) or len(steps) == 1:
+        return last.pattern
+    grid = Grid.whole(lead, 1, last.n_key, torch.device("cpu"))
+    if all(mask == masks[-1] for mask in masks) and masks[-1].on_keys(grid) is not None:
+        return last.pattern  # the same for every query of every step
+    firsts, n_keys = zip(*((step.first, step.n_key) for step in steps), strict=True)
+    return replace(last.pattern, allowed=StepwiseMask(masks, firsts, n_keys))
+
+
+def _join_tables(site: Site, name: str, changed: dict[int, Tensor]) -> Tensor:
+    """Return a whole table: rows that an edit replaced, by first query, and computed ones.
+
+    Args:
+        site: with the replaced tables that come before this one.
+    """
+    widths = {rows.size(-1) for rows in changed.values()}
+    if sum(rows.size(-2) for rows in changed.values()) == site.n_query and len(widths) == 1:
+        return torch.cat([changed[first] for first in sorted(changed)], dim=-2)
+    table = site.all_batches(name)
+    for first, rows in changed.items():  # a step has only the keys known by then
+        table[..., first : first + rows.size(-2), : rows.size(-1)] = rows
+    return table
