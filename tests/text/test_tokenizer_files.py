@@ -1,3 +1,5 @@
+"""Vocabulary files: the same ids as the reference implementations."""
+
 import json
 
 import pytest
@@ -48,7 +50,7 @@ def test_wordpiece_ids_are_the_published_ones(bert, text, ids):
 
 
 @pytest.mark.data("vocabularies")
-def test_wordpiece_is_what_transformers_makes_of_the_same_vocabulary(bert):
+def test_wordpiece_equals_transformers(bert):
     from transformers import BertTokenizerFast
 
     reference = BertTokenizerFast(vocab=str(bert))
@@ -64,7 +66,7 @@ def test_byte_bpe_ids_are_the_published_ones(gpt2):
 
 
 @pytest.mark.data("vocabularies")
-def test_byte_bpe_is_what_transformers_makes_of_the_same_files(gpt2):
+def test_byte_bpe_equals_transformers(gpt2):
     from transformers import GPT2TokenizerFast
 
     merges = gpt2.with_name("gpt2.merges.txt")
@@ -77,7 +79,7 @@ def test_byte_bpe_is_what_transformers_makes_of_the_same_files(gpt2):
 
 
 @pytest.mark.data("vocabularies")
-def test_roles_are_told_by_name(bert, gpt2):
+def test_roles_are_found_by_name(bert, gpt2):
     tokenizer = Tokenizer.load(bert)
     assert (tokenizer.pad_id, tokenizer.unknown_id, tokenizer.start_id) == (0, 100, 101)
     assert (tokenizer.end_id, tokenizer.mask_id, len(tokenizer)) == (102, 103, 30522)
@@ -86,22 +88,7 @@ def test_roles_are_told_by_name(bert, gpt2):
     assert tokenizer.pad_id is tokenizer.mask_id is tokenizer.unknown_id is None
 
 
-def test_the_padding_pattern_of_a_cased_vocabulary(tmp_path):
-    words = "There:1247 is:1110 a:170 boy:2298 are:1132 two:1160 boys:3287 and:1105 girls:2636"
-    pieces = [f"[unused{number}]" for number in range(3300)]
-    pieces[0], pieces[100:104] = "[PAD]", ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    for entry in words.split():
-        word, id = entry.split(":")
-        pieces[int(id)] = word
-    tokenizer = Tokenizer.load(small_vocabulary(tmp_path, pieces))
-    batch = tokenizer.encode_batch(["There is a boy", "There are two boys and two girls"])
-    assert batch[0] == [101, 1247, 1110, 170, 2298, 102]
-    assert batch[1] == [101, 1247, 1132, 1160, 3287, 1105, 1160, 2636, 102]
-    padded = batch[0] + [tokenizer.pad_id] * (len(batch[1]) - len(batch[0]))
-    assert padded[6:] == [0, 0, 0]
-
-
-def test_a_folder_is_searched_for_what_it_holds(tmp_path):
+def test_a_folder_is_searched_for_vocabulary_files(tmp_path):
     small_vocabulary(tmp_path)
     from_text = Tokenizer.load(tmp_path)
     assert from_text.encode("dogs run.", specials=False) == [5, 6, 7, 8]
@@ -116,12 +103,7 @@ def test_a_vocabulary_with_capital_letters_keeps_them(tmp_path):
     assert cased.encode("Hund Dog", specials=False) == [9, 1]
 
 
-def test_windows_line_ends_make_no_other_pieces(tmp_path):
-    (tmp_path / "vocab.txt").write_bytes("\r\n".join(SMALL).encode())
-    assert Tokenizer.load(tmp_path).encode("dogs") == [2, 5, 6, 3]
-
-
-def test_roles_that_a_file_states_win_over_names(tmp_path):
+def test_roles_stated_in_a_file_override_names(tmp_path):
     small_vocabulary(tmp_path)
     stated = {
         "bos_token": {"content": "run"},
@@ -146,17 +128,17 @@ def test_roles_that_a_file_states_win_over_names(tmp_path):
     [
         ("tokenizer.json", b"{", "is not valid JSON"),
         ("tokenizer.json", b"\xff\xfe", "is not valid JSON"),
-        ("tokenizer.json", b"[]", "holds a JSON list, not an object"),
+        ("tokenizer.json", b"[]", "contains a JSON list, not an object"),
         (
             "tokenizer.json",
             b'{"model": {"type": "Abacus"}}',
-            "is no tokenizer.json that can be used",
+            "is not a valid tokenizer.json",
         ),
         ("tokenizer.json", b'{"name": "x"}', "neither a tokenizer.json nor a vocab.json"),
         ("tokenizer.json", b"{}", "neither a tokenizer.json nor a vocab.json"),
-        ("vocab.txt", b"a\nb\n", r"has no piece \[UNK\]"),
-        ("vocab.txt", b"", r"has no piece \[UNK\]"),
-        ("vocab.txt", b"[UNK]\na\nb\na\n", "the piece 'a' twice, on lines 2 and 4"),
+        ("vocab.txt", b"a\nb\n", r"has no token \[UNK\]"),
+        ("vocab.txt", b"", r"has no token \[UNK\]"),
+        ("vocab.txt", b"[UNK]\na\nb\na\n", "the token 'a' twice, on lines 2 and 4"),
         ("vocab.txt", b"[UNK]\n\xff\n", "is not UTF-8 at byte 6"),
     ],
 )
@@ -166,14 +148,14 @@ def test_a_broken_file_is_named_with_the_reason(tmp_path, name, contents, messag
         Tokenizer.load(tmp_path)
 
 
-def test_files_that_are_missing_are_named(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(FileError, match="does not exist"):
         Tokenizer.load(tmp_path / "nowhere")
-    with pytest.raises(FileError, match="holds no tokenizer: one of"):
+    with pytest.raises(FileError, match="contains no tokenizer"):
         Tokenizer.load(tmp_path)
     (tmp_path / "vocab.json").write_text('{"a": 0}')
-    with pytest.raises(FileError, match=r"needs merges\.txt beside it"):
+    with pytest.raises(FileError, match=r"needs merges\.txt in the same folder"):
         Tokenizer.load(tmp_path)
     (tmp_path / "merges.txt").write_text("#version: 0.2\nx y\n")
-    with pytest.raises(InputError, match="do not fit together"):
+    with pytest.raises(InputError, match="do not match"):
         Tokenizer.load(tmp_path)

@@ -1,3 +1,5 @@
+"""Rows from parallel files, TSV, JSONL and standard input."""
+
 import gzip
 import io
 import json
@@ -55,7 +57,7 @@ def test_columns_and_keys_are_chosen(write):
     assert fields(labeled_text(records, keys=("id", "de"))) == [(b"1", b"eins")]
 
 
-def test_standard_input_is_read_as_a_table_unless_told_otherwise(monkeypatch):
+def test_standard_input_is_read_as_tsv_by_default(monkeypatch):
     def give(data):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
@@ -67,7 +69,7 @@ def test_standard_input_is_read_as_a_table_unless_told_otherwise(monkeypatch):
     assert fields(parallel_text("-", format="jsonl")) == [(b"one", b"eins")]
 
 
-def test_standard_input_can_be_kept_to_be_read_again(monkeypatch, tmp_path, write):
+def test_saved_standard_input_can_be_read_again(monkeypatch, tmp_path, write):
     target = write("a.de", "eins\nzwei\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
     rows = parallel_text("-", target).with_stdin_saved(tmp_path)
@@ -91,12 +93,12 @@ def test_a_shorter_file_leaves_its_side_empty(write):
         ("a.jsonl", b"{", "not JSON"),
         ("a.jsonl", b"", "not JSON"),
         ("a.jsonl", b"[" * 100_000, "not JSON"),
-        ("a.jsonl", b'"text"', "no JSON object"),
+        ("a.jsonl", b'"text"', "not a JSON object"),
         ("a.jsonl", b'{"source": "x"}', "no text under 'target'"),
         ("a.jsonl", b'{"source": "x", "target": true}', "no text under 'target'"),
     ],
 )
-def test_a_line_that_is_no_row_says_why(write, name, line, fault):
+def test_a_malformed_line_says_why(write, name, line, fault):
     good = {"a.tsv": b"x\ty", "a.jsonl": b'{"source": "x", "target": "y"}'}[name]
     rows = list(parallel_text(write(name, good + b"\n" + line + b"\n" + good + b"\n")))
     assert [row.fault for row in rows] == [None, fault, None]
@@ -104,7 +106,7 @@ def test_a_line_that_is_no_row_says_why(write, name, line, fault):
     assert rows[1].fields == (line,)
 
 
-def test_broken_bytes_in_json_come_through_as_they_were(write):
+def test_invalid_bytes_in_json_are_kept(write):
     path = write("a.jsonl", b'{"source": "a\xffb", "target": "\\ud800"}\n')
     (row,) = parallel_text(path)
     assert row.fault is None
@@ -113,7 +115,7 @@ def test_broken_bytes_in_json_come_through_as_they_were(write):
         row.fields[1].decode()
 
 
-def test_a_byte_order_mark_does_not_spoil_the_first_json_line(write):
+def test_a_byte_order_mark_before_json_is_ignored(write):
     (row,) = parallel_text(write("a.jsonl", b'\xef\xbb\xbf{"source": "a", "target": "b"}\n'))
     assert row.fields == (b"a", b"b")
 
@@ -137,13 +139,13 @@ def test_the_fingerprint_follows_the_contents_and_not_the_name(write):
     assert len({rows.fingerprint() for rows in [parallel_text(one), *others]}) == 6
 
 
-def test_formats_are_told_by_the_name_behind_the_packing():
+def test_the_format_is_the_suffix_before_the_compression():
     names = ["a.tsv.gz", "b.jsonl", "b.ndjson.zst", "c.txt", "-", "dir.tsv/file"]
     assert [format_of(name) for name in names] == ["tsv", "jsonl", "jsonl", None, None, None]
 
 
-def test_wishes_that_cannot_be_met_are_refused(write):
-    with pytest.raises(InputError, match="does not tell how source and target are separated"):
+def test_invalid_arguments_are_refused(write):
+    with pytest.raises(InputError, match="does not say how source and target are separated"):
         parallel_text("a.txt")
     with pytest.raises(InputError, match=r"Columns are counted from 1; 0 was given"):
         parallel_text("a.tsv", columns=(0, 1))
