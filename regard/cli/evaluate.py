@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import grouped
+from regard.cli.options import EngineFlags, SearchFlags, grouped
 from regard.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,15 +28,6 @@ class Given:
     training: Annotated[
         Path | None, typer.Option(help="The target's training text, to count words in.")
     ] = None
-
-
-@dataclass(frozen=True)
-class Search:
-    """How models translate."""
-
-    beam: Annotated[int, typer.Option(help="Sequences kept at every token.")] = 4
-    engine: Annotated[str, typer.Option(help="auto, ctranslate2 or torch.")] = "auto"
-    int8: Annotated[bool, typer.Option("--int8", help="Faster, and hardly worse.")] = False
 
 
 @dataclass(frozen=True)
@@ -68,7 +59,8 @@ def evaluate_command(
         str, typer.Argument(help="A bundled model's name, a model folder, or a file of lines.")
     ],
     given: Given,
-    search: Search,
+    search: SearchFlags,
+    engine: EngineFlags,
     counting: Counting,
     report: Report,
     compare: Annotated[
@@ -86,17 +78,18 @@ def evaluate_command(
     """
     from regard.evaluation.report import Options, evaluate
     from regard.evaluation.scores import check_lines, count_words
-    from regard.figures.captions import word
+    from regard.figures.captions import check_language
+    from regard.figures.formats import check_extension
 
-    word("evaluation", report.language)  # an unknown language is refused before the long work
-    if report.figure is not None and report.figure.suffix != ".svg":
-        raise InputError(f"{report.figure} must end in .svg.")
+    check_language(report.language)
+    if report.figure is not None:
+        check_extension(report.figure)
     sources, references = _lines(given.source), _lines(given.reference)
     check_lines("sources", sources, references)
     golds = None if given.gold is None else _golds(given.gold, len(sources))
     names = [model] if compare is None else [model, compare]
     systems = {
-        label: _own(name, sources, references, golds, search)
+        label: _own(name, sources, references, golds, search, engine)
         for label, name in zip(_labels(names), names, strict=True)
     }
     counted = given.training and count_words(_stream(given.training))
@@ -120,7 +113,8 @@ def _own(
     sources: list[str],
     references: list[str],
     golds: "list[Gold] | None",
-    search: Search,
+    search: SearchFlags,
+    engine: EngineFlags,
 ) -> "Own":
     """A file of translations as it is, or what a model translates and says."""
     from regard.evaluation.report import Own
@@ -134,7 +128,7 @@ def _own(
     from regard.model import load
 
     loaded = load(name)
-    done = loaded.translate(sources, **vars(search))
+    done = loaded.translate(sources, **vars(engine), **vars(search.options()))
     return examine(loaded, [one.text for one in done], sources, references, golds)
 
 
@@ -167,13 +161,14 @@ def _write(found: "Evaluation", report: Report) -> None:
     from regard.files import write_atomic
 
     if report.html is not None:
-        from regard.figures.translation_diff import comparison_html
+        from regard.figures.evaluation_figure import evaluation_html
 
-        write_atomic(report.html, comparison_html(found, report.language))
+        write_atomic(report.html, evaluation_html(found, language=report.language))
     if report.figure is not None:
-        from regard.figures.evaluation_figure import evaluation_svg
+        from regard.figures.evaluation_figure import draw_evaluation
+        from regard.figures.formats import Figure
 
-        write_atomic(report.figure, evaluation_svg(found, report.language))
+        Figure(draw_evaluation(found, language=report.language)).save(report.figure)
 
 
 def _report(found: "Evaluation") -> str:

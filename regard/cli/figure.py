@@ -1,7 +1,10 @@
-"""`regard work`: a worked example in the terminal, or as a page, a picture, Markdown, LaTeX."""
+"""`regard figure` and `regard work`: figures, and worked examples with small matrices."""
 
+import json
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,23 +14,24 @@ from regard.cli.options import grouped
 from regard.errors import InputError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
-    from regard.figures.kinds import Figure
-import json
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+    from torch import nn
 
-if TYPE_CHECKING:
     from regard.analysis.worked_example import Worked
+    from regard.figures.formats import Figure
+
+Language = Annotated[str, typer.Option(help="Language of captions: en or ko.")]
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What is shown of a model at work."""
+class HeadFlags:
+    """Options that choose what a figure of a trace shows."""
 
-    target: Annotated[str | None, typer.Option(help="A target, for translators.")] = None
+    target: Annotated[str | None, typer.Option(help="Target text, for translators.")] = None
     site: Annotated[str | None, typer.Option(help="Path of an attention site.")] = None
-    head: Annotated[int | None, typer.Option(help="Which head, from 0.")] = None
-    query: Annotated[int | None, typer.Option(help="Which query (for steps), from 0.")] = None
+    head: Annotated[int | None, typer.Option(help="Index of the head, from 0.")] = None
+    query: Annotated[int | None, typer.Option(help="Index of the query (for steps), from 0.")] = (
+        None
+    )
     style: Annotated[str | None, typer.Option(help="circles or heat (for pattern).")] = None
 
 
@@ -42,71 +46,82 @@ def figure_command(
     ],
     *,
     model: Annotated[
-        str | None, typer.Argument(help="A bundled model's name, or a model folder.")
+        str | None, typer.Argument(help="Name of a bundled model, or a model folder.")
     ] = None,
-    text: Annotated[str | None, typer.Argument(help="The text (or image) to run it on.")] = None,
+    text: Annotated[str | None, typer.Argument(help="Input text, or an image file.")] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A file: .svg, .png or .pdf.")
+        Path | None, typer.Option("-o", "--output", help="File to write: .svg, .png or .pdf.")
     ] = None,
-    shown: Shown,
+    flags: HeadFlags,
     length: Annotated[
-        int | None, typer.Option(help="Of masks, positions, schedule, complexity.")
+        int | None, typer.Option(help="Length, for masks, positions, schedule and complexity.")
     ] = None,
-    language: Annotated[str, typer.Option(help="en or ko.")] = "en",
+    language: Language = "en",
 ) -> None:
-    """Draw a figure for a slide or a paper: every number in it was computed.
+    """Draw a figure for a slide or a paper from computed numbers.
 
     pattern, lines, heads, steps and alignment show a model at work and need MODEL and TEXT;
-    without --site and --head they show the head that reads best. architecture needs a MODEL or a
+    without --site and --head they show the most readable head. architecture needs a MODEL or a
     preset (regard models --presets). masks, positions, schedule and complexity need neither.
 
     Example: regard figure pattern en-de "The dog is sleeping." --language ko -o dog.svg
     """
-    from regard.figures.kinds import KINDS, OF_NOTHING, ending
+    from regard.figures.captions import check_language
+    from regard.figures.formats import check_extension
+    from regard.figures.kinds import KINDS, LENGTHS
 
     if kind not in KINDS:
-        raise UnknownNameError(f"there is no picture {kind!r}; {nearest(kind, KINDS)}.")
+        raise UnknownNameError(f"there is no figure {kind!r}; {nearest(kind, KINDS)}.")
     if output is None:
-        raise InputError(f"say where to draw to, for example: -o {kind}.svg")
-    ending(output)
-    if kind in OF_NOTHING:
-        _check_unused(kind, model=model, text=text, **vars(shown))
-        made = _plain(kind, length, language)
+        raise InputError(f"no output file was given: add one, for example -o {kind}.svg")
+    check_extension(output)
+    check_language(language)
+    if kind in LENGTHS:
+        _check_unused(kind, model=model, text=text, **vars(flags))
+        figure = _concept_figure(kind, length, language)
     else:
         _check_unused(kind, length=length)
-        made = _of_model(kind, model, text, shown, language)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", UserWarning)
-        made.save(output)
-    for one in said:
-        typer.echo(f"regard: {one.message}", err=True)
+        figure = _model_figure(kind, model, text, flags, language)
+    with _warnings_to_stderr():
+        figure.save(output)
 
 
-def _plain(kind: str, length: int | None, language: str) -> "Figure":
-    from regard.figures.kinds import draw_plain
+def _concept_figure(kind: str, length: int | None, language: str) -> "Figure":
+    from regard.figures.kinds import check_length, concept_figure, schedule_figure
+    from regard.training.optimizer import Schedule, paper_rate
 
-    return draw_plain(kind, length=length, language=language)
+    if kind != "schedule":
+        return concept_figure(kind, length=length, language=language)
+    length = check_length(kind, length or 20_000)
+    steps = sorted({max(1, round(length * i / 400)) for i in range(1, 401)})
+    rates = {}
+    for d_model, warmup in ((512, 4000), (512, 8000), (256, 4000)):
+        schedule = Schedule("paper", paper_rate(d_model, warmup), warmup)
+        points = [(step, schedule.at(step)) for step in steps]
+        rates[f"d_model {d_model}, warm-up {warmup:,}"] = points
+    return schedule_figure(rates, language=language)
 
 
-def _of_model(
-    kind: str, model: str | None, text: str | None, shown: Shown, language: str
+def _model_figure(
+    kind: str, model: str | None, text: str | None, flags: HeadFlags, language: str
 ) -> "Figure":
-    from regard.figures.kinds import draw_model, draw_trace
+    from regard.figures.kinds import model_figure, trace_figure
     from regard.model import load
 
     if model is None:
-        raise InputError(f"{kind} is a picture of a model: give one, and a text for it.")
+        raise InputError(f"{kind} is a figure of a model: give a model and a text.")
     if kind == "architecture":
-        _check_unused(kind, text=text, **vars(shown))
-        return draw_model(_network(model), name=model, language=language)
+        _check_unused(kind, text=text, **vars(flags))
+        return model_figure(_module(model), name=model, language=language)
     if text is None:
         raise InputError(f"{kind} shows a model at work: give a text after the model.")
-    options = vars(shown) | {"language": language}
-    return draw_trace(load(model).trace(text, options.pop("target")), kind, **options)
+    options = {name: value for name, value in vars(flags).items() if name != "target"}
+    trace = load(model).trace(text, flags.target)
+    return trace_figure(trace, kind, **options, language=language)
 
 
-def _network(model: str) -> Any:
-    """The network of a folder or bundled model; a preset's without its numbers."""
+def _module(model: str) -> "nn.Module":
+    """Return the module of a model folder or bundled model, or that of a preset without weights."""
     from regard.interop.model_names import bundled
     from regard.model import load
     from regard.models.config import build_on_meta
@@ -118,10 +133,20 @@ def _network(model: str) -> Any:
 
 
 def _check_unused(kind: str, **options: Any) -> None:
-    """Refuse what this picture has no use for: whoever gives it expects something else."""
+    """Raise for options that a figure does not use."""
     given = [name for name, value in options.items() if value is not None]
     if given:
-        raise InputError(f"{kind} has no use for {' and '.join(given)}: leave it out.")
+        raise InputError(f"{kind} does not use {' and '.join(given)}: leave it out.")
+
+
+@contextmanager
+def _warnings_to_stderr() -> Iterator[None]:
+    """Print warnings, such as one about missing fonts, as lines of the command."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in caught:
+        typer.echo(f"regard: {warning.message}", err=True)
 
 
 def work_command(
@@ -129,9 +154,10 @@ def work_command(
         Path | None, typer.Argument(help="TOML file with your own small matrices.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write .html, .svg, .md or .tex instead.")
+        Path | None,
+        typer.Option("-o", "--output", help="File to write: .html, .md, .tex, .svg, .png or .pdf."),
     ] = None,
-    language: Annotated[str, typer.Option(help="en or ko.")] = "en",
+    language: Language = "en",
     as_json: Annotated[bool, typer.Option("--json", help="Print all matrices as JSON.")] = False,
 ) -> None:
     """Work through attention with small matrices, every number shown.
@@ -140,7 +166,7 @@ def work_command(
 
         words = ["I", "see", "you"]          # names of the rows of x
         x = [[1, 0, 1], [0, 2, 0], [1, 1, 1]]
-        w_query = [[1, 0], [0, 1], [1, 1]]   # also w_key, w_value; without them x serves directly
+        w_query = [[1, 0], [0, 1], [1, 1]]   # also w_key, w_value; by default x is used directly
         x_key = [[1, 1, 0]]                  # other inputs for keys and values, with key_words
         similarity = "scaled_dot"            # or dot, cosine, general, additive
         mask = "causal"                      # or {window = 1}, {edges = [[0, 1]]}, rows of 0 and 1
@@ -151,43 +177,43 @@ def work_command(
     Example: regard work mine.toml -o mine.svg --language ko
     """
     from regard.analysis.worked_example import DEFAULT, read_example, work
-    from regard.figures.worked_figure import WRITERS
-    from regard.files import write_atomic
+    from regard.figures.captions import check_language
+    from regard.figures.formats import check_extension
+    from regard.figures.worked_figure import EXTENSIONS, save_worked
 
-    if output is not None and output.suffix not in WRITERS:
-        raise InputError(
-            f"{output} must end in {', '.join(WRITERS)}: the ending says what to write."
-        )
+    check_language(language)
+    if output is not None:
+        check_extension(output, EXTENSIONS)
     worked = work(read_example(example) if example else DEFAULT)
     if as_json:
-        plain = json.dumps(asdict(worked), ensure_ascii=False).replace("-Infinity", '"-inf"')
-        typer.echo(plain)
+        plain = json.dumps(asdict(worked), ensure_ascii=False)
+        typer.echo(plain.replace("-Infinity", '"-inf"'))
     elif output is None:
-        _show(worked, language)
+        _print_worked(worked, language)
     if output is not None:
-        write_atomic(output, WRITERS[output.suffix](worked, language))
+        with _warnings_to_stderr():
+            save_worked(worked, output, language=language)
 
 
-def _show(worked: "Worked", language: str) -> None:
-    """Print the example to the terminal."""
+def _print_worked(worked: "Worked", language: str) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    from regard.figures.worked_figure import cells, settings, title, word
+    from regard.figures.captions import caption
+    from regard.figures.worked_figure import settings_line, table_cells, table_title
 
     console = Console()
-    plain = console.encoding.lower() not in ("utf-8", "utf8")
-    console.print(
-        f"{word('worked example', language)}  ({settings(worked, language)})", markup=False
-    )
+    unicode = console.encoding.lower() in ("utf-8", "utf8")
+    title = f"{caption('worked example', language)}  ({settings_line(worked, language)})"
+    console.print(title, markup=False)
     for step in worked.tables:
-        heads, rows = cells(step, language)
-        picture = Table(box=box.ASCII if plain else box.SIMPLE_HEAD, show_edge=False)
+        heads, rows = table_cells(step, language)
+        table = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII, show_edge=False)
         for i, head in enumerate(heads):
-            picture.add_column(head, justify="right" if i else "left", style="" if i else "bold")
+            table.add_column(head, justify="right" if i else "left", style="" if i else "bold")
         for row in rows:
-            picture.add_row(*row)
-        console.print()
-        console.print(f"{title(step)}   [{word(step.name, language)}]", markup=False, style="bold")
-        console.print(picture)
+            table.add_row(*row)
+        title = f"\n{table_title(step)}   [{caption(step.name, language)}]"
+        console.print(title, markup=False, style="bold")
+        console.print(table)

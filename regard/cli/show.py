@@ -25,27 +25,27 @@ def show_command(
 
     Example: regard show en-de "The dog is sleeping." --site decoder.layers.2.cross --head 3
     """
-    from regard.figures.subject import Subject
-    from regard.figures.terminal import PLAIN_SHADES, SHADES, draw_pattern
+    from regard.figures.head_view import HeadView
+    from regard.figures.terminal import ASCII_SHADES, SHADES, text_pattern
     from regard.model import load
 
     trace = load(model).trace(text, target)
-    subject = Subject(trace, site, head)
-    path, number, weights = subject.site.path, subject.number, subject.weights().tolist()
-    queries, keys = subject.names()
+    subject = HeadView(trace, site, head)
+    path, number, weights = subject.site.path, subject.head_index, subject.weights().tolist()
+    queries, keys = subject.labels()
     if as_json:
         plain = {"site": path, "head": number, "queries": queries, "keys": keys}
         typer.echo(json.dumps({**plain, "weights": weights}, ensure_ascii=False))
         return
     plain_terminal = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
-    shades = PLAIN_SHADES if plain_terminal else SHADES
-    picture = draw_pattern(weights, queries, keys, shades=shades)
+    shades = ASCII_SHADES if plain_terminal else SHADES
+    picture = text_pattern(weights, queries, keys, shades=shades)
     asks = "rows are written" if subject.writes else "rows ask"
     lines = [f"{path}, head {number}: {asks} (queries), columns answer (keys)", ""]
     lines += [*picture.lines, "", f"{picture.legend}; on the right each row's largest weight"]
-    if isinstance(trace.output, dict) and trace.output.get("text"):
+    if getattr(trace.output, "text", ""):
         arrow = "->" if plain_terminal else "→"
-        lines = [f"{text} {arrow} {trace.output['text']}", "", *lines]
+        lines = [f"{text} {arrow} {trace.output.text}", "", *lines]
     shown = "\n".join(lines)
     # A question mark where a terminal has no such character, rather than bytes it cannot show.
     if plain_terminal:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from regard.errors import FileError, InputError, nearest
+from regard.errors import FileError, nearest
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 """The recipes that come with regard."""
@@ -79,7 +79,12 @@ def curves_command(
     run: Annotated[Path, typer.Argument(help="The folder of a run, or a metrics.jsonl.")],
     language: Annotated[str, typer.Option(help="Of the words in the picture: en or ko.")] = "en",
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="An .svg; RUN/training/curves.svg unless.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="File to write: .svg, .png or .pdf.  [default: RUN/training/curves.svg]",
+        ),
     ] = None,
 ) -> None:
     """Draw a run's learning curves: loss, perplexity, scores, learning rate, tokens per second.
@@ -88,20 +93,18 @@ def curves_command(
 
     Example: regard curves runs/dates --language ko -o curves.svg
     """
-    from regard.figures.captions import LANGUAGES
-    from regard.figures.curves import curves_svg
-    from regard.files import write_atomic
+    from regard.figures.captions import check_language
+    from regard.figures.curves import draw_curves
+    from regard.figures.formats import Figure, check_extension
     from regard.training.metrics import read_metrics
     from regard.training.validation import TRAINING
 
     metrics = run if run.is_file() else run / TRAINING / METRICS
     if not metrics.is_file():
         raise FileError(f"there is no {metrics}: give the folder that `regard train` has written.")
-    if language not in LANGUAGES:
-        raise InputError(f"--language is {language!r}; it can be {' or '.join(LANGUAGES)}.")
+    check_language(language)
     target = output or metrics.parent / CURVES
-    if target.suffix != ".svg":
-        raise InputError(f"{target} must end in .svg: that is what curves are written as.")
+    check_extension(target)
     title = metrics.absolute().parents[1].name
-    write_atomic(target, curves_svg(read_metrics(metrics), language, title=title))
+    Figure(draw_curves(read_metrics(metrics), language=language, title=title)).save(target)
     typer.echo(str(target))

@@ -74,7 +74,7 @@ def _extras() -> list[Fact]:
 
 
 def _font() -> Fact:
-    from regard.figures.raster import korean_font
+    from regard.figures.formats import korean_font
 
     name = korean_font()
     advice = "" if name else "Korean words in PNG and PDF need one, such as fonts-noto-cjk"

@@ -1,173 +1,266 @@
-"""Sinusoidal positions as a picture: one row for each position, one column for each number."""
+"""Figures of attention: patterns, heads, alignments, the steps of a query, masks, positions."""
+
+from functools import partial
+from math import exp, inf, sqrt
 
 import numpy as np
+import torch
+from torch.nn.functional import adaptive_avg_pool1d
 
+from regard.analysis.steps import head_temperature, vectors
 from regard.attention.mask import Mask, causal, padding, window
+from regard.errors import InputError
 from regard.figures.captions import caption
-from regard.figures.color import ROLES, shades, signed
 from regard.figures.drawing import (
     FAINT,
     HAIRLINE,
+    ROLES,
     Box,
     Drawing,
     Image,
     Line,
     Text,
-    fitted,
+    add_frame,
+    shade,
+    shade_array,
+    shade_signed,
+    show_spaces,
     text_width,
-    visible,
+    truncate,
 )
 from regard.figures.grid import (
-    MANY,
-    Table,
-    add_below,
-    circles_legend,
+    MAX_LABELED,
+    PIXELS_LEFT,
+    PIXELS_TOP,
+    GridData,
+    cell_size,
+    draw_circle_legend,
+    draw_color_legend,
     draw_grid,
-    framed,
-    scale_legend,
+    draw_pixels,
 )
-from regard.figures.subject import Subject
+from regard.figures.head_view import HeadView
 from regard.layers.position import sinusoid
+from regard.trace.site import Site
 
 
-def draw_pattern(subject: Subject) -> Drawing:
-    """A row for each query, a column for each key."""
-    language, weights = subject.language, subject.weights()
-    table = Table(weights, *subject.names(), *subject.axes())
-    grid = draw_grid(table, style=subject.style)
-    heat = subject.style == "heat" or max(weights.shape) > MANY
-    cell = max(20.0, min(46.0, 640 / max(weights.shape)))
-    legend = scale_legend(language) if heat else circles_legend(cell, language)
-    add_below(grid, legend, left=34)
-    return framed(grid, subject.title(), [caption("weights", language)], language)
+def draw_pattern(view: HeadView) -> Drawing:
+    """Draw the weights of a head, with a row for each query and a column for each key."""
+    language, weights = view.language, view.weights()
+    grid = draw_grid(GridData(weights, *view.labels(), *view.axis_titles()), style=view.style)
+    if view.style == "heat" or max(weights.shape) > MAX_LABELED:
+        legend = draw_color_legend(language)
+    else:
+        legend = draw_circle_legend(cell_size(weights), language)
+    grid.place_below(legend, left=34)
+    return add_frame(grid, view.title(), [caption("weights", language)], language)
 
 
-def draw_lines(subject: Subject) -> Drawing:
-    """Queries on the left, keys on the right, lines between them as strong as the weights."""
-    weights, (queries, keys) = subject.weights(), subject.names()
-    step, size = 24, 13
-    left = max((text_width(visible(name), size) for name in queries), default=0)
-    right = max((text_width(visible(name), size) for name in keys), default=0)
-    left, right = min(left, 180), min(right, 180)
-    start, end = left + 10, left + 10 + 240
-    high = 30 + step * max(len(queries), len(keys))
-    drawing = Drawing(max(end + 10 + right, 420), high, "")
+def draw_lines(view: HeadView) -> Drawing:
+    """Draw queries on the left, keys on the right, and lines as strong as the weights."""
+    weights, sides = view.weights(), view.labels()
+    step, widest = 24, 180
+    labels = [[truncate(show_spaces(name), widest) for name in side] for side in sides]
+    left, right = (max(map(text_width, side), default=0) for side in labels)
+    ends = left + 10, left + 250
+    drawing = Drawing(max(ends[1] + 10 + right, 420), 30 + step * max(map(len, sides)))
     for i, j in sorted(np.ndindex(weights.shape), key=lambda cell: weights[cell]):
         value = float(weights[i, j])
-        if value < 0.005:
-            continue
-        ends = ((start, 26 + step * (i + 0.5)), (end, 26 + step * (j + 0.5)))
-        note = f"{queries[i]} → {keys[j]}: {value:.4f}"
-        line = Line(ends, ROLES["weight"], 0.5 + 5 * value, min(1, 0.12 + value), note=note)
-        drawing.add(line)
-    asks, answers = subject.axes()
-    drawing.add(Text(start, 12, asks, 12, "end" if left > 120 else "middle", True, ROLES["query"]))
-    drawing.add(Text(end, 12, answers, 12, "start", True, ROLES["key"]))
-    for i, name in enumerate(queries):
-        label = fitted(visible(name), 180, size)
-        drawing.add(Text(left, 30 + step * (i + 0.5), label, size, "end"))
-    for j, name in enumerate(keys):
-        label = fitted(visible(name), 180, size)
-        drawing.add(Text(end + 10, 30 + step * (j + 0.5), label, size))
-    return framed(
-        drawing, subject.title(), [caption("thicker lines", subject.language)], subject.language
-    )
+        if value >= 0.005:
+            points = tuple((x, 26 + step * (n + 0.5)) for x, n in zip(ends, (i, j), strict=True))
+            tooltip = f"{sides[0][i]} → {sides[1][j]}: {value:.4f}"
+            width, opacity = 0.5 + 5 * value, min(1, 0.12 + value)
+            drawing.add(Line(points, ROLES["weight"], width, opacity, tooltip=tooltip))
+    titles = zip((0, ends[1]), view.axis_titles(), ("query", "key"), strict=True)
+    for x, title, role in titles:
+        drawing.add(Text(x, 12, title, 12, bold=True, color=ROLES[role]))
+    for x, anchor, names in ((left, "end", labels[0]), (ends[1] + 10, "start", labels[1])):
+        for i, name in enumerate(names):
+            drawing.add(Text(x, 30 + step * (i + 0.5), name, anchor=anchor))
+    note = caption("thicker lines", view.language)
+    return add_frame(drawing, view.title(), [note], view.language)
 
 
-def draw_heads(subject: Subject) -> Drawing:
-    """Every head of a site, one small picture each."""
-    language, site = subject.language, subject.site
-    across, side, gap = min(site.n_heads, 4), 170, 26
-    pictures = site.thumbnails(64).clamp(0, 1).numpy()
-    scale = side / max(pictures.shape[1:])
-    high, wide = (n * scale for n in pictures.shape[1:])
-    down = -(-site.n_heads // across)
-    drawing = Drawing(across * (wide + gap), down * (high + gap + 14), "")
-    for head, small in enumerate(pictures):
-        x, y = head % across * (wide + gap), head // across * (high + gap + 14)
+def draw_heads(view: HeadView) -> Drawing:
+    """Draw a small picture of every head of a site."""
+    language, site = view.language, view.site
+    columns, gap = min(site.n_heads, 4), 26
+    pictures = np.stack([_thumbnail(site, head) for head in range(site.n_heads)])
+    scale = 170 / max(pictures.shape[1:])
+    height, width = (n * scale for n in pictures.shape[1:])
+    row = height + gap + 14
+    drawing = Drawing(columns * (width + gap), -(-site.n_heads // columns) * row)
+    for head, pixels in enumerate(pictures):
+        x, y = head % columns * (width + gap), head // columns * row
         drawing.add(Text(x, y + 13, f"{caption('head', language)} {head}", 12, bold=True))
-        drawing.add(Image(x, y + 20, wide, high, shades(small)))
-        drawing.add(Box(x, y + 20, wide, high, stroke=HAIRLINE))
-    add_below(drawing, scale_legend(language))
-    asks, answers = subject.axes()
-    note = f"{asks} ↓   {answers} →   {site.n_query} × {site.n_key}"
-    return framed(drawing, site.path, [note], language)
+        drawing.add(Image(x, y + 20, width, height, shade_array(pixels)))
+        drawing.add(Box(x, y + 20, width, height, stroke=HAIRLINE))
+    drawing.place_below(draw_color_legend(language))
+    queries, keys = view.axis_titles()
+    note = f"{queries} ↓   {keys} →   {site.n_query} × {site.n_key}"
+    return add_frame(drawing, site.path, [note], language)
 
 
-def draw_alignment(subject: Subject) -> Drawing:
-    """Which word of the source each word of the target reads, as Bahdanau et al. drew it."""
-    language = subject.language
-    weights, targets, sources = subject.words()
-    asks, answers = caption("written words", language), caption("read words", language)
-    grid = draw_grid(Table(weights, targets, sources, asks, answers), style="heat")
-    add_below(grid, scale_legend(language), left=34)
-    notes = [caption("weights between words", language)]
-    return framed(grid, f"{subject.title()} · {caption('alignment', language)}", notes, language)
+def _thumbnail(site: Site, head: int, size: int = 64) -> np.ndarray:
+    """Return the weights of a head, averaged to at most `size` rows and columns."""
+    bands = torch.arange(site.n_query).tensor_split(min(size, site.n_query))
+    index = head if site.lead else None
+    rows = torch.stack([site.weights(index, rows=band).float().mean(0) for band in bands])
+    return adaptive_avg_pool1d(rows, min(size, site.n_key)).clamp(0, 1).cpu().numpy()
+
+
+def draw_alignment(view: HeadView) -> Drawing:
+    """Draw the weights between target and source words, as in Bahdanau et al."""
+    language = view.language
+    titles = caption("target words", language), caption("source words", language)
+    grid = draw_grid(GridData(*view.word_weights(), *titles), style="heat")
+    grid.place_below(draw_color_legend(language), left=34)
+    title = f"{view.title()} · {caption('alignment', language)}"
+    return add_frame(grid, title, [caption("alignment weights", language)], language)
+
+
+_ROW, _STRIP, _COLUMN = 30, 150, 92
+
+
+def draw_steps(view: HeadView) -> Drawing:
+    """Draw one query's steps from comparison to weighted sum, with a row for each key."""
+    site, language, names = view.site, view.language, view.labels()
+    if site.n_key > MAX_LABELED:
+        raise InputError(
+            f"{site.path} has {site.n_key} keys, but this figure can show at most {MAX_LABELED}: "
+            "give a shorter text."
+        )
+    row, columns = view.query_index, _step_columns(view)
+    query, keys, values = (
+        vectors(site, name, view.head_index).detach().float().cpu().numpy()
+        for name in ("query", "key", "value")
+    )
+    context = site.context(view.head_index if site.lead else None, rows=[row])[0]
+    largest = max(float(np.abs(part).max()) for part in (query[row], keys, values))
+    first, top = 110, 66
+    numbers_x = first + _STRIP + 18
+    values_x = numbers_x + _COLUMN * len(columns) + 14
+    drawing = Drawing(values_x + _STRIP + 10, 84 + _ROW * (site.n_key + 1))
+    add_strip = partial(_add_strip, drawing, largest)
+    label = f"q  {truncate(show_spaces(names[0][row]), 100)}"
+    drawing.add(Text(first - 10, 28, label, 13, "end", True, ROLES["query"]))
+    add_strip(query[row], first, 14)
+    for x, name, role in ((first, "keys", "key"), (values_x, "values", "value")):
+        heading = f"{role[0]}  {caption(name, language)}"
+        drawing.add(Text(x, top - 8, heading, 12, "start", True, ROLES[role]))
+    for i, name in enumerate(names[1]):
+        y = top + _ROW * i
+        drawing.add(Line(((0, y), (drawing.width, y)), HAIRLINE, 0.5))
+        drawing.add(Text(first - 10, y + 19, truncate(show_spaces(name), 98), 13, "end"))
+        add_strip(keys[i], first, y + 6)
+        add_strip(values[i], values_x, y + 6)
+    _add_step_columns(drawing, columns, numbers_x, top)
+    y = top + _ROW * site.n_key
+    drawing.add(Text(numbers_x, y + 20, caption("weighted sum", language), 12, color=FAINT))
+    add_strip(context.detach().float().cpu().numpy(), values_x, y + 6)
+    legend = draw_color_legend(language, low=-largest, high=largest, label="vector entries")
+    drawing.place_below(legend)
+    return add_frame(drawing, view.title(), [caption("query steps", language)], language)
+
+
+def _add_strip(drawing: Drawing, largest: float, vector: np.ndarray, x: float, y: float) -> None:
+    """Draw a vector as colored cells."""
+    drawing.add(Image(x, y, _STRIP, 18, shade_signed(vector[None], largest)))
+    drawing.add(Box(x, y, _STRIP, 18, stroke=HAIRLINE))
+
+
+def _add_step_columns(
+    drawing: Drawing, columns: dict[str, list[float]], left: float, top: float
+) -> None:
+    """Draw the numbers of each step, and the sum of the weights below them."""
+    for j, (heading, numbers) in enumerate(columns.items()):
+        end, last = left + _COLUMN * (j + 1) - 12, j == len(columns) - 1
+        drawing.add(Text(end, top - 8, heading, 12, "end", color=FAINT))
+        for i, number in enumerate(numbers):
+            y = top + _ROW * i
+            if last:
+                drawing.add(Box(end - _COLUMN + 22, y + 5, _COLUMN - 16, 20, shade(0.5 * number)))
+            text = f"{number:.4f}".replace("inf", "∞").replace("-", "−")
+            drawing.add(Text(end, y + 20, text, 13, "end", bold=last))
+    weights, y = columns["÷ Σ"], top + _ROW * len(columns["÷ Σ"])
+    end = left + _COLUMN * len(columns) - 12
+    drawing.add(Line(((left, y), (drawing.width, y)), FAINT, 1))
+    drawing.add(Text(end, y + 20, f"Σ = {sum(weights):.4f}", 13, "end", True, ROLES["weight"]))
+
+
+def _step_columns(view: HeadView) -> dict[str, list[float]]:
+    """Return the numbers of each step that changes something, by formula."""
+    site, head = view.site, view.head_index
+    compared, scores, masked, weights = (
+        getattr(site, name)(head if site.lead else None, rows=[view.query_index])[0].tolist()
+        for name in ("compared", "scores", "masked", "weights")
+    )
+    scale = float(getattr(site.pattern, "scale", 1.0))
+    similarity = getattr(getattr(site.pattern, "similarity", None), "name", "")
+    columns = {"q · k" if similarity in ("dot", "scaled_dot") else "a(q, k)": compared}
+    if scale != 1.0:
+        d_k = site.key.shape[-1]
+        by_root = abs(scale * sqrt(d_k) - 1) < 1e-9
+        columns[f"÷ √{d_k}" if by_root else f"× {scale:.4g}"] = scores
+    if masked != scores:
+        columns["+ mask"] = masked
+    peak, temperature = max(masked), head_temperature(site, head)
+    if peak == -inf or temperature == 0:
+        exponentials = [float(x == peak != -inf) for x in masked]
+    else:
+        exponentials = [exp((x - peak) / temperature) for x in masked]
+    return {**columns, "exp(s − max)": exponentials, "÷ Σ": weights}
 
 
 _CELL = 22
 
 
 def draw_masks(*, length: int = 8, language: str = "en") -> Drawing:
-    """The causal mask, padding, a window, and causal with padding."""
-    short = max(1, length * 5 // 8)
-    radius = max(1, length // 4)
-    named: list[tuple[str, str, Mask]] = [
+    """Draw a causal mask, a padding mask, a window, and causal with padding."""
+    short, radius = max(1, length * 5 // 8), max(1, length // 4)
+    masks: list[tuple[str, str, Mask]] = [
         ("causal mask", "causal()", causal()),
         ("padding mask", f"padding([{short}])", padding([short])),
         ("window mask", f"window({radius})", window(radius)),
         ("causal and padding", f"causal() & padding([{short}])", causal() & padding([short])),
     ]
-    side = _CELL * length
-    drawing = Drawing(2 * (side + 70), 2 * (side + 84), "")
-    for i, (name, code, mask) in enumerate(named):
-        panel = _panel(mask.tensor(length, lead=(1,))[0].numpy(), language)
-        x, y = i % 2 * (side + 70), i // 2 * (side + 84)
+    width, height = _CELL * length + 70, _CELL * length + 84
+    drawing = Drawing(2 * width, 2 * height)
+    for i, (name, code, mask) in enumerate(masks):
+        x, y = i % 2 * width, i // 2 * height
         drawing.add(Text(x, y + 12, caption(name, language), 13, bold=True))
-        drawing.add(Text(x, y + 28, code, 12, color="#666666"))
-        drawing.place(panel, x, y + 34)
-    return framed(
-        drawing, caption("masks", language), [caption("masks legend", language)], language
-    )
+        drawing.add(Text(x, y + 28, code, 12, color=FAINT))
+        drawing.place(_draw_mask(mask.tensor(length, lead=(1,))[0].numpy(), language), x, y + 34)
+    note = caption("masks legend", language)
+    return add_frame(drawing, caption("masks", language), [note], language)
 
 
-def _panel(allowed: np.ndarray, language: str) -> Drawing:
-    n_rows, n_columns = allowed.shape
-    left, top = 24, 20
-    drawing = Drawing(left + _CELL * n_columns, top + _CELL * n_rows, "")
+def _draw_mask(allowed: np.ndarray, language: str) -> Drawing:
+    left, top, side = 24, 20, _CELL * len(allowed)
+    drawing = Drawing(left + side, top + side)
     drawing.add(Text(left, 14, caption("keys", language), 11, color=ROLES["key"], bold=True))
-    middle = top + _CELL * n_rows / 2
-    queries = Text(14, middle, caption("queries", language), 11, "middle", True, ROLES["query"], 90)
-    drawing.add(queries)
+    queries = caption("queries", language)
+    drawing.add(Text(14, top + side / 2, queries, 11, "middle", True, ROLES["query"], 90))
     for (i, j), sees in np.ndenumerate(allowed):
         x, y = left + _CELL * j, top + _CELL * i
         fill = ROLES["weight"] if sees else "#F2F2F2"
-        note = f"{i} → {j}: {caption('may see' if sees else 'forbidden', language)}"
-        drawing.add(Box(x, y, _CELL, _CELL, fill, "#FFFFFF", note=note))
+        tooltip = f"{i} → {j}: {caption('allowed' if sees else 'not allowed', language)}"
+        drawing.add(Box(x, y, _CELL, _CELL, fill, "#FFFFFF", tooltip=tooltip))
         if not sees:
-            drawing.add(Line(((x + 5, y + _CELL - 5), (x + _CELL - 5, y + 5)), ROLES["masked"], 1))
-    drawing.add(Box(left, top, _CELL * n_columns, _CELL * n_rows, stroke=HAIRLINE))
+            drawing.add(Line(((x + 5, y + _CELL - 5), (x + _CELL - 5, y + 5)), ROLES["masked"]))
+    drawing.add(Box(left, top, side, side, stroke=HAIRLINE))
     return drawing
 
 
-_WIDE, _HIGH = 640, 400
-
-
 def draw_positions(*, length: int = 64, d_model: int = 128, language: str = "en") -> Drawing:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)) and PE(pos, 2i+1) = cos of the same."""
+    """Draw sinusoidal positions, with a row for each position."""
+    width, height = 640, 400
     table = sinusoid(length, d_model).numpy()
-    left, top = 56, 26
-    drawing = Drawing(left + _WIDE + 10, top + _HIGH + 10, "")
-    drawing.add(Image(left, top, _WIDE, _HIGH, signed(table, 1.0)))
-    drawing.add(Box(left, top, _WIDE, _HIGH, stroke=HAIRLINE))
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        row, column = round(share * (length - 1)), round(share * (d_model - 1))
-        y = top + (row + 0.5) * _HIGH / length + 4
-        x = left + (column + 0.5) * _WIDE / d_model
-        drawing.add(Text(left - 6, y, str(row), 11, "end", color=FAINT))
-        drawing.add(Text(x, top - 6, str(column), 11, "middle", color=FAINT))
-    middle = top + _HIGH / 2
-    drawing.add(Text(16, middle, caption("position", language), 12, "middle", True, turned=90))
-    add_below(drawing, scale_legend(language, low=-1, high=1, says="numbers"), left=left)
+    drawing = draw_pixels(shade_signed(table, 1.0), width, height)
+    middle = PIXELS_TOP + height / 2
+    drawing.add(Text(PIXELS_LEFT, 20, caption("dimension", language), 12, bold=True))
+    drawing.add(Text(14, middle, caption("position", language), 12, "middle", True, rotation=90))
+    legend = draw_color_legend(language, low=-1, high=1, label="vector entries")
+    drawing.place_below(legend, left=PIXELS_LEFT, gap=0)
     formula = f"PE(pos, 2i) = sin(pos / 10000^(2i / {d_model})),  PE(pos, 2i+1) = cos(…)"
-    return framed(drawing, caption("positions", language), [formula], language)
+    return add_frame(drawing, caption("positions", language), [formula], language)

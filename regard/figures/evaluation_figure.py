@@ -1,119 +1,215 @@
-"""An evaluation as a picture: BLEU by length, words by frequency, every head's alignment error."""
+"""Evaluations as a drawing of scores and alignment errors, and as an HTML page of differences."""
 
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 from html import escape
 
 from regard.evaluation.alignment_heads import Measured
 from regard.evaluation.report import Evaluation
 from regard.evaluation.scores import Group
-from regard.figures.captions import word
+from regard.figures.captions import caption
+from regard.figures.drawing import (
+    FAINT,
+    INK,
+    SERIES,
+    Box,
+    Drawing,
+    Line,
+    Text,
+    add_frame,
+    shade,
+)
+from regard.figures.formats import html_page, to_svg
+from regard.text.pieces import word_spans
 
-_FONTS = "Inter, 'Noto Sans', 'Noto Sans KR', 'Noto Sans CJK KR', sans-serif"
-_COLORS = ("#5B4B8A", "#D9A441")
-_WIDTH, _HEIGHT, _LEFT = 760, 180, 60
+_WIDTH, _HEIGHT = 720, 180
 
 
-def evaluation_svg(evaluation: Evaluation, language: str = "en") -> str:
-    """The picture; text stays text."""
-    names = [system.name for system in evaluation.systems]
-    parts, y = [_legend(evaluation, names, language)], 76 + 20 * len(names)
-    charts = [
-        ("bleu by length", [system.lengths for system in evaluation.systems]),
-        (f"words by {evaluation.counted}", [system.words for system in evaluation.systems]),
-    ]
-    for title, groups in charts:
-        parts.append(_chart(word(title, language), groups, y))
-        y += _HEIGHT + 110
-    for system in evaluation.systems:
+def draw_evaluation(evaluation: Evaluation, *, language: str = "en") -> Drawing:
+    """Draw BLEU by length, F1 by word frequency, and each head's alignment error."""
+    systems = evaluation.systems
+    drawing = Drawing(_WIDTH, 20 * len(systems))
+    for i, system in enumerate(systems):
+        scores = ", ".join(f"{score.name} {score.value:.1f}" for score in system.scores)
+        drawing.add(Box(0, 20 * i, 12, 12, SERIES[i]))
+        drawing.add(Text(20, 20 * i + 11, f"{system.name}: {scores}"))
+    charts = {
+        "bleu by length": [system.lengths for system in systems],
+        f"words by {evaluation.counted}": [system.words for system in systems],
+    }
+    for title, groups in charts.items():
+        drawing.place_below(_draw_bars(caption(title, language), groups), gap=24)
+    for system in systems:
         if system.alignment is not None and system.alignment.heads:
-            parts.append(_heads(system.name, system.alignment, y, language))
-            y += 24 * len({head.site for head in system.alignment.heads}) + 90
+            title = f"{caption('alignment errors', language)}: {system.name}"
+            drawing.place_below(_draw_heads(title, system.alignment, language), gap=32)
+    count = f"{len(evaluation.sources):,} {caption('sentences', language)}"
+    notes = [f"{count} · {caption('interval', language)}"]
+    return add_frame(drawing, caption("evaluation", language), notes, language)
+
+
+def _draw_bars(title: str, systems: Sequence[Sequence[Group]]) -> Drawing:
+    """Draw a group of bars for each label, one bar for each system, with error bars."""
+    drawing = Drawing(_WIDTH, _HEIGHT + 80)
+    labels = list(dict.fromkeys(group.label for groups in systems for group in groups))
+    top = max([group.value + group.margin for groups in systems for group in groups], default=1.0)
+    scale, bottom = _HEIGHT / max(top, 1.0), 40 + _HEIGHT
+    step = _WIDTH / max(len(labels), 1)
+    width = min(44.0, step / (len(systems) + 0.6))
+    drawing.add(Text(0, 12, title, bold=True))
+    for position, label in enumerate(labels):
+        middle = step * (position + 0.5)
+        drawing.add(Text(middle, bottom + 18, label, anchor="middle"))
+        for i, groups in enumerate(systems):
+            group = next((group for group in groups if group.label == label), None)
+            if group is None:
+                continue
+            x, y = middle + width * (i - len(systems) / 2), bottom - group.value * scale
+            center, margin = x + (width - 3) / 2, group.margin * scale
+            drawing.add(Box(x, y, width - 3, bottom - y, SERIES[i], tooltip=f"{group.value:.4f}"))
+            if margin:
+                drawing.add(Line(((center, y - margin), (center, y + margin)), INK))
+            drawing.add(Text(center, y - margin - 5, f"{group.value:.1f}", 12, "middle"))
+            if i == 0 or label not in {other.label for other in systems[0]}:
+                n = f"n = {group.n:,}"
+                drawing.add(Text(middle, bottom + 35, n, 12, "middle", color=FAINT))
+    drawing.add(Line(((0, bottom), (_WIDTH, bottom)), "#888888"))
+    return drawing
+
+
+def _draw_heads(title: str, errors: Measured, language: str) -> Drawing:
+    """Draw the alignment error of each head, with a row for each layer."""
+    best = errors.best
+    sites = list(dict.fromkeys(head.site for head in errors.heads))
+    drawing = Drawing(_WIDTH, 62 + 24 * len(sites))
+    read = caption("read after" if best.after else "read before", language)
+    drawing.add(Text(0, 12, title, bold=True))
+    drawing.add(Text(0, 30, f"{read} · {caption('chosen', language)}", 12, color=FAINT))
+    for i, site in enumerate(sites):
+        drawing.add(Text(170, 77 + 24 * i, site, anchor="end"))
+    for head in errors.heads:
+        x, y = 180 + 62 * head.head, 62 + 24 * sites.index(head.site)
+        error = head.error_after if best.after else head.error
+        chosen = (head.site, head.head) in best.places
+        fill = shade(0.4 * (1 - error))
+        stroke = INK if chosen else None
+        drawing.add(Box(x, y, 58, 20, fill, stroke, stroke_width=2 if chosen else 1))
+        drawing.add(Text(x + 29, y + 15, f"{error:.3f}", anchor="middle"))
+        if head.site == sites[0]:
+            label = f"{caption('head', language)} {head.head}"
+            drawing.add(Text(x + 29, y - 6, label, 12, "middle", color=FAINT))
+    drawing.width = max(_WIDTH, *(238 + 62 * head.head for head in errors.heads))
+    return drawing
+
+
+_CSS = (
+    "body{max-width:80rem}h1{font-size:1.4rem}table{border-collapse:collapse;width:100%}"
+    "table.scores{width:auto}.scores td,.scores th{padding:.25rem 1.6rem .25rem .6rem}"
+    ".scores td{font-variant-numeric:tabular-nums}"
+    "ul{list-style:none;padding:0 .6rem;color:#555;font-size:.85em}.n,.s{width:3.2rem}"
+    "th{text-align:left;font-weight:600;padding:.4rem .6rem;border-bottom:2px solid #888}"
+    ".scores tbody th{font-weight:400;border-bottom:1px solid #ddd}"
+    "td{vertical-align:top;padding:.4rem .6rem;border-bottom:1px solid #ddd;overflow-wrap:anywhere}"
+    ".n,.s{color:#666;font-variant-numeric:tabular-nums;text-align:right;white-space:nowrap}"
+    "ins{text-decoration:underline;text-decoration-thickness:2px;background:#EAE5F5}"
+    "del{text-decoration:line-through;color:#8a5a00;background:#FBF1DD}"
+    "small,label,p{color:#555}code{font-size:.85em}"
+    "#same:checked~table tr.same{display:none}svg{max-width:100%;height:auto}"
+    "figure{margin:1.5rem 0 1.5rem -.6rem}"
+)
+
+
+def evaluation_html(evaluation: Evaluation, *, language: str = "en") -> str:
+    """Return an HTML page with scores, figure, and every translation with its differences."""
+    systems, toggle, order = evaluation.systems, "", "worst first"
+    if len(systems) > 1:
+        label, order = escape(caption("hide equal", language)), "largest difference first"
+        toggle = f'<input type="checkbox" id="same"> <label for="same">{label}</label>'
+    heads = ["", caption("source", language), caption("reference", language)]
+    heads += [head for system in systems for head in (system.name, "chrF")]
+    cells = "".join(f"<th>{escape(head)}</th>" for head in heads)
+    rows = "".join(_sentence_row(evaluation, i) for i in _sentence_order(evaluation))
+    note = f"{caption('differences', language)} {caption(order, language)}"
+    body = (
+        f"{_score_table(evaluation, language)}"
+        f"<figure>{to_svg(draw_evaluation(evaluation, language=language))}</figure>"
+        f"<p>{escape(note)}</p>{toggle}"
+        f"<table><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table>"
+    )
+    return html_page(caption("evaluation", language), body, css=_CSS, language=language)
+
+
+def mark_differences(reference: str, text: str) -> str:
+    """Return a text as HTML: <ins> for words not in the reference, <del> for missing ones."""
+    expected, given = _split_words(reference), _split_words(text)
+    parts: list[str] = []
+    matcher = SequenceMatcher(
+        None, [w.strip() for w in expected], [w.strip() for w in given], False
+    )
+    for kind, i, j, k, end in matcher.get_opcodes():
+        if kind == "equal":
+            parts.append(escape("".join(given[k:end])))
+        if kind in ("delete", "replace"):
+            parts.append(f"<del>{escape(''.join(expected[i:j]).strip())}</del> ")
+        if kind in ("insert", "replace"):
+            added = "".join(given[k:end])
+            space = " " if added.endswith(" ") else ""
+            parts.append(f"<ins>{escape(added.strip())}</ins>{space}")
+    return "".join(parts).strip()
+
+
+def _split_words(text: str) -> list[str]:
+    """Split a text into words and punctuation, each with the space after it."""
+    starts = [start for start, _ in word_spans(text)]
+    ends = [*starts[1:], len(text)][: len(starts)]
+    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def _sentence_order(evaluation: Evaluation) -> list[int]:
+    """Sort sentences by the difference between two systems, or by the score of one."""
+    first, *others = (system.sentences for system in evaluation.systems)
+    keys = [-abs(a - b) for a, b in zip(first, others[0], strict=True)] if others else first
+    return sorted(range(len(keys)), key=keys.__getitem__)
+
+
+def _sentence_row(evaluation: Evaluation, i: int) -> str:
+    reference, systems = evaluation.references[i], evaluation.systems
+    equal = len(systems) > 1 and len({system.texts[i] for system in systems}) == 1
+    cells = "".join(
+        f"<td>{mark_differences(reference, system.texts[i])}</td>"
+        f'<td class="s">{system.sentences[i]:.1f}</td>'
+        for system in systems
+    )
+    row = '<tr class="same">' if equal else "<tr>"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" '
-        f'viewBox="0 0 {_WIDTH} {y}" font-family="{_FONTS}" font-size="13">'
-        f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>\n'
+        f'{row}<td class="n">{i + 1}</td><td>{escape(evaluation.sources[i])}</td>'
+        f"<td>{escape(reference)}</td>{cells}</tr>"
     )
 
 
-def _legend(evaluation: Evaluation, names: Sequence[str], language: str) -> str:
-    count = f"{len(evaluation.sources):,} {word('sentences', language)}"
-    told = f"{word('evaluation', language)} · {count} · {word('interval', language)}"
-    parts = [_text(20, 28, told, bold=True)]
-    for i, (name, system) in enumerate(zip(names, evaluation.systems, strict=True)):
-        scores = ", ".join(f"{score.name} {score.value:.1f}" for score in system.scores)
-        parts.append(f'<rect x="20" y="{40 + 20 * i}" width="12" height="12" fill="{_COLORS[i]}"/>')
-        parts.append(_text(40, 51 + 20 * i, f"{name}: {scores}"))
-    return "".join(parts)
-
-
-def _chart(title: str, systems: Sequence[Sequence[Group]], y: int) -> str:
-    """Bars of several systems, group by group, with the number on top of each."""
-    labels = list(dict.fromkeys(group.label for groups in systems for group in groups))
-    top = max([group.value + group.margin for groups in systems for group in groups], default=1.0)
-    scale = _HEIGHT / max(top, 1.0)
-    bottom, step = y + 30 + _HEIGHT, (_WIDTH - _LEFT - 20) / max(len(labels), 1)
-    bar = min(44.0, step / (len(systems) + 0.6))
-    parts = [_text(20, y, title, bold=True)]
-    for place, label in enumerate(labels):
-        middle = _LEFT + step * (place + 0.5)
-        found = [next((g for g in groups if g.label == label), None) for groups in systems]
-        for i, group in enumerate(found):
-            if group is not None:
-                x = middle + bar * (i - len(systems) / 2)
-                parts.append(_bar(x, bottom, bar, group, scale, _COLORS[i]))
-        n = next(group.n for group in found if group is not None)
-        parts.append(_text(middle, bottom + 18, label, anchor="middle"))
-        parts.append(_text(middle, bottom + 35, f"n = {n:,}", anchor="middle", faint=True))
-    axis = f'<line x1="{_LEFT - 10}" x2="{_WIDTH - 20}" y1="{bottom}" y2="{bottom}" stroke="#888"/>'
-    return "".join([*parts, axis])
-
-
-def _bar(x: float, bottom: int, width: float, group: Group, scale: float, color: str) -> str:
-    height, middle = group.value * scale, x + width / 2
-    parts = [
-        f'<rect x="{x:.1f}" y="{bottom - height:.1f}" width="{width - 3:.1f}" '
-        f'height="{height:.1f}" fill="{color}"/>'
-    ]
-    spread = group.margin * scale
-    if spread:
-        parts.append(
-            f'<line x1="{middle:.1f}" x2="{middle:.1f}" y1="{bottom - height - spread:.1f}" '
-            f'y2="{bottom - height + spread:.1f}" stroke="#222"/>'
-        )
-    parts.append(_text(middle, bottom - height - spread - 5, f"{group.value:.1f}", anchor="middle"))
-    return "".join(parts)
-
-
-def _heads(name: str, measured: Measured, y: int, language: str) -> str:
-    """One row for each layer, one cell for each head; the number is in the cell."""
-    best = measured.best
-    how = word("read after" if best.after else "read before", language)
-    title = f"{word('alignment errors', language)}: {name}"
-    note = f"{how} · {word('chosen', language)}"
-    parts = [_text(20, y, title, bold=True), _text(20, y + 18, note, faint=True)]
-    sites = list(dict.fromkeys(head.site for head in measured.heads))
-    for head in measured.heads:
-        x, top = 200 + 62 * head.head, y + 48 + 24 * sites.index(head.site)
-        error = head.error_after if best.after else head.error
-        chosen = (head.site, head.head) in best.places
-        outline = ' stroke="#222" stroke-width="2"' if chosen else ""
-        parts.append(
-            f'<rect x="{x}" y="{top}" width="58" height="20" fill="{_COLORS[0]}" '
-            f'fill-opacity="{0.45 * (1 - error):.3f}"{outline}/>'
-        )
-        parts.append(_text(x + 29, top + 15, f"{error:.3f}", anchor="middle"))
-        if head.site == sites[0]:
-            number = f"{word('head', language)} {head.head}"
-            parts.append(_text(x + 29, top - 6, number, anchor="middle", faint=True))
-    parts += [_text(190, y + 63 + 24 * i, site, anchor="end") for i, site in enumerate(sites)]
-    return "".join(parts)
-
-
-def _text(
-    x: float, y: float, text: str, *, anchor: str = "start", bold: bool = False, faint: bool = False
-) -> str:
-    weight = ' font-weight="600"' if bold else ""
-    fill = ' fill="#666"' if faint else ""
+def _score_table(evaluation: Evaluation, language: str) -> str:
+    """Return the scores of all systems as a table, with sacreBLEU's signatures below."""
+    systems, signatures = evaluation.systems, ""
+    compared = any(score.p_value is not None for system in systems for score in system.scores)
+    heads = [system.name for system in systems] + [caption("p-value", language)] * compared
+    rows: list[list[str]] = []
+    for scores in zip(*(system.scores for system in systems), strict=False):
+        values = [f"{score.value:.2f} <small>± {score.margin:.2f}</small>" for score in scores]
+        p_values = [f"{score.p_value:.3f}" for score in scores if score.p_value is not None]
+        rows.append([scores[0].name, *values, *p_values])
+        signature = escape(scores[0].signature)
+        signatures += f"<li>{escape(scores[0].name)} <code>{signature}</code></li>"
+    exact = [f"{100 * system.exact:.1f} %" for system in systems]
+    rows.append([caption("exact match", language), *exact, *[""] * compared])
+    perplexities = ["" if s.perplexity is None else f"{s.perplexity:.2f}" for s in systems]
+    if any(perplexities):
+        rows.append([caption("perplexity", language), *perplexities, *[""] * compared])
+    lines = "".join(
+        f"<tr><th>{escape(name)}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        for name, *cells in rows
+    )
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{weight}{fill}>{escape(text)}</text>'
+        '<table class="scores"><thead><tr><th></th>'
+        f"{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr></thead>"
+        f"<tbody>{lines}</tbody></table><ul>{signatures}</ul>"
     )

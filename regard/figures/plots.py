@@ -1,136 +1,226 @@
-"""Curves with labeled ends: learning rates over steps, costs over the length of a text."""
+"""Line plots: axes, ticks, series with labels at their ends; learning rates and costs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import ceil, floor, log10
+from statistics import fmean
 
-from regard.analysis.cost import FORMS, Form
+from regard.analysis.cost import FORMS
 from regard.figures.captions import caption
-from regard.figures.color import SERIES
-from regard.figures.drawing import FAINT, HAIRLINE, Drawing, Line, Text, text_width
-from regard.figures.grid import framed
-from regard.training.optimizer import Schedule, paper_rate
+from regard.figures.drawing import (
+    FAINT,
+    HAIRLINE,
+    SERIES,
+    Circle,
+    Drawing,
+    Line,
+    Text,
+    add_frame,
+    darken,
+    text_width,
+)
 
-_WIDE, _HIGH, _LEFT, _TOP = 520, 300, 74, 26
-_BOTTOM = _TOP + _HIGH
+Points = Sequence[tuple[float, float]]
+_LEFT, _TOP, _LABEL_GAP = 74, 26, 17
+_DASHES = ((), (7, 3), (2, 3), (9, 3, 2, 3))
 
 
 @dataclass(frozen=True)
-class Curve:
-    """A name and its points."""
+class Series:
+    """A named line of a plot.
+
+    Args:
+        marked: whether each point gets a dot.
+        unit: text after values in labels.
+    """
 
     name: str
-    points: Sequence[tuple[float, float]]
+    points: Points
+    marked: bool = False
+    unit: str = ""
+
+    def describe(self, value: float) -> str:
+        """Return a value with name and unit."""
+        return f"{self.name} {short_number(value)}{self.unit}".strip()
 
 
-def draw_schedule(*, length: int = 20_000, language: str = "en") -> Drawing:
-    """The paper's learning rate (section 5.3) for three sizes: it rises, then falls."""
-    steps = sorted({max(1, round(length * i / 400)) for i in range(1, 401)})
-    curves = []
-    for d_model, warmup in ((512, 4000), (512, 8000), (256, 4000)):
-        rate = Schedule("paper", paper_rate(d_model, warmup), warmup)
-        name = f"d_model {d_model}, warm-up {warmup:,}"
-        curves.append(Curve(name, [(step, rate.at(step)) for step in steps]))
-    names = caption("training step", language), caption("learning rate", language)
-    formula = "lr = d_model^−0.5 · min(step^−0.5, step · warm-up^−1.5)"
-    plot = _plot(curves, names, logarithmic=False)
-    return framed(plot, caption("schedule", language), [formula], language)
+@dataclass(frozen=True)
+class Axis:
+    """Range, ticks and title of an axis."""
+
+    title: str
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+    logarithmic: bool = False
+
+    def fraction(self, value: float) -> float:
+        """Return the position of a value between both ends, clipped to 0 and 1."""
+        low, high, at = (self._scaled(x) for x in (self.low, self.high, value))
+        return min(max((at - low) / ((high - low) or 1.0), 0.0), 1.0)
+
+    def _scaled(self, value: float) -> float:
+        return log10(max(value, 1e-12)) if self.logarithmic else value
 
 
-def draw_complexity(*, length: int = 16_384, d_model: int = 512, language: str = "en") -> Drawing:
-    """Multiplications and numbers held by each form of attention, by formula."""
-    lengths = [2**k for k in range(7, max(8, length.bit_length()))]
+def linear_axis(title: str, low: float, high: float, *, tight: bool = False) -> Axis:
+    """Return an axis with about four round ticks that enclose the range.
 
-    def plot(cost: Callable[[Form, int], float], says: str) -> Drawing:
-        curves = [Curve(form.name, [(n, cost(form, n)) for n in lengths]) for form in FORMS]
-        return _plot(curves, (caption("length", language), caption(says, language)))
-
-    time = plot(lambda form, n: form.products(n, d_model), "products")
-    memory = plot(lambda form, n: form.numbers(n, d_model), "numbers held")
-    both = Drawing(max(time.width, memory.width), time.height + memory.height + 24, "")
-    both.place(time, 0, 0)
-    both.place(memory, 0, time.height + 24)
-    note = f"{caption('by formula', language)} d = {d_model}"
-    return framed(both, caption("complexity", language), [note], language)
+    Args:
+        tight: end the axis at `high` instead of at the next tick.
+    """
+    ticks = round_ticks(low, high)
+    if tight:
+        ticks = [tick for tick in ticks if tick <= high]
+    return Axis(
+        title, ticks[0], high if tight else ticks[-1], [(x, short_number(x)) for x in ticks]
+    )
 
 
-def _plot(curves: Sequence[Curve], axes: tuple[str, str], *, logarithmic: bool = True) -> Drawing:
-    """Curves in one frame, each named at its end."""
-    names = max(text_width(curve.name, 12) for curve in curves)
-    drawing = Drawing(_LEFT + _WIDE + 14 + names, _BOTTOM + 40, "")
-    xs = [x for curve in curves for x, _ in curve.points]
-    ys = [y for curve in curves for _, y in curve.points]
-    across, up = (_logarithmic if logarithmic else _linear)(xs, ys)
-    _add_ticks(drawing, across, up)
-    drawing.add(Text(_LEFT, 14, axes[1], 12, bold=True))
-    drawing.add(Text(_LEFT + _WIDE, _BOTTOM + 36, axes[0], 12, "end", bold=True))
-    ends = _apart([up.place(curve.points[-1][1]) for curve in curves], 16)
-    for i, (curve, end) in enumerate(zip(curves, ends, strict=True)):
-        points = tuple((across.place(x), up.place(y)) for x, y in curve.points)
-        color = SERIES[i % len(SERIES)]
-        drawing.add(Line(points, color, 2, note=curve.name))
-        drawing.add(Text(_LEFT + _WIDE + 10, end + 4, curve.name, 12, color=color))
+def logarithmic_axis(title: str, values: Sequence[float]) -> Axis:
+    """Return an axis with ticks at 1, 2 and 5 times powers of ten that encloses the values."""
+    ticks = decade_ticks(min(values), max(values))
+    label = short_number if ticks[-1] < 1e6 else _power_of_ten
+    return Axis(title, ticks[0], ticks[-1], [(x, label(x)) for x in ticks], logarithmic=True)
+
+
+def draw_plot(
+    series: Sequence[Series],
+    x: Axis,
+    y: Axis,
+    *,
+    size: tuple[float, float] = (520, 300),
+    values: bool = False,
+    marker: float | None = None,
+) -> Drawing:
+    """Draw a line plot with the name of each series at its end.
+
+    Args:
+        values: whether the labels include each series' last value.
+        marker: x value of a dotted vertical line.
+    """
+    width, height = size
+    bottom, right = _TOP + height, _LEFT + width
+    labels = [s.describe(s.points[-1][1]) if values else s.name for s in series if s.points]
+    widest = max((text_width(label, 12) for label in labels), default=0)
+    drawing = Drawing(right + 14 + widest, bottom + 40)
+
+    def place(point: tuple[float, float]) -> tuple[float, float]:
+        return _LEFT + width * x.fraction(point[0]), bottom - height * y.fraction(point[1])
+
+    _add_axes(drawing, x, y, place, right=right, bottom=bottom)
+    if marker is not None:
+        at = place((marker, y.low))[0]
+        drawing.add(Line(((at, _TOP), (at, bottom)), "#888888", dash=(1, 3)))
+    lines = [s for s in series if s.points]
+    ends = spread_labels([place(s.points[-1])[1] for s in lines])
+    for i, (line, label, end) in enumerate(zip(lines, labels, ends, strict=True)):
+        color, points = SERIES[i % len(SERIES)], tuple(place(point) for point in line.points)
+        dash = _DASHES[i % len(_DASHES)] if line.marked else ()
+        drawing.add(Line(points, color, 2, dash=dash, tooltip=line.name))
+        if line.marked or len(points) == 1:
+            drawing.add(*(Circle(*point, 3, color) for point in points))
+        drawing.add(Text(right + 10, end + 4, label, 12, color=darken(color)))
     return drawing
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """From numbers to places, with the numbers that are written beside it."""
-
-    place: Callable[[float], float]
-    ticks: list[tuple[float, str]]
-
-
-def _linear(xs: Sequence[float], ys: Sequence[float]) -> tuple[_Axis, _Axis]:
-    right, high = max(xs), max(ys)
-    quarters = [i / 4 for i in range(5)]
-    return (
-        _Axis(
-            lambda x: _LEFT + _WIDE * x / right,
-            [(right * share, f"{right * share:,.0f}") for share in quarters],
-        ),
-        _Axis(
-            lambda y: _BOTTOM - _HIGH * y / high,
-            [(high * share, f"{high * share:.1e}" if share else "0") for share in quarters],
-        ),
-    )
+def _add_axes(
+    drawing: Drawing,
+    x: Axis,
+    y: Axis,
+    place: Callable[[tuple[float, float]], tuple[float, float]],
+    *,
+    right: float,
+    bottom: float,
+) -> None:
+    drawing.add(Text(_LEFT, 12, y.title, 12, bold=True))
+    drawing.add(Text(right, bottom + 34, x.title, 12, "end", color=FAINT))
+    for value, label in y.ticks:
+        at = place((x.low, value))[1]
+        drawing.add(Line(((_LEFT, at), (right, at)), HAIRLINE, 0.5))
+        drawing.add(Text(_LEFT - 8, at + 4, label, 11, "end", color=FAINT))
+    every = ceil(len(x.ticks) / 9)
+    for value, label in x.ticks[::every]:
+        drawing.add(Text(place((value, y.low))[0], bottom + 16, label, 11, "middle", color=FAINT))
+    drawing.add(Line(((_LEFT, bottom), (right, bottom)), FAINT, 1))
 
 
-def _logarithmic(xs: Sequence[float], ys: Sequence[float]) -> tuple[_Axis, _Axis]:
-    left, right = min(xs), max(xs)
-    low, high = floor(log10(min(ys))), ceil(log10(max(ys)))
-    return (
-        _Axis(
-            lambda x: _LEFT + _WIDE * log10(x / left) / log10(right / left),
-            [(x, f"{x:,.0f}") for x in sorted(set(xs))],
-        ),
-        _Axis(
-            lambda y: _BOTTOM - _HIGH * (log10(y) - low) / (high - low),
-            [(10.0**power, f"10{_superscript(power)}") for power in range(low, high + 1)],
-        ),
-    )
+def spread_labels(positions: Sequence[float]) -> list[float]:
+    """Move labels apart where they would overlap, each as little as possible."""
+    order = sorted(range(len(positions)), key=positions.__getitem__)
+    groups: list[list[float]] = []  # neighbors that touch, by where their first label would be
+    for i, index in enumerate(order):
+        groups.append([positions[index] - i * _LABEL_GAP])
+        while len(groups) > 1 and fmean(groups[-2]) > fmean(groups[-1]):
+            last = groups.pop()
+            groups[-1] += last
+    starts = [fmean(group) for group in groups for _ in group]
+    return [starts[order.index(i)] + order.index(i) * _LABEL_GAP for i in range(len(order))]
 
 
-def _add_ticks(drawing: Drawing, across: _Axis, up: _Axis) -> None:
-    for value, said in up.ticks:
-        y = up.place(value)
-        drawing.add(Line(((_LEFT, y), (_LEFT + _WIDE, y)), HAIRLINE, 0.5))
-        drawing.add(Text(_LEFT - 8, y + 4, said, 11, "end", color=FAINT))
-    every = -(-len(across.ticks) // 9)
-    for value, said in across.ticks[::every]:
-        drawing.add(Text(across.place(value), _BOTTOM + 16, said, 11, "middle", color=FAINT))
-    drawing.add(Line(((_LEFT, _BOTTOM), (_LEFT + _WIDE, _BOTTOM)), FAINT, 1))
+def round_ticks(low: float, high: float, count: int = 4) -> list[float]:
+    """Return about `count` multiples of a round number that enclose a range."""
+    width = max(high - low, abs(high) * 1e-3, 1e-12) / count
+    power = 10.0 ** floor(log10(width))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= width * 0.999)
+    first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
+    return [i * step for i in range(first, max(last, first + 1) + 1)]
 
 
-def _superscript(number: int) -> str:
-    return "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(number))
+def decade_ticks(low: float, high: float) -> list[float]:
+    """Return 1, 2 and 5 times powers of ten that enclose a range; only powers if too many."""
+    powers = range(floor(log10(max(low, 1e-12))), ceil(log10(max(high, 1e-12))) + 1)
+    every = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
+    first = max(tick for tick in every if tick <= low * 1.001)
+    last = min(tick for tick in every if tick >= high * 0.999)
+    ticks = [tick for tick in every if first <= tick <= last]
+    return ticks if len(ticks) <= 7 else [10.0**power for power in powers]
 
 
-def _apart(places: Sequence[float], least: float) -> list[float]:
-    """The same places, moved down where two would stand on each other."""
-    moved = list(places)
-    order = sorted(range(len(places)), key=lambda i: places[i])
-    for before, after in pairwise(order):
-        moved[after] = max(moved[after], moved[before] + least)
-    return moved
+def short_number(value: float) -> str:
+    """Return a number with about three significant digits."""
+    size = abs(value)
+    if size >= 100:
+        return f"{value:,.0f}"
+    if size >= 10:
+        return f"{value:.1f}".removesuffix(".0")
+    return f"{value:.3g}"
+
+
+def _power_of_ten(value: float) -> str:
+    exponent = floor(log10(value) + 1e-9)
+    power = "10" + str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    factor = round(value / 10.0**exponent)
+    return power if factor == 1 else f"{factor}·{power}"
+
+
+def draw_schedule(rates: Mapping[str, Points], *, language: str = "en") -> Drawing:
+    """Draw learning rates over training steps, one line for each named schedule."""
+    series = [Series(name, points) for name, points in rates.items()]
+    steps = max(step for points in rates.values() for step, _ in points)
+    highest = max(rate for points in rates.values() for _, rate in points)
+    x = linear_axis(caption("step", language), 0, steps, tight=True)
+    plot = draw_plot(series, x, linear_axis(caption("learning rate", language), 0, highest))
+    formula = "lr = d_model^−0.5 · min(step^−0.5, step · warm-up^−1.5)"
+    return add_frame(plot, caption("schedule", language), [formula], language)
+
+
+def draw_complexity(*, length: int = 16_384, d_model: int = 512, language: str = "en") -> Drawing:
+    """Draw multiplications and stored numbers of each form of attention over the length."""
+    lengths = [2**k for k in range(7, max(8, length.bit_length()))]
+    ticks = [(n, f"{n:,}") for n in lengths]
+    x = Axis(caption("tokens", language), lengths[0], lengths[-1], ticks, logarithmic=True)
+    both = Drawing(0, 0)
+    costs = {
+        "multiplications": [[form.products(n, d_model) for n in lengths] for form in FORMS],
+        "stored numbers": [[form.numbers(n, d_model) for n in lengths] for form in FORMS],
+    }
+    for name, rows in costs.items():
+        y = logarithmic_axis(caption(name, language), [cost for row in rows for cost in row])
+        series = [
+            Series(form.name, list(zip(lengths, row, strict=True)))
+            for form, row in zip(FORMS, rows, strict=True)
+        ]
+        both.place_below(draw_plot(series, x, y), gap=24 if both.height else 0)
+    note = f"{caption('by formula', language)} d = {d_model}"
+    return add_frame(both, caption("complexity", language), [note], language)

@@ -1,176 +1,146 @@
-"""A worked example as a page, a picture, Markdown or LaTeX."""
+"""Worked examples of attention as a drawing, an HTML page, Markdown or LaTeX."""
 
 from collections.abc import Callable
 from html import escape
 from math import inf
+from pathlib import Path
 
 from regard.analysis.worked_example import Table, Worked
-from regard.figures.captions import word
+from regard.figures.captions import caption
+from regard.figures.drawing import FAINT, Box, Drawing, Text, add_frame, shade, text_width
+from regard.figures.formats import FORMATS, Figure, check_extension, html_page
+from regard.files import write_atomic
+
+_CELL = 84
+_CSS = (
+    "body{max-width:60rem}h2{font-size:1.1rem;margin:1.6rem 0 0}section p{margin:0;color:#666}"
+    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
+    "th{font-weight:500;color:#666;text-align:right;padding:.2rem .6rem}"
+    "td{text-align:right;padding:.2rem .6rem;border:1px solid #ddd}"
+)
+_LATEX = {
+    "ᵀ": r"^{\top}",
+    "√": r"\sqrt ",
+    "′": "'",
+    "−∞": r"-\infty",
+    "−": "-",
+    "softmax": r"\operatorname{softmax}",
+    "mask": r"\operatorname{mask}",
+    "tanh": r"\tanh",
+    "cos": r"\cos",
+    " · ": r" \cdot ",
+}
 
 
-def digits(number: float) -> str:
-    """A number as small matrices write it: up to four decimals, −∞ for what is forbidden."""
+def format_number(number: float) -> str:
+    """Return a number with up to four decimals, or −∞."""
     if number == -inf:
         return "−∞"
     text = f"{number:.4f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text.replace("-", "−")
 
 
-def as_markdown(worked: Worked, language: str = "en") -> str:
-    """Markdown: a heading and a table for each step."""
-    parts = [f"# {word('worked example', language)}", settings(worked, language)]
-    for table in worked.tables:
-        parts.append(f"## {title(table)}: {word(table.name, language)}")
-        heads, rows = cells(table, language)
-        lines = ["| " + " | ".join(line) + " |" for line in (heads, *rows)]
-        lines.insert(1, "|" + "---|" * len(heads))
-        parts.append("\n".join(line.replace("|  |", "| |") for line in lines))
-    return "\n\n".join(parts) + "\n"
-
-
-def as_latex(worked: Worked, language: str = "en") -> str:
-    """LaTeX: an equation with a matrix for each step."""
-    parts = [f"% {word('worked example', language)}"]
-    for table in worked.tables:
-        body = r" \\ ".join(
-            " & ".join(digits(x).replace("−∞", r"-\infty").replace("−", "-") for x in row)
-            for row in table.values
-        )
-        left = _tex(table.symbol) + (f" = {_tex(table.formula)}" if table.formula else "")
-        note = f"% {word(table.name, language)}"
-        parts.append(f"{note}\n\\[ {left} = \\begin{{bmatrix}} {body} \\end{{bmatrix}} \\]")
-    return "\n".join(parts) + "\n"
-
-
-def as_html(worked: Worked, language: str = "en") -> str:
-    """One page that asks for nothing from outside."""
-    sections = []
-    for table in worked.tables:
-        heads, rows = cells(table, language)
-        top = "".join(f"<th>{escape(head)}</th>" for head in heads)
-        body = "".join(
-            f"<tr><th>{escape(row[0])}</th>"
-            + "".join(f'<td style="{_shade(table, cell)}">{escape(cell)}</td>' for cell in row[1:])
-            + "</tr>"
-            for row in rows
-        )
-        sections.append(
-            f"<section><h2>{escape(title(table))}</h2><p>{escape(word(table.name, language))}</p>"
-            f"<table><tr>{top}</tr>{body}</table></section>"
-        )
-    name = escape(word("worked example", language))
-    chosen = escape(settings(worked, language))
-    return (
-        f'<!doctype html><html lang="{language}"><meta charset="utf-8"><title>{name}</title>'
-        f"<style>{_CSS}</style><h1>{name}</h1><p>{chosen}</p><main>{''.join(sections)}</main></html>\n"
-    )
-
-
-def as_svg(worked: Worked, language: str = "en") -> str:
-    """A picture: one matrix below the other, text stays text."""
-    parts, y, width = [], 30, 0
-    for table in worked.tables:
-        heads, rows = cells(table, language)
-        parts.append(_heading(y, title(table), word(table.name, language)))
-        for i, row in enumerate((heads, *rows)):
-            y += 24
-            for j, cell in enumerate(row):
-                shaded = table.name == "weights" and i and 0 < j < len(row) - 1
-                parts.append(_box(cell, 20 + 84 * j, y) if shaded else "")
-                parts.append(_text(96 + 84 * j, y, cell, anchor="end", bold=not i or not j))
-        width = max(width, 40 + 84 * len(heads))
-        y += 44
-    width = max(width, 620)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{y}" '
-        f'viewBox="0 0 {width} {y}" font-family="{_FONTS}" font-size="13">'
-        f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>\n'
-    )
-
-
-WRITERS: dict[str, Callable[[Worked, str], str]] = {
-    ".html": as_html,
-    ".svg": as_svg,
-    ".md": as_markdown,
-    ".tex": as_latex,
-}
-
-_FONTS = "Inter, 'Noto Sans', 'Noto Sans KR', 'Noto Sans CJK KR', sans-serif"
-_CSS = (
-    f"body{{font:15px/1.5 {_FONTS};margin:2rem auto;max-width:60rem;padding:0 1rem;color:#222}}"
-    "h2{font-size:1.1rem;margin:1.6rem 0 0}section p{margin:0;color:#666}"
-    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
-    "th{font-weight:500;color:#666;text-align:right;padding:.2rem .6rem}"
-    "td{text-align:right;padding:.2rem .6rem;border:1px solid #ddd}"
-)
-
-
-def title(table: Table) -> str:
-    """A step's symbol and formula."""
+def table_title(table: Table) -> str:
+    """Return the symbol and formula of a step."""
     return f"{table.symbol} = {table.formula}" if table.formula else table.symbol
 
 
-def settings(worked: Worked, language: str) -> str:
-    """Similarity, mask and temperature in one line."""
-    named = {"similarity": worked.similarity, "mask": worked.mask}
-    named["temperature"] = digits(worked.temperature)
-    return ", ".join(f"{word(key, language)}: {value}" for key, value in named.items())
+def settings_line(worked: Worked, language: str) -> str:
+    """Return similarity, mask and temperature in one line."""
+    settings = {"similarity": worked.similarity, "mask": worked.mask}
+    settings["temperature"] = format_number(worked.temperature)
+    return ", ".join(f"{caption(key, language)}: {value}" for key, value in settings.items())
 
 
-def cells(table: Table, language: str) -> tuple[list[str], list[list[str]]]:
-    """Column heads and rows of text; rows of weights get their sum."""
+def table_cells(table: Table, language: str) -> tuple[list[str], list[list[str]]]:
+    """Return column heads and rows of text; rows of weights end with their sum."""
     heads = ["", *(table.columns or [str(i + 1) for i in range(len(table.values[0]))])]
     names = table.rows or [str(i + 1) for i in range(len(table.values))]
-    rows = [
-        [name, *(digits(x) for x in row)] for name, row in zip(names, table.values, strict=True)
-    ]
+    rows = [[n, *map(format_number, row)] for n, row in zip(names, table.values, strict=True)]
     if table.name == "weights":
-        heads.append(f"Σ {word('row sum', language)}")
-        sums = (digits(sum(row)) for row in table.values)
-        rows = [[*row, total] for row, total in zip(rows, sums, strict=True)]
+        heads.append(f"Σ {caption('row sum', language)}")
+        for row, values in zip(rows, table.values, strict=True):
+            row.append(format_number(sum(values)))
     return heads, rows
 
 
-def _shade(table: Table, cell: str) -> str:
-    """Darker for more weight; the digits carry the meaning, the shade only helps."""
-    if cell == "−∞":
-        return "color:#999"
-    if table.name != "weights":
-        return ""
-    return f"background:rgba(91,75,138,{0.35 * float(cell.replace('−', '-')):.3f})"
+def draw_worked(worked: Worked, *, language: str = "en") -> Drawing:
+    """Draw every matrix of a worked example, one below the other."""
+    drawing, y = Drawing(580, 0), 12
+    for table in worked.tables:
+        title = table_title(table)
+        drawing.add(Text(0, y, title, bold=True))
+        note = caption(table.name, language)
+        drawing.add(Text(text_width(title) * 1.05 + 14, y, note, color=FAINT))
+        heads, rows = table_cells(table, language)
+        for i, row in enumerate((heads, *rows)):
+            y += 24
+            for j, cell in enumerate(row):
+                if table.name == "weights" and i and 0 < j < len(heads) - 1:
+                    fill = shade(0.5 * table.values[i - 1][j - 1])
+                    drawing.add(Box(_CELL * j, y - 17, _CELL - 2, 22, fill))
+                bold = not i or not j
+                drawing.add(Text(_CELL * (j + 1) - 8, y, cell, 13, "end", bold))
+        drawing.width = max(drawing.width, _CELL * len(heads))
+        y += 44
+    drawing.height = y - 30
+    title = caption("worked example", language)
+    return add_frame(drawing, title, [settings_line(worked, language)], language)
 
 
-def _heading(y: int, symbols: str, words: str) -> str:
-    return (
-        f'<text x="20" y="{y}" font-weight="600">{escape(symbols)}'
-        f'<tspan dx="14" font-weight="400" fill="#666">{escape(words)}</tspan></text>'
-    )
+def to_markdown(worked: Worked, language: str = "en") -> str:
+    """Return a heading and a table for each step, in Markdown."""
+    parts = [f"# {caption('worked example', language)}", settings_line(worked, language)]
+    for table in worked.tables:
+        heads, rows = table_cells(table, language)
+        lines = ["| " + " | ".join(line).lstrip() + " |" for line in (heads, *rows)]
+        lines.insert(1, "|" + "---|" * len(heads))
+        parts += [f"## {table_title(table)}: {caption(table.name, language)}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
 
 
-def _box(cell: str, x: int, y: int) -> str:
-    opacity = min(0.35 * float(cell.replace("−", "-")), 0.35)
-    return (
-        f'<rect x="{x}" y="{y - 17}" width="82" height="22" fill="#5B4B8A" '
-        f'fill-opacity="{opacity:.3f}"/>'
-    )
+def to_latex(worked: Worked, language: str = "en") -> str:
+    """Return an equation with a matrix for each step, in LaTeX."""
+    parts = [f"% {caption('worked example', language)}"]
+    for table in worked.tables:
+        body = r" \\ ".join(" & ".join(map(format_number, row)) for row in table.values)
+        equation = f"{table_title(table)} = \\begin{{bmatrix}} {body} \\end{{bmatrix}}"
+        for sign, command in _LATEX.items():
+            equation = equation.replace(sign, command)
+        parts.append(f"% {caption(table.name, language)}\n\\[ {equation} \\]")
+    return "\n".join(parts) + "\n"
 
 
-def _text(x: int, y: int, text: str, *, anchor: str = "start", bold: bool = False) -> str:
-    weight = ' font-weight="600"' if bold else ""
-    return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
+def to_html(worked: Worked, language: str = "en") -> str:
+    """Return an HTML page without external references."""
+    body = f"<p>{escape(settings_line(worked, language))}</p>"
+    for table in worked.tables:
+        heads, rows = table_cells(table, language)
+        lines = "".join(f"<th>{escape(head)}</th>" for head in heads)
+        for row, values in zip(rows, table.values, strict=True):
+            lines += f"</tr><tr><th>{escape(row[0])}</th>"
+            for cell, value in zip(row[1:], [*values, None], strict=False):
+                color = shade(0.5 * value) if table.name == "weights" and value else "#FFFFFF"
+                lines += f'<td style="background:{color}">{cell}</td>'
+        body += (
+            f"<section><h2>{escape(table_title(table))}</h2><p>"
+            f"{escape(caption(table.name, language))}</p><table><tr>{lines}</tr></table></section>"
+        )
+    return html_page(caption("worked example", language), body, css=_CSS, language=language)
 
 
-def _tex(text: str) -> str:
-    for sign, command in (
-        ("ᵀ", r"^{\top}"),
-        ("√", r"\sqrt "),
-        ("′", "'"),
-        ("−∞", r"-\infty"),
-        ("softmax", r"\operatorname{softmax}"),
-        ("mask", r"\operatorname{mask}"),
-        ("tanh", r"\tanh"),
-        ("cos", r"\cos"),
-        (" · ", r" \cdot "),
-    ):
-        text = text.replace(sign, command)
-    return text
+TEXT_FORMATS: dict[str, Callable[[Worked, str], str]] = {
+    ".html": to_html,
+    ".md": to_markdown,
+    ".tex": to_latex,
+}
+EXTENSIONS = (*TEXT_FORMATS, *FORMATS)
+
+
+def save_worked(worked: Worked, path: Path, *, language: str = "en") -> None:
+    """Write a worked example in the format of the file's extension."""
+    extension = check_extension(path, EXTENSIONS)
+    if extension in TEXT_FORMATS:
+        write_atomic(path, TEXT_FORMATS[extension](worked, language))
+    else:
+        Figure(draw_worked(worked, language=language)).save(path)

@@ -14,7 +14,8 @@ from torch import nn
 
 from regard.cli.output import LinesRead
 from regard.cli.train import CURVES, METRICS
-from regard.figures.curves import curves_svg
+from regard.figures.curves import draw_curves
+from regard.figures.formats import Figure
 from regard.files import write_atomic
 from regard.hardware import keep_freed_memory, peak_memory, set_threads, total_matmul_rate
 from regard.interop.model_names import find_model
@@ -160,7 +161,7 @@ class CurvesFile(Reporter):
     def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         del step, evaluation, best
         entries = read_metrics(self._folder / METRICS)
-        write_atomic(self._folder / CURVES, curves_svg(entries, title=self._title))
+        Figure(draw_curves(entries, title=self._title)).save(self._folder / CURVES)
 
 
 @contextmanager

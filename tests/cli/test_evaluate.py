@@ -96,7 +96,7 @@ def test_words_are_counted_in_the_training_text_that_is_given(files, tmp_path):
 @pytest.mark.parametrize(
     ("words", "error", "sentence"),
     [
-        (["--figure", "x.png"], InputError, r"must end in \.svg"),
+        (["--figure", "x.jpg"], InputError, r"must end in \.svg"),
         (["--language", "fr"], InputError, "language is 'fr'"),
         (["--tokenize", "words"], InputError, "no tokenizer 'words'"),
         (["--compare", "{tmp}/short"], InputError, "1 lines of translations and 60"),

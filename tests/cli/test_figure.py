@@ -1,4 +1,5 @@
 import sys
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -14,11 +15,17 @@ def folder(make_bundle, tmp_path_factory):
     return str(place)
 
 
+def tooltips_in(path):
+    root = ElementTree.fromstring(path.read_text("utf-8"))
+    name = "{http://www.w3.org/2000/svg}"
+    return [(line.findtext(f"{name}title"), line) for line in root.iter(f"{name}polyline")]
+
+
 def regard(*words):
     return CliRunner().invoke(app, ["figure", *words])
 
 
-def test_a_picture_of_a_model_at_work_is_drawn(folder, tmp_path):
+def test_a_figure_of_a_trace_is_drawn(folder, tmp_path):
     made = tmp_path / "dog.svg"
     words = ["--target", "Ein Hund", "--site", "decoder.layers.0.cross", "--head", "1"]
     done = regard("pattern", folder, "A dog", *words, "--language", "ko", "-o", str(made))
@@ -26,13 +33,21 @@ def test_a_picture_of_a_model_at_work_is_drawn(folder, tmp_path):
     assert "decoder.layers.0.cross · 헤드 1" in made.read_text("utf-8")
 
 
-def test_pictures_that_need_no_model_need_none(tmp_path):
+def test_concepts_need_no_model(tmp_path):
     made = tmp_path / "masks.png"
     assert regard("masks", "--length", "5", "-o", str(made)).exit_code == 0
     assert made.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_preset_has_a_plan_without_being_built(tmp_path):
+def test_the_schedule_is_that_of_the_paper(tmp_path):
+    made = tmp_path / "schedule.svg"
+    assert regard("schedule", "--length", "8000", "-o", str(made)).exit_code == 0
+    line = next(line for name, line in tooltips_in(made) if name == "d_model 256, warm-up 4,000")
+    heights = [float(point.split(",")[1]) for point in line.get("points").split()]
+    assert heights.index(min(heights)) == 199  # step 4,000 of 400 points up to 8,000
+
+
+def test_architectures_of_presets_need_no_weights(tmp_path):
     made = tmp_path / "llama.svg"
     assert regard("architecture", "llama-7b", "-o", str(made)).exit_code == 0
     assert "6,738,415,616 parameters" in made.read_text("utf-8")
@@ -41,30 +56,30 @@ def test_a_preset_has_a_plan_without_being_built(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["patern", "-o", "a.svg"], "there is no picture 'patern'; the nearest"),
-        (["masks"], "say where to draw to"),
+        (["patern", "-o", "a.svg"], "there is no figure 'patern'; the nearest"),
+        (["masks"], "no output file was given"),
         (["masks", "-o", "a.jpg"], "must end in .svg, .png, .pdf"),
-        (["masks", "en-de", "-o", "a.svg"], "masks has no use for model"),
-        (["masks", "--target", "Ein Hund", "-o", "a.svg"], "masks has no use for target"),
-        (["pattern", "-o", "a.svg"], "is a picture of a model"),
+        (["masks", "en-de", "-o", "a.svg"], "masks does not use model"),
+        (["masks", "--target", "Ein Hund", "-o", "a.svg"], "masks does not use target"),
+        (["pattern", "-o", "a.svg"], "is a figure of a model"),
         (["pattern", "nowhere", "-o", "a.svg"], "give a text after the model"),
-        (["pattern", "{folder}", "A dog", "--length", "5", "-o", "a.svg"], "no use for length"),
+        (["pattern", "{folder}", "A dog", "--length", "5", "-o", "a.svg"], "does not use length"),
         (["pattern", "{folder}", "A dog", "--head", "9", "-o", "a.svg"], "has no head 9"),
-        (["architecture", "base", "text", "-o", "a.svg"], "no use for text"),
+        (["architecture", "base", "text", "-o", "a.svg"], "does not use text"),
         (["masks", "--language", "de", "-o", "a.svg"], "it can be en or ko"),
     ],
 )
-def test_mistakes_are_told_in_one_sentence(folder, words, said):
+def test_mistakes_are_reported_in_one_sentence(folder, words, said):
     done = regard(*(word.format(folder=folder) for word in words))
     assert isinstance(done.exception, RegardError)
     assert said in str(done.exception)
     assert "\n" not in str(done.exception)
 
 
-def test_a_mistake_ends_with_2_and_one_line(monkeypatch, capsys):
+def test_a_mistake_exits_with_2_and_one_line(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["regard", "figure", "masks", "-o", "a.jpg"])
     with pytest.raises(SystemExit) as ended:
         run()
     assert ended.value.code == 2
-    said = "regard: a.jpg must end in .svg, .png, .pdf: the ending says what to write.\n"
+    said = "regard: the file a.jpg must end in .svg, .png, .pdf.\n"
     assert capsys.readouterr().err == said

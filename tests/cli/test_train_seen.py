@@ -135,10 +135,10 @@ def test_curves_are_drawn_at_validations_and_by_command(trained, tmp_path):
 def test_curves_of_nothing_in_no_language_or_in_another_format_are_refused(trained, tmp_path):
     with pytest.raises(FileError, match=r"there is no .*metrics\.jsonl: give the folder"):
         call("curves", tmp_path)
-    with pytest.raises(InputError, match="--language is 'fr'; it can be en or ko"):
+    with pytest.raises(InputError, match="language is 'fr'; it can be en or ko"):
         call("curves", trained[0], "--language", "fr")
-    with pytest.raises(InputError, match=r"c\.png must end in \.svg"):
-        call("curves", trained[0], "-o", tmp_path / "c.png")
+    with pytest.raises(InputError, match=r"c\.jpg must end in \.svg"):
+        call("curves", trained[0], "-o", tmp_path / "c.jpg")
 
 
 def test_tensorboard_reads_what_was_written_for_it(trained):

@@ -22,7 +22,7 @@ def regard(monkeypatch, capsys):
     return called
 
 
-def test_without_a_file_the_built_in_example_is_printed_with_every_matrix(regard):
+def test_the_default_example_is_printed_with_every_matrix(regard):
     code, out, _ = regard("work")
     assert code == 0
     for part in ("X ", "W_Q", "Q = X W_Q", "E = Q Kᵀ", "S = E / √4", "A = softmax(S)", "Y = A V"):
@@ -30,13 +30,13 @@ def test_without_a_file_the_built_in_example_is_printed_with_every_matrix(regard
     assert "0.5502   5.1487        3   1.6506" in out
 
 
-def test_json_is_for_other_programs(regard):
+def test_json_has_every_matrix(regard):
     tables = json.loads(regard("work", "--json")[1])["tables"]
     weights = next(table["values"] for table in tables if table["name"] == "weights")
     assert [round(x, 4) for x in weights[0]] == [0.1004, 0.4498, 0.4498]
 
 
-def test_a_terminal_without_unicode_gets_ascii_lines():
+def test_terminals_without_unicode_get_ascii_lines():
     done = subprocess.run(
         [sys.executable, "-m", "regard", "work"],
         capture_output=True,
@@ -48,14 +48,15 @@ def test_a_terminal_without_unicode_gets_ascii_lines():
     assert b"+--" in done.stdout
 
 
-@pytest.mark.parametrize("ending", [".html", ".svg", ".md", ".tex"])
-def test_files_are_written(regard, ending, tmp_path):
-    code, out, _ = regard("work", "-o", str(tmp_path / f"out{ending}"), "--language", "ko")
+@pytest.mark.parametrize("extension", [".html", ".svg", ".md", ".tex", ".png"])
+def test_every_format_is_written(regard, extension, tmp_path):
+    code, out, _ = regard("work", "-o", str(tmp_path / f"out{extension}"), "--language", "ko")
     assert (code, out) == (0, "")
-    assert "0.4498" in (tmp_path / f"out{ending}").read_text("utf-8")
+    data = (tmp_path / f"out{extension}").read_bytes()
+    assert data.startswith(b"\x89PNG") if extension == ".png" else b"0.4498" in data
 
 
-def test_mistakes_are_one_sentence_and_exit_code_2(regard, tmp_path):
+def test_mistakes_exit_with_2_and_one_sentence(regard, tmp_path):
     (tmp_path / "bad.toml").write_text("x = [[1, 2], [3]]")
     for words, sentence in [
         (["work", str(tmp_path / "bad.toml")], "give rows of numbers"),

@@ -21,7 +21,7 @@ def test_the_facts_are_those_of_this_machine(monkeypatch, tmp_path):
 
 def test_what_is_missing_comes_with_what_to_do(monkeypatch):
     monkeypatch.setattr(environment, "find_spec", lambda name: None)
-    monkeypatch.setattr("regard.figures.raster.korean_font", lambda: None)
+    monkeypatch.setattr("regard.figures.formats.korean_font", lambda: None)
     facts = {fact.name: fact for fact in look_around()}
     assert facts["ctranslate2"].advice == "pip install ctranslate2"
     assert facts["extra onnx"].value == "no"

@@ -1,0 +1,304 @@
+"""File formats of figures: SVG with text as text, PNG and PDF by matplotlib."""
+
+import base64
+import io
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.errors import InputError
+from regard.figures.drawing import INK, Box, Circle, Drawing, Image, Line, Shape, Text
+from regard.files import write_atomic
+
+FONTS = "Inter, 'Noto Sans', 'Noto Sans KR', 'Noto Sans CJK KR', sans-serif"
+"""Font stack of SVG and HTML files."""
+
+
+def to_svg(drawing: Drawing) -> str:
+    """Return a drawing as an SVG file without external references."""
+    width, height = _short(drawing.width), _short(drawing.height)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" role="img" lang="{drawing.language}" '
+        f'font-family="{FONTS}" font-size="13" fill="{INK}">'
+        f"<title>{escape(drawing.title)}</title>"
+        f'<rect width="100%" height="100%" fill="#FFFFFF"/>'
+        f"{''.join(_svg_element(shape) for shape in drawing.shapes)}</svg>\n"
+    )
+
+
+def _svg_element(shape: Shape) -> str:
+    if isinstance(shape, Text):
+        return _svg_text(shape)
+    if isinstance(shape, Line):
+        return _svg_line(shape)
+    if isinstance(shape, Image):
+        return _svg_image(shape)
+    if isinstance(shape, Circle):
+        place = f'cx="{_short(shape.x)}" cy="{_short(shape.y)}" r="{_short(shape.radius)}"'
+        return _svg_tag(f'circle {place} fill="{shape.fill}"', shape.tooltip)
+    corner = f' rx="{_short(shape.radius)}"' if shape.radius else ""
+    edge = f' stroke="{shape.stroke}"' if shape.stroke else ""
+    edge += "" if shape.stroke_width == 1 else f' stroke-width="{_short(shape.stroke_width)}"'
+    return _svg_tag(
+        f'rect {_svg_rectangle(shape)}{corner} fill="{shape.fill or "none"}"{edge}',
+        shape.tooltip,
+    )
+
+
+def _svg_rectangle(shape: Box | Image) -> str:
+    return (
+        f'x="{_short(shape.x)}" y="{_short(shape.y)}" '
+        f'width="{_short(shape.width)}" height="{_short(shape.height)}"'
+    )
+
+
+def _svg_text(text: Text) -> str:
+    x, y = _short(text.x), _short(text.y)
+    attributes = f'x="{x}" y="{y}"'
+    if text.rotation:
+        attributes = f'transform="translate({x} {y}) rotate({_short(-text.rotation)})"'
+    attributes += "" if text.size == 13 else f' font-size="{_short(text.size)}"'
+    attributes += "" if text.anchor == "start" else f' text-anchor="{text.anchor}"'
+    attributes += ' font-weight="600"' if text.bold else ""
+    attributes += "" if text.color == INK else f' fill="{text.color}"'
+    return f"<text {attributes}>{escape(text.text, quote=False)}</text>"
+
+
+def _svg_line(line: Line) -> str:
+    attributes = f'points="{_svg_points(line.points)}" fill="none" stroke="{line.stroke}"'
+    attributes += f' stroke-width="{_short(line.width)}"'
+    attributes += "" if line.opacity == 1 else f' stroke-opacity="{line.opacity:.4g}"'
+    if line.dash:
+        attributes += f' stroke-dasharray="{" ".join(map(_short, line.dash))}"'
+    drawn = _svg_tag(f"polyline {attributes}", line.tooltip)
+    if line.arrow:
+        drawn += f'<polygon points="{_svg_points(_arrow_head(line))}" fill="{line.stroke}"/>'
+    return drawn
+
+
+def _svg_points(points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{_short(x)},{_short(y)}" for x, y in points)
+
+
+def _svg_image(image: Image) -> str:
+    from PIL import Image as Pillow
+
+    png = io.BytesIO()
+    Pillow.fromarray(image.pixels).save(png, "PNG", optimize=True)
+    data = base64.b64encode(png.getvalue()).decode()
+    return (
+        f'<image {_svg_rectangle(image)} preserveAspectRatio="none" '
+        f'style="image-rendering:pixelated" href="data:image/png;base64,{data}"/>'
+    )
+
+
+def _svg_tag(start: str, tooltip: str) -> str:
+    name = start.partition(" ")[0]
+    return f"<{start}><title>{escape(tooltip)}</title></{name}>" if tooltip else f"<{start}/>"
+
+
+def _short(number: float) -> str:
+    text = f"{number:.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def _arrow_head(line: Line, size: float = 6) -> list[tuple[float, float]]:
+    """Return the three corners of the arrow head at the end of a line."""
+    start, end = np.array(line.points[-2]), np.array(line.points[-1])
+    along = (end - start) / max(float(np.hypot(*(end - start))), 1e-9) * size
+    across = np.array([-along[1], along[0]]) * 0.5
+    return [tuple(point) for point in (end, end - along + across, end - along - across)]
+
+
+_KOREAN_FONTS = "Noto Sans KR|Noto Sans CJK KR|Noto Sans CJK JP|NanumGothic|Apple SD Gothic Neo"
+_KOREAN_FONTS += "|Malgun Gothic|UnDotum"
+FONT_FAMILIES = ("Inter", "Noto Sans", *_KOREAN_FONTS.split("|"), "DejaVu Sans")
+"""Preferred fonts of PNG and PDF files; the last one comes with matplotlib."""
+_KOREAN_FILES = (
+    "notosanscjk",
+    "notosanskr",
+    "nanumgothic",
+    "applesdgothicneo",
+    "malgun",
+    "undotum",
+)
+_MISSING = "□"
+_DPI = 144
+"""Two pixels for each unit of a drawing (72 to the inch), sharp on high-density screens."""
+
+
+@lru_cache
+def installed_fonts() -> tuple[str, ...]:
+    """Return the preferred font families that this machine has, in order of preference."""
+    from matplotlib import font_manager
+
+    def known() -> set[str]:
+        return {entry.name for entry in font_manager.fontManager.ttflist}
+
+    if not known() & set(FONT_FAMILIES[2:-1]):  # matplotlib's font list may be out of date
+        for path in font_manager.findSystemFonts():
+            if Path(path).stem.lower().replace("-", "").startswith(_KOREAN_FILES):
+                font_manager.fontManager.addfont(path)
+    return tuple(name for name in FONT_FAMILIES if name in known())
+
+
+def korean_font() -> str | None:
+    """Return the first installed font with Korean glyphs, or None."""
+    return next((name for name in installed_fonts() if not _missing_glyphs(name, "한글")), None)
+
+
+def _missing_glyphs(family: str, characters: Iterable[str]) -> set[str]:
+    return {c for c in characters if ord(c) not in _glyphs(family)}
+
+
+@lru_cache
+def _glyphs(family: str) -> frozenset[int]:
+    from matplotlib import font_manager
+
+    path = font_manager.findfont(family, fallback_to_default=False)
+    return frozenset(font_manager.get_font(path).get_charmap())
+
+
+def to_png(drawing: Drawing) -> bytes:
+    """Return a drawing as PNG with two pixels for each unit."""
+    return _rasterize(drawing, "png")
+
+
+def to_pdf(drawing: Drawing) -> bytes:
+    """Return a drawing as PDF with vector shapes."""
+    return _rasterize(drawing, "pdf")
+
+
+def _rasterize(drawing: Drawing, extension: str) -> bytes:
+    import matplotlib
+    from matplotlib.figure import Figure as Canvas
+
+    text = "".join(shape.text for shape in drawing.shapes if isinstance(shape, Text))
+    missing = {c for c in text if c.isprintable() and not c.isspace()}
+    for family in installed_fonts():
+        missing = _missing_glyphs(family, missing)
+    if missing:
+        warnings.warn(
+            f"no installed font has the characters {''.join(sorted(missing)[:8])}, so {_MISSING} "
+            "is drawn instead: install one that has (for Korean the Debian package "
+            "fonts-noto-cjk), or save the figure as .svg.",
+            stacklevel=4,
+        )
+    settings: Any = {"font.family": list(installed_fonts()), "pdf.fonttype": 3}
+    with matplotlib.rc_context(settings):
+        canvas = Canvas((drawing.width / 72, drawing.height / 72), dpi=_DPI, facecolor="white")
+        axes = canvas.add_axes((0, 0, 1, 1))
+        axes.set(xlim=(0, drawing.width), ylim=(drawing.height, 0))
+        axes.axis("off")
+        for order, shape in enumerate(drawing.shapes):
+            _paint(axes, shape, order, missing)
+        buffer = io.BytesIO()
+        metadata: dict[str, Any] = {"Title": drawing.title}
+        if extension == "pdf":
+            metadata["CreationDate"] = None  # equal figures give equal files
+        canvas.savefig(buffer, format=extension, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _paint(axes: Any, shape: Shape, order: int, missing: set[str]) -> None:
+    from matplotlib import patches
+
+    if isinstance(shape, Text):
+        _paint_text(axes, shape, order, missing)
+    elif isinstance(shape, Image):
+        box = (shape.x, shape.x + shape.width, shape.y + shape.height, shape.y)
+        axes.imshow(shape.pixels, extent=box, interpolation="nearest", aspect="auto", zorder=order)
+        axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
+    elif isinstance(shape, Line):
+        dash = (0, tuple(length / shape.width for length in shape.dash)) if shape.dash else "-"
+        style = {"color": shape.stroke, "lw": shape.width, "alpha": shape.opacity}
+        axes.plot(
+            *zip(*shape.points, strict=True), ls=dash, solid_capstyle="butt", zorder=order, **style
+        )
+        if shape.arrow:
+            head = _arrow_head(shape)
+            axes.add_patch(patches.Polygon(head, color=shape.stroke, lw=0, zorder=order))
+    elif isinstance(shape, Circle):
+        place = (shape.x, shape.y)
+        axes.add_patch(patches.Circle(place, shape.radius, color=shape.fill, lw=0, zorder=order))
+    else:
+        style = {"fc": shape.fill or "none", "ec": shape.stroke or "none", "zorder": order}
+        corner = f"round,pad=0,rounding_size={shape.radius}" if shape.radius else "square,pad=0"
+        axes.add_patch(
+            patches.FancyBboxPatch(
+                (shape.x, shape.y),
+                shape.width,
+                shape.height,
+                boxstyle=corner,
+                lw=shape.stroke_width,
+                **style,
+            )
+        )
+
+
+def _paint_text(axes: Any, text: Text, order: int, missing: set[str]) -> None:
+    axes.text(
+        text.x,
+        text.y,
+        "".join(_MISSING if c in missing else c for c in text.text),
+        fontsize=text.size,
+        color=text.color,
+        ha={"start": "left", "middle": "center", "end": "right"}[text.anchor],
+        va="baseline",
+        weight="bold" if text.bold else "normal",
+        rotation=text.rotation,
+        rotation_mode="anchor",
+        parse_math=False,
+        zorder=order,
+    )
+
+
+FORMATS: dict[str, Callable[[Drawing], str | bytes]] = {
+    ".svg": to_svg,
+    ".png": to_png,
+    ".pdf": to_pdf,
+}
+
+
+def check_extension(path: str | Path, allowed: Iterable[str] = FORMATS) -> str:
+    """Return the extension of a file name in lower case, or raise if it is not allowed."""
+    extension = Path(path).suffix.lower()
+    if extension not in allowed:
+        raise InputError(f"the file {path} must end in {', '.join(allowed)}.")
+    return extension
+
+
+def html_page(title: str, body: str, *, css: str = "", language: str = "en") -> str:
+    """Return an HTML page with a heading and its own styles."""
+    base = f"body{{font:15px/1.5 {FONTS};margin:2rem auto;padding:0 1rem;color:{INK}}}"
+    return (
+        f'<!doctype html><html lang="{language}"><meta charset="utf-8">'
+        f"<title>{escape(title)}</title><style>{base}{css}</style>"
+        f"<h1>{escape(title)}</h1>{body}</html>\n"
+    )
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing that can be saved or shown in a notebook."""
+
+    drawing: Drawing
+
+    @property
+    def svg(self) -> str:
+        """The figure as SVG text."""
+        return to_svg(self.drawing)
+
+    def save(self, path: str | Path) -> None:
+        """Write the figure as .svg, .png or .pdf."""
+        write_atomic(path, FORMATS[check_extension(path)](self.drawing))
+
+    def _repr_svg_(self) -> str:
+        return self.svg

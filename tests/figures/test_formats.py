@@ -1,0 +1,86 @@
+import io
+import re
+
+import pytest
+import torch
+from PIL import Image
+
+import regard
+from regard.errors import InputError
+from regard.figures.captions import _CAPTIONS, caption
+from regard.figures.curves import draw_curves
+from regard.figures.drawing import darken, shade, text_width, truncate
+from regard.figures.formats import Figure, html_page, to_png
+from tests.figures.svg import texts
+
+STARTS = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}
+
+
+@pytest.mark.parametrize("extension", STARTS)
+def test_figures_are_saved_in_the_format_of_their_extension(trace, tmp_path, extension):
+    figures = {"pattern": trace.figure("pattern", language="ko"), "curves": Figure(draw_curves([]))}
+    for name, figure in figures.items():
+        path = tmp_path / f"{name}{extension}"
+        figure.save(path)
+        data = path.read_bytes()
+        assert data.startswith(STARTS[extension])
+        if extension == ".png":
+            size = figure.drawing.width, figure.drawing.height
+            assert Image.open(io.BytesIO(data)).size == tuple(2 * int(side) for side in size)
+
+
+def test_other_extensions_are_refused(trace, tmp_path):
+    with pytest.raises(InputError, match=r"a\.jpg must end in \.svg, \.png, \.pdf"):
+        trace.figure("pattern").save(tmp_path / "a.jpg")
+
+
+def test_pixels_of_a_heat_map_are_the_colors_of_its_weights(tmp_path):
+    with regard.watch() as trace:
+        regard.attend(torch.eye(2) * 9, torch.eye(2) * 9, torch.eye(2), site="s")
+    figure = trace.figure("pattern", style="heat")
+    figure.save(tmp_path / "a.png")
+    box = next(s for s in figure.drawing.shapes if getattr(s, "tooltip", "").startswith("0 → 0"))
+    pixel = Image.open(tmp_path / "a.png").getpixel((int(2 * box.x) + 8, int(2 * box.y) + 8))
+    assert "#{:02X}{:02X}{:02X}".format(*pixel[:3]) == shade(1.0)
+
+
+def test_missing_fonts_give_a_warning_and_boxes(trace, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.figures.formats.installed_fonts", lambda: ("DejaVu Sans",))
+    with pytest.warns(UserWarning, match="no installed font has .* save the figure as .svg"):
+        trace.figure("pattern", language="ko").save(tmp_path / "a.png")
+    assert (tmp_path / "a.png").exists()
+
+
+def test_tokens_cannot_break_a_figure():
+    with regard.watch() as trace:
+        regard.attend(*torch.randn(3, 2, 4), site="encoder.layers.0.self")
+    trace.tokens = {"source": ["<script>", "$a_b$ & \n"]}
+    figure = trace.figure("pattern", style="heat")
+    assert "<script>" in texts(figure)  # escaped, because the SVG still parses
+    assert to_png(figure.drawing)
+    assert "<h1>&lt;b&gt;</h1>" in html_page("<b>", "")
+
+
+def test_colors_by_hand():
+    assert shade(0) == "#FFFFFF"
+    assert shade(0.6) == "#5B4B8A"  # the role's own color
+    assert shade(7) == shade(1) == "#2A1E52"
+    light, dark = (sum(bytes.fromhex(code[1:])) for code in ("#E69F00", darken("#E69F00")))
+    assert dark < light
+
+
+def test_long_texts_are_truncated_to_a_width():
+    assert truncate("short", 100) == "short"
+    cut = truncate("a very long text indeed", 60)
+    assert cut.endswith("…")
+    assert text_width(cut) <= 60
+    assert text_width("한") == pytest.approx(13)
+
+
+def test_every_caption_exists_in_both_languages():
+    for key, (english, korean) in _CAPTIONS.items():
+        assert english
+        assert re.search("[가-힣]", korean), key
+    assert caption("head", "ko") == "헤드"
+    with pytest.raises(InputError, match="language is 'de'; it can be en or ko"):
+        caption("head", "de")
