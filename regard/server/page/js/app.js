@@ -1,4 +1,4 @@
-// The explorer: one source, one selection, several panes that show it.
+// The explorer app: one source, one selection, and the panes that show it.
 
 import { Controller, openHead } from "./controller.js";
 import { showDigits } from "./format.js";
@@ -25,14 +25,14 @@ import { layout } from "./views/layout.js";
  * @property {number} head
  * @property {Vectors} vectors
  * @property {Tables} before as the model computed it
- * @property {Tables} after with the reader's edits; the same object where there are none
+ * @property {Tables} after after the reader's edits; the same object if there are none
  * @property {import("./edits.js").Changes | null} changes
- * @property {import("./source.js").EditedHead | null} recomputed what the model computes there after all edits;
- *   null until it has, and where there are none or nobody to ask
+ * @property {import("./source.js").EditedHead | null} recomputed what the model computes here after all edits;
+ *   null until it has answered, and without edits or a model
  * @property {Tick[]} rows queries
  * @property {Tick[]} columns keys
- * @property {string | null} asking the side whose labels the queries have
- * @property {boolean} large whether it has too many cells to be held: `before` has no rows then
+ * @property {string | null} asking side of the text that labels the queries
+ * @property {boolean} large whether it has too many cells to keep in memory; `before` then has one row
  */
 
 /**
@@ -47,12 +47,12 @@ import { layout } from "./views/layout.js";
  * @property {{ query: number, key: number } | null} peek where the mouse is
  * @property {(peek: App["peek"]) => void} setPeek called when the mouse moves over a pattern
  * @property {<T>(work: Promise<T>) => Promise<T>} whileBusy mark the page as busy until the work is done
- * @property {((app: App) => Pane)[]} extras panes of a host: above the others, and below them
- * @property {(source: Source, stays?: boolean) => Promise<void>} show another trace in the place of
- *   this one; `stays` where it has the same sites, and the reader goes on looking at the same head
+ * @property {((app: App) => Pane)[]} extras panes that the host adds above and below the others
+ * @property {(source: Source, stays?: boolean) => Promise<void>} show replace the
+ *   trace; `stays` keeps the selection if the new one has the same sites
  */
 
-/** A pane: something that is drawn once and follows the selection. */
+/** A pane of the page: built once, then updated when the selection changes. */
 /** @typedef {{ element: HTMLElement, update: (changed: Set<string>) => void }} Pane */
 
 /**
@@ -80,7 +80,7 @@ export async function start(root, source, address, extras = []) {
   app.whileBusy = (work) => controller.whileBusy(work);
   app.show = (other, stays = false) => controller.whileBusy(controller.replaceTrace(other, firstState, stays));
   store.subscribe(({ edits }, changed) => {
-    if (changed.has("edits") && edits.length) app.source.model?.effect(edits).catch(() => null); // it computes while panes are drawn
+    if (changed.has("edits") && edits.length) app.source.model?.effect(edits).catch(() => null); // the model computes while the panes are drawn
     controller.schedule(changed);
   });
   listenToKeys(app);

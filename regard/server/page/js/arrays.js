@@ -1,12 +1,12 @@
 // Arrays as they reach the page: packed inside an HTML file, or as safetensors from the server.
 
 /**
- * How one array is packed.
+ * A packed array.
  * @typedef {{ dtype: "float32" | "float16" | "int8" | "uint8", shape: number[], data: string }} Packed
  */
 
 /**
- * The numbers of a packed array.
+ * Return the numbers of a packed array.
  * @param {Packed} packed
  * @returns {Promise<Float32Array | Uint8Array>}
  */
@@ -40,7 +40,7 @@ async function inflate(bytes) {
 }
 
 /**
- * All first bytes stand first, then all second ones: that deflates better. Back in order here.
+ * Join bytes that are stored by place (all first bytes, then all second ones), which compresses better.
  * @param {Uint8Array} bytes
  * @param {number} count
  * @param {number} width
@@ -64,11 +64,11 @@ export function float16ToFloat32(bits) {
   return made;
 }
 
-/** @type {Float32Array | null} all 16-bit numbers: to look them up is faster than to work them out */
+/** @type {Float32Array | null} all 16-bit floats: a lookup is faster than decoding */
 let FLOAT16_VALUES = null;
 
 /**
- * A 16-bit floating-point number.
+ * Decode a 16-bit floating-point number.
  * @param {number} bits
  */
 function decodeFloat16(bits) {
@@ -81,7 +81,7 @@ function decodeFloat16(bits) {
 }
 
 /**
- * Whole numbers from −127 to 127, each row times its own step; the steps (16 bits) come first.
+ * Decode integers from −127 to 127; each row has a step size (16 bits), stored before them.
  * @param {Uint8Array<ArrayBuffer>} bytes
  * @param {number} count
  * @param {number} width
@@ -96,12 +96,12 @@ function decodeInt8(bytes, count, width) {
 }
 
 /**
- * An array with its shape and what is said about the whole file.
+ * An array with its shape and the metadata of the file.
  * @typedef {{ data: Float32Array | Uint8Array, shape: number[], about: Record<string, string> }} NamedArray
  */
 
 /**
- * All arrays of a safetensors file, by name; halves become whole numbers.
+ * Return all arrays of a safetensors file by name; 16-bit floats become 32-bit ones.
  * @param {ArrayBuffer} file
  * @returns {Record<string, NamedArray>}
  */

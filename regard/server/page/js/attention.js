@@ -1,4 +1,4 @@
-// Attention, step by step, on plain arrays: what the page computes by itself.
+// Attention step by step on plain arrays, for the offline file and for edits of the open head.
 //
 //   query ─┐
 //   key ───┴─ compare ─ × scale (+ bias) ─ mask ─ softmax over keys ─┐
@@ -12,12 +12,12 @@ import { largest, matrix, row } from "./matrix.js";
 /** @typedef {import("./matrix.js").Matrix} Matrix */
 
 /**
- * All pairs; query i sees keys 0 to i; or one bit a cell (most significant first), from `first` on.
+ * A mask: all pairs, causal, or one bit per cell (most significant first), starting at bit `first`.
  * @typedef {{ kind: "all" } | { kind: "causal" } | { kind: "bits", bits: Uint8Array, first: number }} Mask
  */
 
 /**
- * What one query may see, one byte a key; null if everything.
+ * Return which keys a query may see, one byte per key; null if all.
  * @param {Mask} mask
  * @param {number} query
  * @param {number} columns
@@ -37,7 +37,7 @@ export function allowedRow(mask, query, columns) {
 }
 
 /**
- * The same for all queries, row after row.
+ * Return the mask of all queries, row by row; null if everything is allowed.
  * @param {Mask} mask
  * @param {number} rows
  * @param {number} columns
@@ -51,7 +51,7 @@ export function allowedTable(mask, rows, columns) {
 }
 
 /**
- * E_ij = q_i · k_j for every query and key: two queries by four keys at a time, so that each number
+ * Return E_ij = q_i · k_j. Two queries and four keys are multiplied at a time, so that each number
  * is read once for several products.
  * @param {Matrix} query
  * @param {Matrix} key
@@ -64,7 +64,7 @@ export function compare(query, key) {
   const block = new Float64Array(8);
   for (let j = 0; j < key.rows; j += 4) {
     for (let i = 0; i < query.rows; i += 2) {
-      let s0 = 0, s1 = 0, s2 = 0, s3 = 0, t0 = 0, t1 = 0, t2 = 0, t3 = 0; // lists would cost more than the sums
+      let s0 = 0, s1 = 0, s2 = 0, s3 = 0, t0 = 0, t1 = 0, t2 = 0, t3 = 0; // arrays would cost more than the sums
       for (let c = 0, a = i * d, b = j * d; c < d; c++, a += 2, b += 4) {
         const x = pairs[a], y = pairs[a + 1], k0 = fours[b], k1 = fours[b + 1], k2 = fours[b + 2], k3 = fours[b + 3];
         s0 += x * k0;
@@ -84,7 +84,7 @@ export function compare(query, key) {
 }
 
 /**
- * Rows in bundles of n, number by number and in double precision; the last bundle is filled up with 0.
+ * Interleave rows in groups of n, in double precision; the last group is padded with 0.
  * @param {Matrix} table
  * @param {number} n
  */
@@ -97,7 +97,7 @@ function packRows({ rows, columns, data }, n) {
 }
 
 /**
- * Two rows of four numbers into a table, as far as they fit.
+ * Store a block of two rows and four columns, as far as it fits.
  * @param {Matrix} table
  * @param {number} i
  * @param {number} j
@@ -109,7 +109,7 @@ function storeBlock({ rows, columns, data }, i, j, block) {
 }
 
 /**
- * E_ij = v · tanh(q_i + k_j): additive similarity of vectors that are projected already.
+ * Return E_ij = v · tanh(q_i + k_j), the additive similarity of vectors that are already projected.
  * @param {Matrix} query
  * @param {Matrix} key
  * @param {Float32Array} weight
@@ -130,7 +130,7 @@ export function compareAdditively(query, key, weight) {
 }
 
 /**
- * Similarities × scale, minus a slope times the distance where a head has one (ALiBi).
+ * Return similarities × scale, minus slope × distance if the head has a slope (ALiBi).
  * @param {Matrix} compared
  * @param {number} scale
  * @param {number} [slope]
@@ -151,9 +151,9 @@ export function scaled(compared, scale, slope = 0, ahead = 0) {
 }
 
 /**
- * Scores with −∞ where a query may not see a key.
+ * Return the scores with −∞ where a query must not see a key.
  * @param {Matrix} scores
- * @param {Uint8Array | null} allowed one byte a cell; null if everything is allowed
+ * @param {Uint8Array | null} allowed one byte per cell; null if everything is allowed
  * @returns {Matrix}
  */
 export function masked(scores, allowed) {
@@ -164,10 +164,10 @@ export function masked(scores, allowed) {
 }
 
 /**
- * Each query's weights: softmax(scores / temperature) over its keys.
+ * Return softmax(scores / temperature) over the keys of each query.
  *
- * A query that may see nothing has weights 0. Temperature 0 puts all weight on the best key,
- * shared equally among equals; an infinite one gives all allowed keys the same.
+ * A query without allowed keys gets weights of 0. Temperature 0 puts all weight on the best key,
+ * shared among ties; an infinite temperature gives all allowed keys the same weight.
  * @param {Matrix} scores
  * @param {number} [temperature]
  * @returns {Matrix}
@@ -195,12 +195,12 @@ export function softmaxInto(scores, temperature, into) {
   for (let j = 0; j < into.length; j++) into[j] *= share;
 }
 
-/** 2^(i / 1024), and 2^−i as far as single precision reaches: e^x is one of each, times almost 1. */
+/** Tables of 2^(i / 1024) and 2^−i: e^x is a product of one of each and a factor close to 1. */
 const [FINE, COARSE] = [Float64Array.from({ length: 1024 }, (_, i) => 2 ** (i / 1024)), Float64Array.from({ length: 151 }, (_, i) => 2 ** -i)];
 
 /**
- * e^((score − peak) / temperature) for a row, and their sum. Math.exp knows more digits than single
- * precision holds, which a slider has no time for; this is right to ten.
+ * Write e^((score − peak) / temperature) for a row and return the sum. Math.exp is more exact than
+ * single precision needs and too slow for a slider; this has about ten correct digits.
  * @param {Float32Array} scores
  * @param {number} peak
  * @param {number} temperature
@@ -224,7 +224,7 @@ function powers(scores, peak, temperature, into) {
 }
 
 /**
- * The same at the ends of the scale of temperatures.
+ * The same for a temperature of 0 or infinity.
  * @param {Float32Array} scores
  * @param {number} peak
  * @param {number} temperature
@@ -237,7 +237,7 @@ function limitPowers(scores, peak, temperature, into) {
 }
 
 /**
- * e^((score − peak) / temperature), also at the ends of the scale.
+ * Return e^((score − peak) / temperature), also for temperatures of 0 and infinity.
  * @param {number} score
  * @param {number} peak
  * @param {number} temperature
@@ -249,9 +249,9 @@ export function exponential(score, peak, temperature) {
 }
 
 /**
- * Â · whole, where Â is half the mean of the heads' weights and half the identity, rows made to sum to 1.
+ * Attention rollout of one layer: Â · whole, where Â is the normalized mean of the heads plus the identity.
  * @param {Matrix[]} heads
- * @param {Matrix | null} whole the rollout of the layers before; null before the first
+ * @param {Matrix | null} whole the rollout of the layers below; null for the first one
  * @returns {Matrix}
  */
 export function rolloutLayer(heads, whole) {

@@ -1,18 +1,18 @@
-// Colors by role, read from the style sheet so that light and dark agree everywhere.
+// Colors by role, read from the style sheet, so that SVG and canvas use the same theme.
 
 /** @type {Map<string, string>} */
 const COLORS = new Map();
 /** @type {Map<string, Uint8ClampedArray>} */
 const RAMPS = new Map();
 
-/** Forget what was read: the theme has changed. */
+/** Clear the cache after a change of theme. */
 export function forgetColors() {
   COLORS.clear();
   RAMPS.clear();
 }
 
 /**
- * The color of a role: "query", "key", "value", "weight", "positive", "negative", "ground", …
+ * Return the color of a role: "query", "key", "value", "weight", "positive", "negative", "ground", …
  * @param {string} role
  */
 export function color(role) {
@@ -26,7 +26,7 @@ export function color(role) {
 }
 
 /**
- * 256 steps from the ground to a role's darkest tone, evenly spaced to the eye; 4 bytes each.
+ * Return 256 perceptually even steps from the background to a role's darkest color, 4 bytes each.
  * @param {string} role
  */
 export function ramp(role) {
@@ -45,7 +45,7 @@ export function ramp(role) {
 }
 
 /**
- * One color of a ramp as CSS.
+ * Return one color of a ramp as CSS.
  * @param {string} role
  * @param {number} t from 0 to 1
  */
@@ -65,7 +65,7 @@ function mix(a, b, t) {
 }
 
 /**
- * OKLab of a color written as #rrggbb.
+ * Return the OKLab values of a color written as #rrggbb.
  * @param {string} hex
  * @returns {number[]}
  */

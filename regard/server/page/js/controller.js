@@ -1,4 +1,4 @@
-// What happens when the selection moves: heads are opened, edits computed, panes drawn, in order.
+// The controller: when the state changes, open heads, apply edits and update panes, in this order.
 
 import { changesOf } from "./edits.js";
 import { computeRow, computeTables } from "./head.js";
@@ -9,12 +9,12 @@ import { querySide, ticksOf, withReplacedTokens } from "./tokens.js";
 /**
  * @typedef {import("./app.js").App} App
  * @typedef {import("./app.js").Open} Open
- * @typedef {{ update: (changed: Set<string>) => Promise<void> }} Panes until all of them have shown it
+ * @typedef {{ update: (changed: Set<string>) => Promise<void> }} Panes resolved when all of them have been updated
  * @typedef {{ site: string, head: number }} Place
  * @typedef {Pick<App, "source" | "about" | "sites"> & { store: { state: import("./state.js").State } }} HeadContext
  */
 
-/** Brings panes up to date, never on a head that is not open yet. */
+/** Updates the panes; a head is shown only after it is loaded. */
 export class Controller {
   /**
    * @param {App} app
@@ -23,7 +23,7 @@ export class Controller {
   constructor(app, panes) {
     this.app = app;
     this.panes = panes;
-    /** Changes that no pane has shown yet. */
+    /** Names of the changed parts of the state that no pane has shown yet. */
     this.pendingChanges = /** @type {Set<string>} */ (new Set());
     this.scheduled = false;
     this.opening = 0;
@@ -35,7 +35,7 @@ export class Controller {
   }
 
   /**
-   * Show changes with the next picture on the screen; it may be told more often than that.
+   * Show changes in the next animation frame.
    * @param {Iterable<string>} changed
    */
   schedule(changed) {
@@ -50,7 +50,7 @@ export class Controller {
   }
 
   /**
-   * The head that the selection names; it is worked on before the next picture is due.
+   * Start loading the selected head before the next animation frame.
    * @returns {Promise<Open>}
    */
   prepare() {
@@ -59,7 +59,7 @@ export class Controller {
     const what = JSON.stringify([state.site, state.head, state.edits]);
     if (this.prepared?.what === what && this.prepared.source === app.source) return this.prepared.open;
     const open = openHead({ ...app, store: { state } });
-    open.catch(() => null); // whoever shows it tells
+    open.catch(() => null); // reported when it is shown
     this.prepared = { what, source: app.source, open };
     return open;
   }
@@ -74,13 +74,13 @@ export class Controller {
       const work = this.prepare();
       const open = await work.catch((error) => this.reportFailure(error));
       if (this.prepared?.open === work) this.prepared = null;
-      if (mine !== this.opening) return; // the reader has moved on: whoever comes last shows all
+      if (mine !== this.opening) return; // the selection has changed: the last call shows everything
       if (open) app.open = open;
       app.peek = null;
       this.opened = mine;
       prefetchNext(app, from, { site: app.open.site.path, head: app.open.head });
     }
-    if (this.opened !== this.opening) return; // what is being opened will show this, too
+    if (this.opened !== this.opening) return; // shown together with the head that is loading
     if (pendingChanges.has("edits")) app.open = edited(app, app.open);
     const reopened = ["edits", "site", "head"].some((one) => pendingChanges.has(one));
     await Promise.all([this.show(), reopened && this.refine()]);
@@ -93,7 +93,7 @@ export class Controller {
   }
 
   /**
-   * Stay where the reader was, and say why.
+   * Go back to the head that is open, and show the error.
    * @param {Error} error
    */
   reportFailure(error) {
@@ -103,7 +103,7 @@ export class Controller {
     return null;
   }
 
-  /** Where a model can be asked: the open head after edits elsewhere, too, which change what it reads. */
+  /** Ask the model for the open head after all edits: edits elsewhere change its input. */
   async refine() {
     const { app } = this;
     const mine = ++this.refined;
@@ -111,7 +111,7 @@ export class Controller {
     const { edits } = app.store.state;
     if (!edits.length || !app.source.model || large) return;
     const recomputed = await app.source.model.headAfter(edits, site.path, head).catch(() => null);
-    if (mine !== this.refined || !recomputed) return; // the reader has moved on, or the edits make no sense
+    if (mine !== this.refined || !recomputed) return; // the selection has changed, or the model refuses the edits
     const here = app.open.after;
     const { tables } = recomputed;
     const known = tables.off === here.off && areClose(tables.weights, here.weights) && areClose(tables.scores, here.scores);
@@ -120,7 +120,7 @@ export class Controller {
   }
 
   /**
-   * Show another trace: the selection begins anew, the way of looking stays.
+   * Show another trace; the selection is reset, view and language stay.
    * @param {import("./source.js").Source} source
    * @param {(about: import("./source.js").About) => import("./state.js").State} firstState
    * @param {boolean} stays
@@ -133,7 +133,7 @@ export class Controller {
     const next = { ...app, source, about, sites, peek: null };
     const state = withinBounds(next, { ...app.store.state, ...fresh });
     const open = await openHead({ ...next, store: { state } });
-    this.opened = ++this.opening; // whatever was being opened is of the other trace
+    this.opened = ++this.opening; // cancel heads of the old trace that are still loading
     this.refined++;
     Object.assign(app, { source, about, sites, open, peek: null });
     app.store.begin(first, state);
@@ -142,7 +142,7 @@ export class Controller {
   }
 
   /**
-   * Translate that the page is busy until something is done.
+   * Mark the page as busy until the work is done.
    * @template T
    * @param {Promise<T>} work
    * @returns {Promise<T>}
@@ -170,7 +170,7 @@ function areClose(a, b) {
 }
 
 /**
- * TraceRequest for what a head is made of before it is opened.
+ * Fetch the vectors of a head before it is opened.
  * @param {Pick<App, "source" | "sites">} app
  * @param {string} path
  * @param {number} head
@@ -181,7 +181,7 @@ export function prefetchHead({ source, sites }, path, head) {
 }
 
 /**
- * Whoever goes from head to head or from layer to layer goes on: the next one comes meanwhile.
+ * Prefetch the next head in the direction in which the reader moves.
  * @param {App} app
  * @param {Place} from
  * @param {Place} to
@@ -197,7 +197,7 @@ function prefetchNext(app, from, to) {
 }
 
 /**
- * The head that the selection names.
+ * Open the selected head.
  * @param {HeadContext} app
  * @returns {Promise<Open>}
  */

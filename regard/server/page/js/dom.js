@@ -1,4 +1,4 @@
-// Elements, short: what the views build their panes of.
+// Helpers that create elements, canvases and text measurements.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -8,9 +8,9 @@ const SVG = "http://www.w3.org/2000/svg";
  */
 
 /**
- * An element: el("button.primary", { title: "…", onclick: f }, "text").
- * @param {string} name a tag, with classes behind dots
- * @param {Props} [props] attributes; functions become listeners
+ * Create an element: el("button.primary", { title: "…", onclick: f }, "text").
+ * @param {string} name a tag, followed by classes with dots
+ * @param {Props} [props] attributes; functions become event listeners
  * @param {...(Child | Child[])} children
  * @returns {HTMLElement & Record<string, any>}
  */
@@ -22,7 +22,7 @@ export function el(name, props = {}, ...children) {
 }
 
 /**
- * The same for pictures.
+ * Create an SVG element.
  * @param {string} name
  * @param {Props} [props]
  * @param {...(Child | Child[])} children
@@ -36,7 +36,7 @@ export function shape(name, props = {}, ...children) {
 }
 
 /**
- * Put these children in the place of those that an element has.
+ * Replace the children of an element.
  * @param {Element} parent
  * @param {...(Child | Child[])} children
  */
@@ -83,7 +83,7 @@ function toNodes(children) {
 }
 
 /**
- * Whether the explorer is the whole page, not a part of somebody else's.
+ * Return whether the explorer is the whole page rather than part of another one.
  * @param {Element} root
  */
 export function isPage(root) {
@@ -91,8 +91,8 @@ export function isPage(root) {
 }
 
 /**
- * Remember who has the focus, for what is built anew loses it; the function that is given back
- * hands it to the one in its place, so that whoever uses the keyboard stays where they were.
+ * Remember the focused element before a rebuild. The returned function focuses the element that
+ * replaced it, so that keyboard users stay where they were.
  * @param {Element} root
  * @returns {() => void}
  */
@@ -109,12 +109,12 @@ export function rememberFocus(root) {
   };
 }
 
-/** So long, in milliseconds, what can wait waits at most. */
+/** The longest time, in milliseconds, that deferred work waits. */
 const MAX_IDLE_WAIT = 100;
 
 /**
- * When what is drawn now is on the screen and the browser has nothing more urgent to do; soon, where
- * it does not say, and in a window that nobody sees.
+ * Wait until the current frame is painted and the browser is idle; only briefly in hidden tabs and
+ * in browsers without requestIdleCallback.
  * @returns {Promise<void>}
  */
 export function whenIdle() {
@@ -125,7 +125,7 @@ export function whenIdle() {
 }
 
 /**
- * A canvas that is sharp on this screen, and its pen, scaled to CSS pixels.
+ * Size a canvas for the pixel ratio of the screen and return its context, scaled to CSS pixels.
  * @param {HTMLCanvasElement} canvas
  * @param {number} width
  * @param {number} height
@@ -137,7 +137,7 @@ export function sharpen(canvas, width, height) {
   const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   if (canvas.width === wide && canvas.height === tall) {
     pen.setTransform(1, 0, 0, 1, 0, 0);
-    pen.clearRect(0, 0, wide, tall); // cheaper than other paper of the same size
+    pen.clearRect(0, 0, wide, tall); // cheaper than resizing
   } else {
     [canvas.width, canvas.height] = [wide, tall];
     canvas.style.width = `${width}px`;
@@ -150,7 +150,7 @@ export function sharpen(canvas, width, height) {
 /** @type {{ pen: CanvasRenderingContext2D, family: string, widths: Map<string, number> } | null} */
 let MEASURE = null;
 
-/** The page's fonts; asked for once, for to ask makes the browser look at everything that has changed. */
+/** Return the page's fonts, read once because reading forces a style recalculation. */
 export function fontFamily() {
   return measure().family;
 }
@@ -165,7 +165,7 @@ function measure() {
 }
 
 /**
- * How wide a text is in the page's font.
+ * Return the width of a text in the page's font.
  * @param {string} text
  * @param {number} size in pixels
  */

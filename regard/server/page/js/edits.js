@@ -1,5 +1,5 @@
-// Edits: what the reader has changed, as a list that can be undone, shared and sent to a model.
-// Kinds and fields are those of the server's API; "mean" is its "ablate" to the mean.
+// Edits of the reader: a list that can be undone, shared in the address and sent to a model.
+// Kinds and fields are those of Python's edit_schema() (a test compares them); "mean" is "ablate" with to="mean".
 
 /**
  * @typedef {{ kind: "temperature", site: string, head: number, value: number }
@@ -13,7 +13,7 @@
  *   | { kind: "token", side: string, position: number, token: string }} Edit
  */
 
-/** Which fields a kind has, in the order in which they are written. */
+/** The fields of each kind, in the order in which the address has them. */
 const FIELDS = {
   temperature: ["site", "head", "value"],
   unscaled: ["site"],
@@ -27,7 +27,7 @@ const FIELDS = {
 };
 
 /**
- * A list of edits in one line, for the address.
+ * Return edits as text for the address.
  * @param {Edit[]} edits
  */
 export function writeEdits(edits) {
@@ -37,7 +37,7 @@ export function writeEdits(edits) {
 }
 
 /**
- * The list that was written; what makes no sense is left out.
+ * Parse edits from an address; entries that are not valid are skipped.
  * @param {string} text
  * @returns {Edit[]}
  */
@@ -46,7 +46,7 @@ export function readEdits(text) {
 }
 
 /**
- * A field that holds none of the signs between fields.
+ * Escape the separators of the address.
  * @param {string | number} field
  */
 function encodeField(field) {
@@ -58,7 +58,7 @@ function decodeField(text) {
   return text.replace(/%([0-9a-f]{2})/g, (_, code) => String.fromCharCode(parseInt(code, 16)));
 }
 
-/** How each field is read; undefined if it cannot be. */
+/** Parsers of the fields; undefined if a text is not valid. */
 /** @type {Record<string, (text: string) => string | number | undefined>} */
 const FIELD_READERS = {
   site: (text) => text || undefined,
@@ -67,8 +67,11 @@ const FIELD_READERS = {
   value: (text) => (text && Number.isFinite(Number(text)) ? Number(text) : undefined),
 };
 
-/** @param {string} text */
-function count(text) {
+/**
+ * Parse a number that is not negative.
+ * @param {string} text
+ */
+export function readCount(text) {
   return /^\d+$/.test(text) ? Number(text) : undefined;
 }
 
@@ -80,12 +83,12 @@ function readEdit(text) {
   const [kind, ...rest] = text.split(":");
   const fields = /** @type {Record<string, string[]>} */ (FIELDS)[kind];
   if (!fields || rest.length !== fields.length) return null;
-  const named = fields.map((field, i) => [field, (FIELD_READERS[field] ?? count)(rest[i])]);
+  const named = fields.map((field, i) => [field, (FIELD_READERS[field] ?? readCount)(rest[i])]);
   return named.some(([, value]) => value === undefined) ? null : /** @type {Edit} */ ({ kind, ...Object.fromEntries(named) });
 }
 
 /**
- * Edits as the server knows them.
+ * Return edits as the server's JSON.
  * @param {Edit[]} edits
  */
 export function editsToJson(edits) {
@@ -93,7 +96,7 @@ export function editsToJson(edits) {
 }
 
 /**
- * The list with one more edit, which takes the place of those it makes void.
+ * Return the list with one more edit, which replaces older edits of the same thing.
  * @param {Edit[]} edits
  * @param {Edit} edit
  * @returns {Edit[]}
@@ -110,11 +113,11 @@ export function withoutEdit(edits, edit) {
   return edits.filter((one) => !isReplacedBy(one, edit));
 }
 
-/** Kinds of which only one can hold. */
+/** Kinds that exclude each other. */
 const EXCLUSIVE = [["forbid", "allow"], ["ablate", "mean"]];
 
 /**
- * Whether an older edit speaks of the same thing as a newer one.
+ * Return whether a newer edit replaces an older one.
  * @param {any} older
  * @param {any} newer
  */
@@ -124,12 +127,12 @@ function isReplacedBy(older, newer) {
 }
 
 /**
- * What edits mean for one head; null if none of them concerns it.
+ * The edits of one head, by what they change.
  * @typedef {object} Changes
  * @property {number | null} temperature
  * @property {boolean} unscaled
  * @property {boolean} off
- * @property {boolean} mean whether every query gets the mean of all
+ * @property {boolean} mean whether every query gets the mean over all queries
  * @property {{ query: number, key: number, allowed: boolean }[]} cells
  * @property {{ query: number, key: number, value: number }[]} scores
  * @property {{ query: number, key: number, value: number }[]} weights

@@ -1,9 +1,10 @@
-// A source that is the page itself: arrays lie in the HTML file, patterns are computed here.
+// The source of an offline file: arrays are embedded in the page, tables are computed here.
 
 import { unpack } from "./arrays.js";
 import { rolloutLayer } from "./attention.js";
 import { computeRow, computeTables, contextOf, stageOf } from "./head.js";
 import { matrix, pooled, row } from "./matrix.js";
+import { parseTemperature } from "./source.js";
 
 /**
  * @typedef {import("./source.js").Source} Source
@@ -123,7 +124,7 @@ export class FileSource {
   }
 
   /**
-   * The contexts of all heads for one query.
+   * Return the context vectors of all heads for one query.
    * @param {string} path
    * @param {number} query
    */
@@ -158,7 +159,7 @@ export class FileSource {
       const heads = [];
       for (let head = 0; head < site.n_heads; head++) heads.push((await this.tables(site.path, head)).weights);
       whole = rolloutLayer(heads, whole);
-      await new Promise((done) => setTimeout(done)); // others may draw meanwhile
+      await new Promise((done) => setTimeout(done)); // let the page paint
     }
     return whole;
   }
@@ -264,7 +265,7 @@ export class FileSource {
 }
 
 /**
- * Rows and columns of a table, pooled by the largest.
+ * Return part of a table, max-pooled.
  * @param {Matrix} table
  * @param {Span} rows
  * @param {Span} columns
@@ -278,7 +279,7 @@ export function tileOf(table, rows, columns) {
 }
 
 /**
- * Small pictures are kept as bytes, 255 for a weight of 1.
+ * Decode thumbnails, which are stored as bytes: 255 is a weight of 1.
  * @param {Matrix} table
  */
 function fromBytes({ rows, columns, data }) {
@@ -286,18 +287,9 @@ function fromBytes({ rows, columns, data }) {
 }
 
 /**
- * Arrays of points lie axis by axis.
+ * Transpose an array of points, which is stored axis by axis.
  * @param {Matrix} table
  */
 function transpose({ rows, columns, data }) {
   return matrix(columns, rows, Float32Array.from({ length: data.length }, (_, i) => data[(i % rows) * columns + Math.floor(i / rows)]));
 }
-
-/**
- * JSON has no infinity: Python writes "inf".
- * @param {number | "inf"} heat
- */
-function parseTemperature(heat) {
-  return heat === "inf" ? Infinity : heat;
-}
-

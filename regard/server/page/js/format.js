@@ -1,6 +1,6 @@
-// Numbers as people read them: few digits by default, all of them on demand.
+// Number formatting: few digits by default, all of them on hover and in copied data.
 
-/** How many digits behind the point are shown: fewer where a file holds rounded numbers. */
+/** Decimal places shown; fewer if a file contains rounded numbers. */
 let DIGITS = 3;
 
 /** @param {number} digits */
@@ -9,7 +9,7 @@ export function showDigits(digits) {
 }
 
 /**
- * A number with few digits, its minus sign as long as a plus sign.
+ * Format a number with few digits and a typographic minus sign.
  * @param {number} x
  * @param {number} [digits]
  */
@@ -24,7 +24,7 @@ export function short(x, digits = DIGITS) {
 }
 
 /**
- * All digits that a 32-bit number has.
+ * Format a number with all digits of a 32-bit float.
  * @param {number} x
  */
 export function full(x) {
@@ -33,7 +33,7 @@ export function full(x) {
 }
 
 /**
- * A number in brackets where it is negative, for sums and products.
+ * Format a factor of a product: negative numbers get parentheses.
  * @param {number} x
  */
 export function factor(x) {
@@ -41,7 +41,7 @@ export function factor(x) {
 }
 
 /**
- * For tables that programs read: no minus signs of print.
+ * Format a number for programs: ASCII minus sign, nine digits.
  * @param {number} x
  */
 export function plainNumber(x) {

@@ -1,11 +1,11 @@
-// Mathematics set as mathematics, in plain elements so that it can be saved like everything else.
+// Formulas made of plain elements, so that they can be saved as pictures like everything else.
 
 import { el } from "./dom.js";
 
 /** @typedef {import("./dom.js").Child} Child */
 
 /**
- * A formula, with words for those who listen.
+ * A formula with a label for screen readers.
  * @param {string} spoken
  * @param {...(Child | Child[])} parts
  */
@@ -14,7 +14,7 @@ export function formula(spoken, ...parts) {
 }
 
 /**
- * A variable, with an index below where it has one.
+ * A variable with an optional subscript.
  * @param {string} name
  * @param {string} [below]
  */

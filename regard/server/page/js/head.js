@@ -1,4 +1,4 @@
-// One head, opened: its tables as the model computed them, and as they are after edits.
+// The tables of one head: as the model computed them, and after edits.
 
 import { allowedRow, allowedTable, compare, compareAdditively, masked, scaled, softmax } from "./attention.js";
 import { matrix, mixture, row } from "./matrix.js";
@@ -12,7 +12,7 @@ import { matrix, mixture, row } from "./matrix.js";
  */
 
 /**
- * The tables of one head. Those that a form of attention does not have are null.
+ * The tables of one head; null if its form of attention does not have them.
  * @typedef {object} Tables
  * @property {Matrix | null} compared
  * @property {Matrix | null} scores
@@ -24,16 +24,16 @@ import { matrix, mixture, row } from "./matrix.js";
  * @property {boolean} off whether the head is switched off: its context is 0
  */
 
-/** More cells than this are not held as one table: parts of it are asked for. */
+/** Larger tables are not kept in memory; the page requests tiles of them. */
 export const MAX_CELLS = 1_200_000;
 
 /**
- * Every table of a head, changed by edits where there are some.
+ * Compute the tables of a head, with edits if there are any.
  * @param {Site} site
  * @param {number} head
  * @param {Vectors} vectors
  * @param {Changes | null} [changes]
- * @param {Tables | null} [before] the tables without edits, whose comparisons are used again
+ * @param {Tables | null} [before] the tables without edits, whose comparisons are reused
  * @returns {Tables}
  */
 export function computeTables(site, head, vectors, changes = null, before = null) {
@@ -41,12 +41,12 @@ export function computeTables(site, head, vectors, changes = null, before = null
   const compared = before ? before.compared : comparisons(site, vectors);
   const onlyTemperature = before?.masked && changes && !changes.unscaled && !changes.mean && ![changes.scores, changes.cells, changes.weights].some((list) => list.length);
   if (!onlyTemperature) return finishTables(site, head, vectors, { compared, allowed, changes, first: 0 });
-  const temperature = changes.temperature ?? before.temperature; // all else is as it was
+  const temperature = changes.temperature ?? before.temperature; // everything else is unchanged
   return { ...before, temperature, weights: softmax(/** @type {Matrix} */ (before.masked), temperature), off: changes.off };
 }
 
 /**
- * The same for one query only, for heads that are too large to be held.
+ * Compute the tables of one query, for heads that are too large to keep in memory.
  * @param {Site} site
  * @param {number} head
  * @param {Vectors} vectors
@@ -67,7 +67,7 @@ export function computeRow(site, head, vectors, query) {
 }
 
 /**
- * What follows from comparisons: scores, masked scores, weights.
+ * Compute scores, masked scores and weights from comparisons.
  * @param {Site} site
  * @param {number} head
  * @param {Vectors} vectors
@@ -102,7 +102,7 @@ function comparisons(site, vectors) {
 }
 
 /**
- * The mean of all rows in the place of each: a mixture by it is the mean of all mixtures.
+ * Replace every row by the mean of all rows.
  * @param {Matrix} weights
  */
 export function averageRows({ rows, columns, data }) {
@@ -123,7 +123,7 @@ function withScores(scores, cells) {
   return made;
 }
 
-/** Forms of attention that never compare single pairs: only the weights they imply are known. */
+/** Efficient forms of attention, which have no scores for single pairs; only their weights are known. */
 export const EFFICIENT_FORMS = new Set(["efficient", "linformer", "performer", "reformer", "longformer"]);
 
 /**
@@ -151,7 +151,7 @@ export function stageOf(tables, stage) {
 }
 
 /**
- * What a query takes from the values.
+ * Return the context vector of a query.
  * @param {Tables} line the tables of one query
  * @param {Vectors} vectors
  * @param {number} query
@@ -165,7 +165,7 @@ export function contextOf(line, vectors, query, edited) {
 }
 
 /**
- * The tables of one query, out of those of all.
+ * Return the tables of one query.
  * @param {Tables} tables
  * @param {number} query
  * @returns {Tables}

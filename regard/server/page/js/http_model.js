@@ -1,9 +1,10 @@
-// The model behind a trace of the local server: what it computes and answers after edits.
+// The model behind a trace of the local server: answers and heads after edits.
 
 import { keepLatest } from "./debounce.js";
 import { editsToJson, changesOf } from "./edits.js";
 import { computeTables, averageRows } from "./head.js";
 import { requestJson } from "./http.js";
+import { parseTemperature } from "./source.js";
 
 /**
  * @typedef {import("./http_source.js").HttpSource} HttpSource
@@ -13,7 +14,7 @@ import { requestJson } from "./http.js";
  */
 
 /**
- * What edits do while the model writes what it wrote before.
+ * The effect of edits while the answer stays the same (teacher forcing).
  * @typedef {{ answer: any, final: boolean, source: HttpSource }} Effect
  */
 
@@ -33,7 +34,7 @@ export class HttpModel {
   }
 
   /**
-   * What the model answers after edits, and how probable what it said before is now.
+   * Return the answer after edits, and the new probabilities of the old answer.
    * @param {Edit[]} edits
    * @param {AbortSignal} [signal]
    */
@@ -43,8 +44,8 @@ export class HttpModel {
   }
 
   /**
-   * What edits do as long as the model writes the same: found in one run, without a search.
-   * Null if newer edits were asked for meanwhile.
+   * Return the effect of edits on the same answer: one forward pass, without a search.
+   * Null if newer edits were requested meanwhile.
    * @param {Edit[]} edits
    * @returns {Promise<Effect | null>}
    */
@@ -53,7 +54,7 @@ export class HttpModel {
     if (this.last?.edits !== text) {
       const found = this.requestEffect(edits);
       const mine = (this.last = { edits: text, found });
-      found.catch(() => this.last === mine && (this.last = null)); // it may be asked again
+      found.catch(() => this.last === mine && (this.last = null)); // retry next time
     }
     return this.last.found;
   }
@@ -71,7 +72,7 @@ export class HttpModel {
   }
 
   /**
-   * One head after edits anywhere in the model, what was written staying the same.
+   * Return one head after edits anywhere in the model, for the same answer.
    * @param {Edit[]} edits
    * @param {string} path
    * @param {number} head
@@ -90,7 +91,7 @@ export class HttpModel {
   }
 
   /**
-   * What may come next after a text, at a temperature of sampling.
+   * Return the next-token candidates at a sampling temperature.
    * @param {number} temperature
    * @returns {Promise<import("./source.js").Candidate[]>}
    */
@@ -100,19 +101,11 @@ export class HttpModel {
   }
 
   /**
-   * What else could stand at a position of a translation.
+   * Return other words for a position of a translation.
    * @param {number} position
    * @returns {Promise<Alternative[]>}
    */
   async alternatives(position) {
     return (await requestJson(`/api/trace/${this.described.id}/alternatives?position=${position}`)).alternatives;
   }
-}
-
-/**
- * JSON has no infinity: Python writes "inf".
- * @param {number | "inf"} heat
- */
-export function parseTemperature(heat) {
-  return heat === "inf" ? Infinity : heat;
 }

@@ -1,9 +1,10 @@
-// A source that asks the local server: models run there, parts of tables come as they are needed.
+// The source of the live page: the server runs the model and sends arrays when they are needed.
 
 import { readSafetensors } from "./arrays.js";
 import { streamRequest, request, requestJson } from "./http.js";
-import { parseTemperature, HttpModel } from "./http_model.js";
+import { HttpModel } from "./http_model.js";
 import { matrix } from "./matrix.js";
+import { parseTemperature } from "./source.js";
 
 /**
  * @typedef {import("./source.js").Source} Source
@@ -20,11 +21,11 @@ import { matrix } from "./matrix.js";
  * @typedef {import("./arrays.js").NamedArray} NamedArray
  */
 
-/** Up to so many cells of all heads together, pictures and measures are asked for at once. */
+/** Up to this many cells in total, thumbnails and measures of all sites are requested at once. */
 const MAX_CELLS_AT_ONCE = 1_000_000;
-/** Vectors of so many heads are kept; those of others are in the browser's own store. */
+/** The number of heads whose vectors are kept in memory; the browser caches the others. */
 const MAX_CACHED_HEADS = 24;
-/** Tables with more cells than this are sent with half as many digits. */
+/** Larger tables are sent as 16-bit floats. */
 const MAX_FLOAT32_CELLS = 65_536;
 /** @implements {Source} */
 export class HttpSource {
@@ -46,7 +47,7 @@ export class HttpSource {
   }
 
   /**
-   * Trace, and be told how far it is.
+   * Trace an input and report progress.
    * @param {TraceRequest & { edits?: Edit[] }} asked
    * @param {any} worked
    * @param {{ signal?: AbortSignal, onProgress?: (progress: Progress) => void }} [options]
@@ -56,7 +57,7 @@ export class HttpSource {
   }
 
   /**
-   * A trace that the server keeps.
+   * Load a trace that the server has stored.
    * @param {string} id
    * @param {any} worked
    */
@@ -129,7 +130,7 @@ export class HttpSource {
    * @returns {Promise<Matrix[]>}
    */
   async thumbnails(path, size) {
-    if (!this.sitesByPath.has(path)) return []; // of the trace before this one
+    if (!this.sitesByPath.has(path)) return []; // belongs to the previous trace
     const found = (await this.get("thumbnails", { size, ...this.siteParameter(path) }))[path];
     const [heads, rows, columns] = found.shape;
     const cells = rows * columns;
@@ -153,8 +154,8 @@ export class HttpSource {
   }
 
   /**
-   * Which sites an answer shall be about: all where that is little, else this one, so that the
-   * first ones come at once.
+   * Return the sites to request: all of them if they are small, otherwise one at a time, so that the
+   * first ones arrive early.
    * @param {string} path
    * @returns {Record<string, string>}
    */
@@ -256,7 +257,7 @@ export class HttpSource {
   }
 
   /**
-   * Arrays about the trace; a trace that the server has let go is asked for again.
+   * Fetch arrays of the trace; if the server has dropped it, it is traced again.
    * @param {string} key
    */
   async fetch(key) {

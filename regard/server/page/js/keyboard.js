@@ -1,17 +1,16 @@
-// The keyboard: arrows move query and key, brackets change head and layer.
+// Keyboard shortcuts, and the dialog that lists them.
 
 import { el, isPage } from "./dom.js";
 import { otherHead, otherLayer, viewsOf } from "./selection.js";
+import { SHOWN_STAGES } from "./state.js";
 import { toggleCell } from "./views/edit_controls.js";
 import { firstUnlearnedLesson, openLesson } from "./views/lesson_panel.js";
 
 /** @typedef {import("./app.js").App} App */
 
-const STAGES = /** @type {const} */ (["scores", "masked", "weights", "all"]);
-
 /** @param {App} app */
 export function listenToKeys(app) {
-  const place = isPage(app.root) ? app.root.ownerDocument : app.root; // in a notebook: only what is meant for it
+  const place = isPage(app.root) ? app.root.ownerDocument : app.root; // in a notebook: only while the widget has the focus
   if (place === app.root) app.root.addEventListener("pointerdown", () => keepFocus(app.root));
   place.addEventListener("keydown", (/** @type {any} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !app.root.isConnected) return;
@@ -25,7 +24,7 @@ export function listenToKeys(app) {
 }
 
 /**
- * After a click on something that takes no focus, keys are for the explorer around it.
+ * Focus the widget after a click on something that cannot have the focus.
  * @param {HTMLElement} root
  */
 function keepFocus(root) {
@@ -33,7 +32,7 @@ function keepFocus(root) {
 }
 
 /**
- * Whether whoever has the focus needs this key: fields take all of them, sliders the arrows.
+ * Return whether the focused element uses a key itself: fields use all keys, sliders the arrows.
  * @param {HTMLElement} target
  * @param {string} key
  */
@@ -45,7 +44,7 @@ function usesKey(target, key) {
 }
 
 /**
- * What a key changes; undefined if it means nothing here.
+ * Return the change of state for a key; undefined if it has no function.
  * @param {App} app
  * @param {string} key
  * @returns {Partial<import("./state.js").State> | null | undefined}
@@ -80,7 +79,7 @@ function pressOther(app, key) {
       if (document.querySelector("dialog[open]")) return undefined;
       return state.pane ? { pane: "" } : { pinned: false };
     case "s":
-      return { stage: STAGES[(STAGES.indexOf(state.stage) + 1) % STAGES.length] };
+      return { stage: SHOWN_STAGES[(SHOWN_STAGES.indexOf(state.stage) + 1) % SHOWN_STAGES.length] };
     case "t":
       return { turned: !state.turned };
     case "w":
@@ -106,7 +105,7 @@ function pressOther(app, key) {
   }
 }
 
-/** What each key does, in the order in which help lists them. */
+/** The keys in the order of the help dialog. */
 const KEYS = /** @type {const} */ ([
   ["↑ ↓", "keyQuery"],
   ["← →", "keyKey"],
@@ -125,7 +124,7 @@ const KEYS = /** @type {const} */ ([
   ["?", "keyHelp"],
 ]);
 
-/** What more there is on the page of a training run. */
+/** Additional keys of the training replay. */
 const REPLAY_KEYS = /** @type {const} */ ([[", .", "keyCheckpoint"], ["p", "keyPlay"]]);
 
 /** @param {App} app */

@@ -1,4 +1,4 @@
-// The lessons: what each says, what it asks the reader to do, and when that is done.
+// The lessons: setup, task, and the check that the task is done.
 
 import { largest } from "./matrix.js";
 import { rowAt } from "./selection.js";
@@ -10,18 +10,18 @@ import { rowAt } from "./selection.js";
  */
 
 /**
- * What the reader has done since a lesson began.
+ * What the reader has done in the open lesson.
  * @typedef {object} LessonProgress
- * @property {State} first the state when it began
+ * @property {State} first the state at the start
  * @property {boolean} peeked whether the mouse was over the pattern
- * @property {Set<string>} heads that were opened
- * @property {{ low: boolean, high: boolean }} temperature whether the temperature was below and above its own
+ * @property {Set<string>} heads opened so far
+ * @property {{ low: boolean, high: boolean }} temperature whether it was below and above the model's
  */
 
 /**
  * @typedef {object} Lesson
- * @property {string} name its words begin with this; CSS marks what it speaks of by it
- * @property {(app: App) => Partial<State>} [setup] what it sets up
+ * @property {string} name prefix of its messages; CSS highlights its subject by it
+ * @property {(app: App) => Partial<State>} [setup] changes of state when it opens
  * @property {(app: App) => MessageKey} task
  * @property {(app: App, since: LessonProgress) => boolean} done
  * @property {(app: App) => boolean} [possible] whether the open head allows the task
@@ -96,7 +96,7 @@ export const LESSONS = [
 ];
 
 /**
- * What changes when a lesson is opened: the reader's edits make room for those it asks for.
+ * Return the changes of state that open a lesson; edits are reset.
  * @param {App} app
  * @param {number} number counted from 1
  * @returns {Partial<State>}
@@ -115,7 +115,7 @@ function startSelection({ about }) {
 }
 
 /**
- * The last site that fits, with its first head; the place to start from if that fits.
+ * Return the start selection if it matches, otherwise the first head of the last matching site.
  * @param {App} app
  * @param {(path: string) => boolean} fits
  */

@@ -1,7 +1,7 @@
 // Matrices on plain arrays: products, ranges and pooling. Sums are kept in double precision.
 
 /**
- * A table of numbers, row after row.
+ * A table of numbers, row by row.
  * @typedef {{ rows: number, columns: number, data: Float32Array }} Matrix
  */
 
@@ -17,7 +17,7 @@ export function matrix(rows, columns, data) {
 }
 
 /**
- * One row, as a view.
+ * Return one row as a view.
  * @param {Matrix} table
  * @param {number} i
  */
@@ -43,7 +43,7 @@ export function largest(values) {
 }
 
 /**
- * The lowest and the highest finite number of a table.
+ * Return the smallest and the largest finite number of a table.
  * @param {Matrix} table
  * @returns {[number, number]}
  */
@@ -67,7 +67,7 @@ export function largestSize(values) {
 }
 
 /**
- * Weighted sums of the values: one row for each query.
+ * Return weights · value, the matrix product.
  * @param {Matrix} weights
  * @param {Matrix} value
  * @returns {Matrix}
@@ -79,7 +79,7 @@ export function weightedSum(weights, value) {
 }
 
 /**
- * One weighted sum of rows.
+ * Return a weighted sum of rows.
  * @param {ArrayLike<number>} weights
  * @param {Matrix} value
  * @returns {Float64Array}
@@ -94,7 +94,7 @@ export function mixture(weights, value) {
 }
 
 /**
- * x · Wᵀ + b for a weight kept as torch keeps it: output × input.
+ * Return x · Wᵀ + b for a weight of shape output × input, as in torch.
  * @param {ArrayLike<number>} x
  * @param {Matrix} weight
  * @param {ArrayLike<number> | null} bias
@@ -107,7 +107,7 @@ export function project(x, weight, bias) {
 }
 
 /**
- * Rows and columns gathered into fewer: each cell the mean or the largest of those it covers.
+ * Pool a table to fewer rows and columns by mean or maximum.
  * @param {Matrix} table
  * @param {number} rows
  * @param {number} columns
@@ -119,7 +119,7 @@ export function pooled(table, rows, columns, how = "mean") {
   const [high, wide, n] = [Math.min(rows, table.rows), Math.min(columns, table.columns), table.columns];
   const made = matrix(high, wide);
   const [down, across] = [edges(table.rows, high), edges(n, wide)];
-  const line = new Float32Array(n); // rows that come together, before their columns do
+  const line = new Float32Array(n); // the pooled rows, before columns are pooled
   const [gather, join] = how === "max" ? [gatherMax, joinMax] : [gatherSum, joinMean];
   for (let i = 0; i < high; i++) {
     line.set(row(table, down[i]));
@@ -130,7 +130,7 @@ export function pooled(table, rows, columns, how = "mean") {
 }
 
 /**
- * Where each of so many bins begins, and where the last one ends.
+ * Return the start of each bin, and the end of the last one.
  * @param {number} n
  * @param {number} bins
  */
@@ -171,7 +171,7 @@ function joinMax(line, across, into) {
  * @param {Float32Array} line
  * @param {Int32Array} across
  * @param {Float32Array} into
- * @param {number} high how many rows the line is the sum of
+ * @param {number} high number of rows in the sum
  */
 function joinMean(line, across, into, high) {
   for (let j = 0; j < into.length; j++) {

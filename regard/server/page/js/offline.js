@@ -1,4 +1,4 @@
-// Where the page begins.
+// Entry point of the offline file.
 
 import { start } from "./app.js";
 import { FileSource } from "./file_source.js";
@@ -6,7 +6,7 @@ import { messagesFor } from "./messages.js";
 import { pageAddress } from "./state.js";
 
 /**
- * Show the trace that the page itself holds.
+ * Show the trace that is embedded in the page.
  * @param {HTMLElement} root
  */
 export async function startFromPage(root) {

@@ -1,4 +1,4 @@
-// Any pane as a picture of exactly what is shown. Text stays text, lines stay lines.
+// Save a pane as SVG or PNG exactly as shown. Text stays text, lines stay lines.
 
 import { el } from "./dom.js";
 
@@ -7,22 +7,22 @@ const STYLE_PROPERTIES = [
   ...["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "opacity"],
   ...["font-size", "font-weight", "font-style", "font-family", "text-anchor", "letter-spacing"],
 ];
-/** What these properties are unless somebody says otherwise: not worth writing down. */
+/** Default values, which are not written. */
 /** @type {Record<string, string>} */
 const DEFAULTS = { "fill-opacity": "1", "stroke-opacity": "1", "stroke-dasharray": "none", opacity: "1", "letter-spacing": "normal", "font-style": "normal" };
 
 /**
- * Everything that was found, and how far it reaches.
+ * SVG elements collected so far, and their bounding box.
  * @typedef {{ parts: string[], box: { left: number, top: number, right: number, bottom: number } }} Collected
  */
 
 /**
- * An element as SVG: all of it, also what would have to be scrolled to.
+ * Return an element as SVG, including parts that are scrolled out of view.
  * @param {HTMLElement} element
  * @returns {{ text: string, width: number, height: number }}
  */
 export function toSvg(element) {
-  element.classList.add("saving"); // nothing is drawn before it is taken away again
+  element.classList.add("saving"); // removed before the next paint
   try {
     return renderSvg(element);
   } finally {
@@ -94,7 +94,7 @@ export async function copyText(app, text) {
 }
 
 /**
- * A few words that go away by themselves.
+ * Show a short notice that disappears by itself.
  * @param {import("./app.js").App} app
  * @param {string} text
  */
@@ -153,7 +153,7 @@ function add(found, part, box) {
 }
 
 /**
- * Background and borders.
+ * Collect background and borders.
  * @param {CSSStyleDeclaration} style
  * @param {DOMRect} box
  * @param {Collected} found
@@ -174,7 +174,7 @@ function collectBox(style, box, found) {
 }
 
 /**
- * A text, line by line, each where it stands.
+ * Collect a text, line by line, at its position.
  * @param {Text} node
  * @param {CSSStyleDeclaration} style
  * @param {Collected} found
@@ -222,7 +222,7 @@ function linesOf(node) {
 }
 
 /**
- * The inside of a picture with its style written into it.
+ * Return the content of an SVG element with inline styles.
  * @param {Element} element
  * @returns {string}
  */

@@ -1,4 +1,4 @@
-// Moving about: which site, head, query and key can be selected.
+// Selection: which site, head, query, key and view can be selected.
 
 import { computeRow, EFFICIENT_FORMS, rowOf, MAX_CELLS } from "./head.js";
 
@@ -10,7 +10,7 @@ import { computeRow, EFFICIENT_FORMS, rowOf, MAX_CELLS } from "./head.js";
  */
 
 /**
- * A state that names nothing that is not there: an address may come from another trace.
+ * Return the state limited to what exists; an address may come from another trace.
  * @param {App} app
  * @param {State} state
  * @returns {State}
@@ -28,11 +28,11 @@ export function withinBounds(app, state) {
   };
 }
 
-/** More points than this cannot be told from each other. */
+/** The largest number of points that can be told apart. */
 const MAX_POINTS = 1024;
 
 /**
- * The ways in which a site can be looked at.
+ * Return the views that a site has.
  * @param {{ about: App["about"] }} app
  * @param {Site} site
  * @returns {State["view"][]}
@@ -58,7 +58,7 @@ export function findSite(app, path) {
 }
 
 /**
- * The next head, going on into the next layer of the same kind.
+ * Return the next head, continuing in the next layer of the same group.
  * @param {App} app
  * @param {number} by
  * @param {{ site: string, head: number }} [from]
@@ -88,7 +88,7 @@ export function otherLayer(app, by, from = app.store.state) {
 }
 
 /**
- * Whether a head has too many cells to be held as one table.
+ * Return whether a head has too many cells to keep in memory.
  * @param {Site} site
  */
 export function isLarge(site) {
@@ -96,7 +96,7 @@ export function isLarge(site) {
 }
 
 /**
- * The numbers of one query.
+ * Return the tables of one query of the open head.
  * @param {App} app
  * @param {number} query
  * @param {"before" | "after"} [version]

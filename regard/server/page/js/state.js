@@ -1,6 +1,7 @@
-// The one selection that all panes share, and the address that holds it.
+// The state that all panes share, and its text form in the address.
 
-import { readEdits, writeEdits } from "./edits.js";
+import { readCount, readEdits, writeEdits } from "./edits.js";
+import { STAGES } from "./source.js";
 
 /**
  * @typedef {object} State
@@ -9,42 +10,43 @@ import { readEdits, writeEdits } from "./edits.js";
  * @property {number} head
  * @property {number} query
  * @property {number} key
- * @property {boolean} pinned whether the mouse may no longer move query and key
+ * @property {boolean} pinned whether query and key no longer follow the mouse
  * @property {"grid" | "lines" | "bars" | "graph" | "image" | "space" | "rollout" | "exact"} view
  * @property {"scores" | "masked" | "weights" | "all"} stage
- * @property {boolean} turned whether queries stand along the top
+ * @property {boolean} turned whether rows and columns are swapped
  * @property {boolean} words
  * @property {number} mass show only the keys that make up this share of a query's weight
  * @property {"layer" | "entropy" | "distance" | "diagonal" | "peak" | "alignment"} sort
- * @property {"overview" | "pattern" | "steps" | ""} pane the one that fills the window
- * @property {string} heads those whose arrows are shown in space, as "0,2"; "" is all of them
- * @property {number} spin by how many degrees the space is turned
+ * @property {"overview" | "pattern" | "steps" | ""} pane the enlarged pane
+ * @property {string} heads whose arrows the space view shows, as "0,2"; "" for all
+ * @property {number} spin rotation of the space view in degrees
  * @property {string} language
  * @property {import("./edits.js").Edit[]} edits
- * @property {string} name what the reader calls the edits
- * @property {number} sampling the temperature with which a language model writes
- * @property {string} work the numbers of the worked example, where the reader has changed them
+ * @property {string} name of the edits, given by the reader
+ * @property {number} sampling temperature of a language model
+ * @property {string} work the numbers of the worked example, if changed
  * @property {boolean} drawing whether clicks on the pattern change its mask
- * @property {number} lesson the one that is open, counted from 1; 0 for none
- * @property {number[]} learned lessons whose task was done
+ * @property {number} lesson the open lesson, counted from 1; 0 for none
+ * @property {number[]} learned lessons that are done
  */
 
 const VIEWS = ["grid", "lines", "bars", "graph", "image", "space", "rollout", "exact"];
-const STAGES = ["scores", "masked", "weights", "all"];
-const SORTS = ["layer", "entropy", "distance", "diagonal", "peak", "alignment"];
-const PANES = ["overview", "pattern", "steps"];
+/** The stages that can be shown, and "all" of them next to each other. */
+export const SHOWN_STAGES = /** @type {const} */ ([...STAGES, "all"]);
+export const SORTS = /** @type {const} */ (["layer", "entropy", "distance", "diagonal", "peak", "alignment"]);
+export const PANES = /** @type {const} */ (["overview", "pattern", "steps"]);
 
-/** How each part of the state is read from the address; what cannot be read is left out. */
+/** Parsers of the address; undefined if a text is not valid. */
 /** @type {Record<string, (text: string) => any>} */
 const READERS = {
   page: oneOf(["explore", "worked"]),
   site: (text) => text || undefined,
-  head: count,
-  query: count,
-  key: count,
+  head: readCount,
+  query: readCount,
+  key: readCount,
   pinned: (text) => text === "1",
   view: oneOf(VIEWS),
-  stage: oneOf(STAGES),
+  stage: oneOf(SHOWN_STAGES),
   turned: (text) => text === "1",
   words: (text) => text === "1",
   mass: (text) => (Number(text) > 0 && Number(text) <= 1 ? Number(text) : undefined),
@@ -57,12 +59,12 @@ const READERS = {
   name: (text) => text,
   sampling: (text) => (Number(text) >= 0 && Number(text) <= 2 ? Number(text) : undefined),
   work: (text) => text,
-  lesson: count,
+  lesson: readCount,
   learned: (text) => text.split(",").map(Number).filter((n) => Number.isInteger(n) && n > 0),
 };
 
 /**
- * Where the state is kept between visits: the address of a page, or something else elsewhere.
+ * Storage of the state: the hash of the page, or a model value in notebooks.
  * @typedef {{ read: () => string, write: (text: string) => void, listen: (f: () => void) => void }} Address
  */
 
@@ -73,14 +75,14 @@ export function pageAddress() {
   return {
     read: () => location.hash.slice(1),
     write: (text) => {
-      clearTimeout(writing); // browsers refuse addresses that change too often
+      clearTimeout(writing); // browsers limit how often the address may change
       if (hasAddress()) writing = setTimeout(() => history.replaceState(null, "", `#${text}`), 120);
     },
     listen: (f) => addEventListener("hashchange", f),
   };
 }
 
-/** Whether the page has an address of its own: one inside another page's text has none. */
+/** Return whether the page has its own address; a srcdoc frame has none. */
 export function hasAddress() {
   return location.protocol !== "about:";
 }
@@ -109,7 +111,7 @@ export class Store {
 
   /**
    * @param {Partial<State>} parts
-   * @param {boolean} [continues] whether this goes on with the last edit: a slider on its way
+   * @param {boolean} [continues] whether this continues the last edit, as while a slider moves
    */
   set(parts, continues = false) {
     if (parts.edits && !continues) this.past.push(this.state.edits);
@@ -117,7 +119,7 @@ export class Store {
   }
 
   /**
-   * Begin anew, with another trace.
+   * Reset the state for another trace.
    * @param {State} start
    * @param {State} state
    */
@@ -128,7 +130,7 @@ export class Store {
     this.address.write(writeState(state, start));
   }
 
-  /** Take back the last edit. */
+  /** Undo the last edit. */
   undo() {
     const before = this.past.pop() ?? this.state.edits.slice(0, -1);
     this.change({ edits: before }, true);
@@ -149,7 +151,7 @@ export class Store {
 }
 
 /**
- * The state as the text of an address: what differs from the start, and the selection always.
+ * Return the state as text: the selection, and everything that differs from the start.
  * @param {State} state
  * @param {State} start
  */
@@ -197,14 +199,9 @@ function decode(text) {
   }
 }
 
-/** @param {string[]} names */
+/** @param {readonly string[]} names */
 function oneOf(names) {
   return (/** @type {string} */ text) => (names.includes(text) ? text : undefined);
-}
-
-/** @param {string} text */
-function count(text) {
-  return /^\d+$/.test(text) ? Number(text) : undefined;
 }
 
 /**

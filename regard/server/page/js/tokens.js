@@ -1,4 +1,4 @@
-// Tokens as labels, and tokens gathered into words.
+// Labels of tokens, and tokens grouped into words.
 
 import { matrix } from "./matrix.js";
 
@@ -9,17 +9,17 @@ import { matrix } from "./matrix.js";
  */
 
 /**
- * One axis of a pattern: a label and the positions it stands for.
+ * A label of an axis and its range of positions.
  * @typedef {{ label: string, first: number, last: number, special: boolean }} Tick
  */
 
 /**
- * A token as a label: no spaces around it, a hyphen where it goes on with the word before it.
+ * Return the label of a token: without spaces, with a hyphen if it continues a word.
  * @param {string} token
  * @param {boolean} [continues]
  */
 export function labelOf(token, continues = false) {
-  const text = token.replace(/▁/g, " ").replace(/\n/g, "⏎").replace(/\t/g, "⇥"); // some tokenizers write spaces so
+  const text = token.replace(/▁/g, " ").replace(/\n/g, "⏎").replace(/\t/g, "⇥"); // some tokenizers mark spaces this way
   const bare = text.trim();
   if (!bare) return text ? "␣" : "∅";
   return continues ? `‑${bare.replace(/^##/, "")}` : bare;
@@ -29,7 +29,7 @@ export function labelOf(token, continues = false) {
 const TICKS = new WeakMap();
 
 /**
- * The labels of one side, in the order of positions: the same list for the same side of a trace.
+ * Return the labels of one side, cached.
  * @param {About} about
  * @param {string | null} side
  * @param {number} count
@@ -61,7 +61,7 @@ function makeTicks(about, side, count) {
 }
 
 /**
- * What is known of a trace, with the tokens that the reader has put in named beside the old ones.
+ * Return the description of a trace with replaced tokens shown as "old→new".
  * @param {About} about
  * @param {import("./edits.js").Edit[]} edits
  * @returns {About}
@@ -82,7 +82,7 @@ export function withReplacedTokens(about, edits) {
 }
 
 /**
- * Whose labels queries have: the token that is being written where that is what the reader asks.
+ * Return the side that labels the queries: in cross-attention, the token being written.
  * @param {Site} site
  */
 export function querySide(site) {
@@ -90,7 +90,7 @@ export function querySide(site) {
 }
 
 /**
- * Ticks gathered into words; special tokens stay alone.
+ * Group ticks into words; special tokens stay separate.
  * @param {About} about
  * @param {string | null} side
  * @param {Tick[]} ticks
@@ -114,11 +114,11 @@ export function groupWords(about, side, ticks) {
 }
 
 /**
- * A table of words out of one of tokens: keys of a word are added up (or averaged), queries averaged.
+ * Return a table of words: keys of a word are summed (or averaged), queries averaged.
  * @param {Matrix} table
  * @param {Tick[]} rows
  * @param {Tick[]} columns
- * @param {boolean} adds whether a word's weight is the sum of its tokens' weights
+ * @param {boolean} adds whether keys are summed
  * @returns {Matrix}
  */
 export function wordTable(table, rows, columns, adds) {
@@ -137,7 +137,7 @@ export function wordTable(table, rows, columns, adds) {
 }
 
 /**
- * Which tick a position belongs to.
+ * Return the index of the tick of a position.
  * @param {Tick[]} ticks
  * @param {number} position
  */

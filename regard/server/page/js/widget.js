@@ -5,7 +5,7 @@ import { FileSource } from "./file_source.js";
 import { messagesFor } from "./messages.js";
 
 /**
- * What a host of widgets gives: values that Python and the page share.
+ * The widget model: values that Python and the page share.
  * @typedef {object} Model
  * @property {(name: string) => any} get
  * @property {(name: string, value: any) => void} set
@@ -15,14 +15,14 @@ import { messagesFor } from "./messages.js";
  */
 
 /**
- * Show the trace of a model (`data`) in an element; the selection is its `state`.
+ * Show the trace in `data`; `state` holds the selection.
  * @param {{ model: Model, el: HTMLElement }} given
- * @returns {Promise<() => void>} what ends it
+ * @returns {Promise<() => void>} removes the widget
  */
 export async function render({ model, el }) {
   const root = document.createElement("div");
-  root.tabIndex = -1; // keys are heard here, so that the notebook keeps its own
-  root.dataset.lmSuppressShortcuts = "true"; // Jupyter's name for that
+  root.tabIndex = -1; // receives keys, so that the notebook keeps its shortcuts
+  root.dataset.lmSuppressShortcuts = "true"; // tells Jupyter to ignore keys here
   el.classList.add("regard-host");
   el.append(root);
   /** @type {(() => void)[]} */

@@ -1,4 +1,4 @@
-// An efficient form of attention beside the exact one on the same queries and keys, and the error.
+// An efficient form of attention next to exact attention on the same vectors, and the error.
 
 import { el, fill } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
@@ -13,12 +13,12 @@ import { drawTable, plotOfTable, tabSeparated } from "./tables.js";
  * @typedef {import("./tables.js").Handlers} Handlers
  */
 
-/** Less room than this for each of the three pictures: they stand below each other. */
+/** Below this width for each picture, they are stacked. */
 const MIN_WIDTH = 190;
 const MAX_ROWS = 60;
 
 /**
- * How far two tables of weights are apart.
+ * Compute the error of approximate weights.
  * @param {Matrix} weights
  * @param {Matrix} exact
  */
@@ -59,7 +59,7 @@ export function draw(element, app, exact, act) {
   };
   const selects = parts.map(([, table, stage], i) => {
     const plot = { ...plotOfTable(app, table, room, act), stage: /** @type {import("../source.js").Stage} */ (stage) };
-    if (stage === "weights") plot.range = [0, Math.max(ranges[0][1], ranges[1][1])]; // the same tone is the same weight
+    if (stage === "weights") plot.range = [0, Math.max(ranges[0][1], ranges[1][1])]; // the same color is the same weight
     if (room.width < 300) Object.assign(plot, { asks: t("queriesShort"), answers: t("keysShort"), rows: plot.rows.map(clipped), columns: plot.columns.map(clipped) });
     return drawTable(/** @type {HTMLElement} */ (figures[i].lastElementChild), plot, null);
   });
@@ -73,7 +73,7 @@ export function draw(element, app, exact, act) {
 }
 
 /**
- * A name for a small picture.
+ * Shorten a label for a small picture.
  * @param {import("../tokens.js").Tick} tick
  */
 function clipped(tick) {

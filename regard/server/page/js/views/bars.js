@@ -12,7 +12,7 @@ const MAX_BARS = 48;
 /**
  * @param {Element} element
  * @param {Plot} plot
- * @param {Plot | null} [before] drawn as outlines behind, where something was edited
+ * @param {Plot | null} [before] drawn as outlines if there are edits
  */
 export function draw(element, plot, before = null) {
   let shown = chosenKeys(plot, plot.query);
@@ -25,7 +25,7 @@ export function draw(element, plot, before = null) {
 }
 
 /**
- * All keys in their order, or the heaviest where there are too many.
+ * Return all keys in order, or those with the largest weights if there are too many.
  * @param {Plot} plot
  * @param {number} query
  */
@@ -109,7 +109,7 @@ function barsOf(plot, before, { query, j, y, bar, zero, scale }) {
 }
 
 /**
- * The sum of all bars, those included that are not shown; a line where equal weights would be.
+ * Draw the sum of all bars, including hidden ones, and a line at equal weights.
  * @param {Plot} plot
  * @param {number[]} keys
  * @param {Float32Array} line

@@ -1,4 +1,4 @@
-// Before and after: what the model answers, and how probable what it said before has become.
+// The answer before and after edits, and how the probabilities of its tokens changed.
 
 import { el, fill } from "../dom.js";
 import { short } from "../format.js";
@@ -6,15 +6,15 @@ import { labelOf } from "../tokens.js";
 
 /** @typedef {import("../app.js").App} App */
 
-/** Tokens whose probability has moved the most are shown. */
+/** The number of tokens shown, those with the largest change of probability. */
 const MAX_TOKENS = 8;
 
-/** So long, in milliseconds, edits must rest before the model writes anew. */
+/** The pause after the last edit, in milliseconds, before the model searches again. */
 const SEARCH_DELAY = 150;
 
 /**
- * What edits do to the words that were written is shown at once; what the model writes instead
- * takes a search, which begins when the reader pauses and ends when the edits change.
+ * Show the effect of edits on the same answer at once. The new answer needs a search, which starts
+ * when the reader pauses and is canceled when the edits change.
  * @param {App} app
  * @returns {import("../app.js").Pane}
  */
@@ -31,7 +31,7 @@ export function comparison(app) {
       fill(element, renderAnswer(app, effect.answer, effect.final));
       if (effect.final) return;
       await new Promise((done) => setTimeout(done, SEARCH_DELAY));
-      if (signal.aborted || !same(edits, app.store.state.edits)) return; // a slider is on its way
+      if (signal.aborted || !same(edits, app.store.state.edits)) return; // a slider is moving
       const answer = await model.answer(edits, signal);
       if (!signal.aborted) fill(element, renderAnswer(app, answer, true));
     } catch (error) {
@@ -65,7 +65,7 @@ function same(a, b) {
 /**
  * @param {App} app
  * @param {any} answer
- * @param {boolean} final whether the model has written anew; otherwise only probabilities are known
+ * @param {boolean} final whether the new answer is known; otherwise only probabilities are
  */
 function renderAnswer(app, answer, final) {
   const { t } = app;
@@ -91,7 +91,7 @@ function renderAnswer(app, answer, final) {
 }
 
 /**
- * The best candidate of an answer that is no text: a class, a next token, what fills the first gap.
+ * Return the best candidate of an answer that is not a text: a class, a next token, or the first gap.
  * @param {any} answer
  * @returns {import("../source.js").Candidate | undefined}
  */
@@ -108,7 +108,7 @@ function candidate(when, { name, probability }) {
 }
 
 /**
- * The new answer; tokens that were not there before are underlined.
+ * Return the new answer with new tokens underlined.
  * @param {any[]} before
  * @param {any[]} after
  */

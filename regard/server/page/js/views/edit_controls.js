@@ -1,4 +1,4 @@
-// Hands on: temperature, scale, mask cells, scores, the head itself. The open head follows at once.
+// Edit controls of the open head: temperature, scale, mask, scores, weights, ablation, tokens.
 
 import { el } from "../dom.js";
 import { withEdit, withoutEdit } from "../edits.js";
@@ -34,7 +34,7 @@ export function editControls(app) {
       scale.element.hidden = site.scale === 1 && !changes?.unscaled;
       off.update(changes?.off ?? false);
       mean.update(changes?.mean ?? false);
-      mean.element.hidden = app.source.model !== null && site.group === "decoder.cross"; // who asks one by one has no mean before the end
+      mean.element.hidden = app.source.model !== null && site.group === "decoder.cross"; // a recurrent decoder has no mean before the last query
       pencil.setAttribute("aria-pressed", String(store.state.drawing));
       app.root.classList.toggle("drawing", store.state.drawing);
       score.update();
@@ -99,7 +99,7 @@ export function scaleFormula() {
 }
 
 /**
- * A score or a weight of the chosen cell, to be set by hand.
+ * A field for the score or weight of the selected cell.
  * @param {App} app
  * @param {"score" | "weight"} kind
  */
@@ -129,7 +129,7 @@ function numberField(app, kind) {
 }
 
 /**
- * Another token in the place of the chosen key; only a model can say what follows from it.
+ * A field that replaces the token of the selected key; it needs a model.
  * @param {App} app
  */
 function tokenField(app) {
@@ -175,9 +175,9 @@ function setEdit(app, edit, on) {
 }
 
 /**
- * A click on the pattern: it pins, or it changes the mask while the pencil is out.
+ * Handle a click on the pattern: select and pin, or change the mask in mask mode.
  * @param {App} app
- * @param {number} query −1 if only a key is meant: that of the chosen query
+ * @param {number} query −1 to keep the selected query
  * @param {number} key
  */
 export function clickCell(app, query, key) {
@@ -188,7 +188,7 @@ export function clickCell(app, query, key) {
 }
 
 /**
- * Forbid a connection, or allow it; where the mask cannot be changed it is only chosen.
+ * Forbid or allow a connection; if the mask cannot be changed, only select it.
  * @param {App} app
  * @param {number} query
  * @param {number} key

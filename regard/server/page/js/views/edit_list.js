@@ -1,4 +1,4 @@
-// The reader's edits: each can be taken back, all can be shared.
+// The list of edits, with undo, reset, a name and a link.
 
 import { el, fill, rememberFocus, isPage } from "../dom.js";
 import { short } from "../format.js";
@@ -54,7 +54,7 @@ function renderBar(app, edits) {
 }
 
 /**
- * A name for all edits together: links carry it.
+ * A name for the edits, which is part of the link.
  * @param {App} app
  */
 function nameField({ t, store }) {
@@ -63,7 +63,7 @@ function nameField({ t, store }) {
 }
 
 /**
- * Where an edit is to be seen.
+ * Return the selection that shows an edit.
  * @param {App} app
  * @param {Edit} edit
  */

@@ -1,4 +1,4 @@
-// A pattern as a graph: tokens are nodes, an arrow leads from who asks to who answers.
+// A pattern as a graph: tokens are nodes, arrows point from queries to keys.
 
 import { fill, shape, textWidth } from "../dom.js";
 import { row } from "../matrix.js";
@@ -7,7 +7,7 @@ import { shortened } from "./plot.js";
 
 /**
  * @typedef {import("./plot.js").Plot} Plot
- * @typedef {{ x: number, y: number, angle: number, i: number, role: "query" | "key" | "both", label?: number }} Dot a label stands at the height of its node, or where there is room for it
+ * @typedef {{ x: number, y: number, angle: number, i: number, role: "query" | "key" | "both", label?: number }} Dot `label` is the y position of its label
  */
 
 const MAX_NODES = 40;
@@ -60,7 +60,7 @@ function circle(plot, { cx, cy, r }) {
 }
 
 /**
- * Who asks on the left half, who answers on the right one.
+ * Place queries on the left half of a circle and keys on the right half.
  * @param {Plot} plot
  * @param {Size} size
  */
@@ -75,7 +75,7 @@ function halves(plot, { cx, cy, r }) {
 }
 
 /**
- * Labels that would lie on each other move away from the middle.
+ * Move overlapping labels away from the middle.
  * @param {Dot[]} dots from top to bottom
  */
 function spread(dots) {
@@ -157,7 +157,7 @@ function arrows(plot, asking, answering, size, query) {
 }
 
 /**
- * A bent line that stops before the node, with a tip; a loop where a token looks at itself.
+ * Return a curve that ends before the node, with an arrowhead; a loop if a token looks at itself.
  * @param {Dot} from
  * @param {Dot} to
  * @param {Size} size

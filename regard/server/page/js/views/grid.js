@@ -1,4 +1,4 @@
-// A pattern as a grid of circles: area is the weight; scores have size and sign.
+// A pattern as a grid of circles whose area is the weight; rings are negative scores.
 
 import { fill, shape, textWidth } from "../dom.js";
 import { short } from "../format.js";
@@ -7,27 +7,27 @@ import { shortened } from "./plot.js";
 /** @typedef {import("./plot.js").Plot} Plot */
 
 const FONT = 12;
-/** The least size of a cell, in pixels, alone and beside others: labels are no lower. */
+/** The smallest cell in pixels, for one picture and for several; labels need this height. */
 const MIN_CELL = 14;
 const MIN_CELL_SHARED = 13;
 const GAP = 8;
 
 /**
- * Where everything stands, in pixels. "across" and "down" are the axes on the screen.
+ * Positions in pixels. "across" and "down" are the axes on the screen.
  * @typedef {object} Layout
  * @property {number} cell
  * @property {number} left
  * @property {number} top
  * @property {number} width
  * @property {number} height
- * @property {boolean} slanted whether the labels along the top lean
+ * @property {boolean} slanted whether the top labels are rotated
  * @property {number} n_down
  * @property {number} n_across
  * @property {boolean} sums
  */
 
 /**
- * Draw the grid; gives back a function that moves the selection without drawing anew.
+ * Draw the grid; return a function that moves the selection without redrawing.
  * @param {Element} element
  * @param {Plot} plot
  */
@@ -95,7 +95,7 @@ function ground(plot, { cell, left, top, n_down: n, n_across: m }) {
 }
 
 /**
- * Slanted strokes in the cells that a query may not see.
+ * Return hatching for masked cells.
  * @param {Plot} plot
  * @param {number} cell
  * @param {number} left
@@ -198,7 +198,7 @@ function labels(plot, layout) {
 }
 
 /**
- * The titles of both axes in one line, one behind the other where the labels are narrow.
+ * Put the titles of both axes on one line if the labels are narrow.
  * @param {SVGElement[]} made
  * @param {Plot} plot
  * @param {Layout} layout
@@ -228,13 +228,13 @@ function sums(plot, { cell, left, top, slanted, n_across: m, n_down: n }) {
     }
     return cell < 12 ? null : shape("text.sum", { x: left + m * cell + 8, y: top + (i + 0.5) * cell, dy: "0.35em" }, text);
   });
-  // leaning labels would run into the word above the sums
+  // rotated labels would overlap the title of the sums
   if (!turned) made.push(shape("text.sum", { x: left + m * cell + 8, y: slanted ? top + n * cell + 15 : top - 6 }, t("sum")));
   return made.filter((one) => one !== null);
 }
 
 /**
- * Bands over the selected row and column, and a frame around the cell: made once, then moved.
+ * Create bands for the selected row and column and a frame for the cell; they are moved later.
  * @param {Plot} plot
  */
 function markers({ turned }) {
@@ -258,7 +258,7 @@ function put(shape, place) {
  * @param {Layout} layout
  * @param {number} query
  * @param {number} key
- * @param {boolean} peek whether the mouse only passes
+ * @param {boolean} peek whether it is only hovered
  */
 function mark(picture, marks, plot, { cell, left, top, n_down: n, n_across: m }, query, key, peek) {
   const [i, j] = plot.turned ? [key, query] : [query, key];
@@ -305,7 +305,7 @@ function listen(picture, plot, { cell, left, top, n_down: n, n_across: m }) {
     const [down, across] = [Math.min(Math.max(i, 0), n - 1), Math.min(Math.max(j, 0), m - 1)];
     const inside = (i >= 0 && i < n) || (j >= 0 && j < m);
     if (!inside) return null;
-    // on a label only one of the two is meant
+    // a label selects only a row or a column
     const pair = [i < 0 || i >= n ? -1 : down, j < 0 || j >= m ? -1 : across];
     return plot.turned ? [pair[1], pair[0]] : pair;
   };

@@ -1,4 +1,4 @@
-// A pattern as heat cells on a canvas, for many tokens; beyond 200, with zoom and pan.
+// A pattern as a heat map on a canvas, for many tokens; with zoom and pan beyond 200.
 
 import { color, ramp } from "../color.js";
 import { keepLatest } from "../debounce.js";
@@ -13,22 +13,22 @@ import { shortened } from "./plot.js";
  */
 
 /**
- * The part that is looked at, in positions; kept from one drawing to the next.
+ * The visible part, in positions; kept between drawings.
  * @typedef {{ across: [number, number], down: [number, number] } | null} Window
  * @typedef {{ window: Window }} Viewport
  * @typedef {(rows: Span, columns: Span) => Promise<Matrix>} Fetch
  */
 
-/** From so many tokens on, the reader can zoom. */
+/** Longer texts can be zoomed. */
 export const ZOOM_FROM = 200;
 const FONT = 11;
 
 /**
- * Draw the heat map; gives back a function that moves the selection without drawing anew.
+ * Draw the heat map; return a function that moves the selection without redrawing.
  * @param {Element} element
  * @param {Plot} plot
  * @param {Viewport} viewport
- * @param {Fetch | null} [fetch] where the table is too large to be held: how to get parts of it
+ * @param {Fetch | null} [fetch] loads tiles of tables that are too large for memory
  */
 export function draw(element, plot, viewport, fetch = null) {
   const size = layOut(plot);
@@ -56,7 +56,7 @@ export function draw(element, plot, viewport, fetch = null) {
     chosen = [query, key, peek];
     fill(marks, markings(plot, size, viewport.window ?? whole, chosen));
   };
-  /** The same place with other numbers. */
+  /** Draw other numbers in the same place. */
   const repaint = (/** @type {Partial<Plot>} */ other) => {
     Object.assign(plot, other);
     paint(canvas, plot, size, seen, ask);
@@ -87,7 +87,7 @@ function layOut(plot) {
 /** @typedef {ReturnType<typeof layOut>} Size */
 
 /**
- * Rows and columns of what lies down and across.
+ * Return rows and columns for the spans down and across.
  * @param {Plot} plot
  * @param {Span[]} spans
  * @returns {[Span, Span]}
@@ -97,11 +97,11 @@ function across({ turned }, [down, over]) {
 }
 
 /**
- * Where parts have to be asked for, what is known is moved to its place meanwhile.
+ * Paint the visible part. If a tile has to be loaded, the old one is moved meanwhile.
  * @param {HTMLCanvasElement} canvas
  * @param {Plot} plot
  * @param {Size} size
- * @param {() => NonNullable<Window>} window what is looked at, now or when a part has come
+ * @param {() => NonNullable<Window>} window returns the visible part, now or when a tile arrives
  * @param {((spans: Span[]) => Promise<Matrix | null>) | null} ask
  */
 function paint(canvas, plot, size, window, ask) {
@@ -118,7 +118,7 @@ function paint(canvas, plot, size, window, ask) {
   if (known) lay(canvas, known, size, part);
   ask(spans).then((table) => {
     if (table && canvas.isConnected) put(canvas, { ...plot, range: rangeOf(table) }, size, window(), spans, table);
-  }, () => undefined); // the server has gone: what is known stays
+  }, () => undefined); // no server: keep what is shown
 }
 
 /**
@@ -142,7 +142,7 @@ function cutOut({ table, kept }, rows, columns) {
 }
 
 /**
- * Colors for a table, put on the canvas where the window has it.
+ * Color a table and draw it at its place in the window.
  * @param {HTMLCanvasElement} canvas
  * @param {Plot} plot
  * @param {Size} size
@@ -160,7 +160,7 @@ function put(canvas, plot, size, part, spans, table) {
 }
 
 /**
- * Put a picture where the window has it.
+ * Draw a picture at its place in the window.
  * @param {HTMLCanvasElement} canvas
  * @param {Cells} cells
  * @param {Size} size
@@ -180,7 +180,7 @@ function lay(canvas, { picture, spans }, size, part) {
 }
 
 /**
- * A picture of one pixel a cell that belongs to a canvas, and the part of the table that it shows.
+ * A picture with one pixel per cell, and the part of the table that it shows.
  * @typedef {{ picture: HTMLCanvasElement, context: CanvasRenderingContext2D, image: ImageData, spans: Span[] }} Cells
  */
 
@@ -188,7 +188,7 @@ function lay(canvas, { picture, spans }, size, part) {
 const CELLS = new WeakMap();
 
 /**
- * The same as last time where the size is the same: a slider asks sixty times a second.
+ * Return the picture of a canvas, reused if the size is the same.
  * @param {HTMLCanvasElement} canvas
  * @param {number} wide
  * @param {number} high
@@ -234,7 +234,7 @@ export function tint(bytes, plot, table) {
 }
 
 /**
- * Colors of four bytes as one number each.
+ * View colors of four bytes as integers.
  * @param {Uint8ClampedArray} colors
  */
 function whole(colors) {
@@ -276,7 +276,7 @@ function labels(plot, size, part) {
 /**
  * @param {[number, number]} span
  * @param {number} step
- * @param {(i: number, at: number) => void} f with a position and where its middle is, from 0 to 1
+ * @param {(i: number, at: number) => void} f called with a position and its center, from 0 to 1
  */
 function each(span, step, f) {
   for (let i = Math.ceil(span[0] / step) * step; i < Math.floor(span[1]); i += step) {
@@ -374,7 +374,7 @@ function moved(span, by, whole) {
 
 /**
  * @param {[number, number]} span
- * @param {number} at the share of the span that stays where it is
+ * @param {number} at the share of the span that stays in place
  * @param {number} by
  * @param {[number, number]} whole
  * @returns {[number, number]}

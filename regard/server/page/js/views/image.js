@@ -12,7 +12,7 @@ import { largest, row } from "../matrix.js";
  */
 
 /**
- * The image twice: to choose the patch that asks, and lit where the patches that answer are.
+ * Draw the image twice: to select the query patch, and colored by the weights of the keys.
  * @param {Element} element
  * @param {Plot} plot
  * @param {App} app
@@ -22,7 +22,7 @@ export function draw(element, plot, app) {
   const gap = plot.width > 460 ? 28 : 16;
   const half = (plot.width - gap) / 2;
   const side = Math.floor(Math.max(plot.alone ? Math.min(half, 172) : 100, Math.min(half, plot.height - 96, 420)));
-  const style = { "max-width": `${Math.max(side, Math.min(half, 300))}px` }; // words shall not take the other picture's room
+  const style = { "max-width": `${Math.max(side, Math.min(half, 300))}px` }; // titles must not push the other picture aside
   const scale = { x: side / image.width, y: (side * image.height) / image.width / image.height };
   const size = { wide: side, tall: Math.round(image.height * scale.y), image, photo: photoOf(image) };
   const [asks, answers] = [0, 1].map(() => /** @type {any} */ (el("canvas", {})));
@@ -63,7 +63,7 @@ function photoOf({ width, height, rgb }) {
 }
 
 /**
- * Buttons for the tokens that are no patches.
+ * Buttons for tokens that are not patches.
  * @param {Plot} plot
  * @param {Picture} image
  */
@@ -106,7 +106,7 @@ function paintAnswers(canvas, size, plot, query, key) {
   const pen = photograph(canvas, size);
   const { image } = size;
   pen.fillStyle = color("ground");
-  pen.globalAlpha = 0.55; // the picture steps back behind what is marked on it
+  pen.globalAlpha = 0.55; // fade the image behind the colors
   pen.fillRect(0, 0, size.wide, size.tall);
   const line = row(plot.table, query).subarray(image.first);
   const most = plot.off ? 0 : fullTone(line);
@@ -123,8 +123,8 @@ function paintAnswers(canvas, size, plot, query, key) {
 }
 
 /**
- * The weight that has the full tone: the largest, but never less than a few equal shares, so that a
- * query that looks everywhere does not paint the image over.
+ * Return the weight that gets the full color: the largest, but at least three equal shares, so that
+ * a query that looks everywhere does not cover the image.
  * @param {Float32Array} line
  */
 function fullTone(line) {

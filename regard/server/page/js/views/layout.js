@@ -1,8 +1,9 @@
-// The page around the panes: names, languages, light and dark, and what fits on which screen.
+// The layout of the page: header, panes, tabs on narrow screens, language and theme.
 
 import { forgetColors } from "../color.js";
 import { el, fill, rememberFocus, isPage, whenIdle } from "../dom.js";
 import { showHelp } from "../keyboard.js";
+import { PANES } from "../state.js";
 import { editList } from "./edit_list.js";
 import { firstUnlearnedLesson, lessons, openLesson } from "./lesson_panel.js";
 import { overview } from "./overview.js";
@@ -16,17 +17,16 @@ import { worked } from "./worked.js";
  * @typedef {import("../app.js").Pane} Pane
  */
 
-const PANES = /** @type {const} */ (["overview", "pattern", "steps"]);
 const THEME = "regard-theme";
 
 /**
- * Build the page; gives back what brings it up to date.
+ * Build the page; return its update function.
  * @param {App} app
  */
 export function layout(app) {
   /** @type {Pane[]} */
   let panes = [];
-  /** @type {Pane[]} the picture, and what a host tells below it */
+  /** @type {Pane[]} drawn before the others */
   let urgentPanes = [];
   app.root.classList.add("regard");
   app.root.dataset.theme = savedTheme() ?? systemTheme();
@@ -37,7 +37,7 @@ export function layout(app) {
     const [head, ...rest] = panes.map((pane) => pane.element);
     const [above, below] = app.extras.map((make) => make(app));
     const lessonPanel = lessons(app);
-    panes = [lessonPanel, above, ...panes, below].filter(Boolean); // what stands above the pictures takes its room first
+    panes = [lessonPanel, above, ...panes, below].filter(Boolean); // panes above the pattern take their height first
     urgentPanes = picture ? [picture, below].filter(Boolean) : [];
     const middle = page === "worked" ? [head] : [head, tabs(app), el("main.panes", {}, rest.slice(0, 3)), rest[3]];
     app.root.lang = app.store.state.language;
@@ -51,7 +51,7 @@ export function layout(app) {
     if (rebuilt) build();
     app.root.dataset.pane = app.store.state.pane;
     app.root.dataset.page = app.store.state.page;
-    const moves = app.root.classList.contains("changed") !== app.store.state.edits.length > 0; // bars come or go
+    const moves = app.root.classList.contains("changed") !== app.store.state.edits.length > 0; // bars appear or disappear
     app.root.classList.toggle("changed", app.store.state.edits.length > 0);
     if (given.has("theme")) forgetColors();
     for (const tab of app.root.querySelectorAll(".tabs button")) {
@@ -65,7 +65,7 @@ export function layout(app) {
       await deferred.wait(changed, (missed) => panes.forEach((pane) => urgentPanes.includes(pane) || pane.update(missed)));
       return;
     }
-    const missed = deferred.take(changed); // of which the first ones have missed nothing
+    const missed = deferred.take(changed); // the urgent panes have not missed any
     for (const pane of panes) pane.update(urgentPanes.includes(pane) ? changed : missed);
     refocus?.();
   };
@@ -73,11 +73,11 @@ export function layout(app) {
   return { update };
 }
 
-/** Changes after which the first panes are drawn before all others, if nothing more than the selection changes with them. */
+/** Changes after which the urgent panes are drawn first, if only the selection changes with them. */
 const URGENT = ["site", "head", "edits"];
 const QUICK = new Set([...URGENT, "query", "key", "pinned", "peek"]);
 
-/** What panes other than the first ones show when the browser has nothing more urgent to do. */
+/** Changes that the other panes show when the browser is idle. */
 class DeferredUpdates {
   constructor() {
     this.missed = /** @type {Set<string>} */ (new Set());
@@ -86,7 +86,7 @@ class DeferredUpdates {
   }
 
   /**
-   * All changes that were missed so far, and these: from now on they are known.
+   * Return all deferred changes together with these, and clear them.
    * @param {Iterable<string>} changed
    */
   take(changed) {
@@ -110,7 +110,7 @@ class DeferredUpdates {
 }
 
 /**
- * Draw again when there is more or less room, or when the system goes dark.
+ * Redraw when the size or the system theme changes.
  * @param {App} app
  * @param {(changed: Set<string>) => Promise<void>} update
  */
@@ -153,7 +153,7 @@ function header(app, repaint) {
 }
 
 /**
- * Where else there is to go: training runs have an address of their own.
+ * Links to the other pages; the training replay has its own address.
  * @param {App} app
  * @param {(page: "explore" | "worked") => HTMLElement} link
  */
@@ -187,7 +187,7 @@ function toggleTheme(app, repaint) {
   try {
     localStorage.setItem(THEME, app.root.dataset.theme);
   } catch {
-    // a page from disk may have no memory
+    // a page from disk may not have localStorage
   }
   repaint();
 }

@@ -1,4 +1,4 @@
-// What sizes and colors mean, and between which numbers.
+// Captions and legends: what sizes and colors mean, and their range.
 
 import { tone } from "../color.js";
 import { el, shape } from "../dom.js";
@@ -11,7 +11,7 @@ import { isHeatmap, plotOf } from "./plot.js";
  */
 
 /**
- * The stage's name, its range, and how to read the picture.
+ * Return a caption: the stage, its range, and a legend.
  * @param {App} app
  * @param {{ stage: Stage, tables: import("../head.js").Tables, name: string }} figure
  */
@@ -28,7 +28,7 @@ export function caption(app, { stage, tables, name }) {
 }
 
 /**
- * The same caption for other numbers.
+ * Update a caption for other numbers.
  * @param {App} app
  * @param {Element} old
  * @param {{ stage: Stage, tables: import("../head.js").Tables }} figure
@@ -54,7 +54,7 @@ function rangeText(app, stage, tables, range) {
 }
 
 /**
- * The number at the dark end of a bar of tones.
+ * Return the number at the dark end of the color bar.
  * @param {Stage} stage
  * @param {[number, number]} range
  */
@@ -63,7 +63,7 @@ function maximumText(stage, range) {
 }
 
 /**
- * Circles of a few sizes with their numbers; rings where numbers are negative.
+ * A legend of circles; rings are negative.
  * @param {App} app
  * @param {Stage} stage
  * @param {[number, number]} range
@@ -83,7 +83,7 @@ function circleKey(app, stage, range, few) {
 }
 
 /**
- * A bar of tones between the lowest and the highest number.
+ * A color bar from the smallest to the largest number.
  * @param {Stage} stage
  * @param {[number, number]} range
  */

@@ -1,4 +1,4 @@
-// The guided tour: one lesson at a time above the panes, ticked off when the reader has done it.
+// The lesson panel: one lesson at a time, checked off when its task is done.
 
 import { el, fill } from "../dom.js";
 import { formula, root, v } from "../formula.js";
@@ -35,7 +35,7 @@ export function lessons(app) {
 }
 
 /**
- * Open a lesson; 0 or one behind the last closes them.
+ * Open a lesson; 0 or a number after the last closes the panel.
  * @param {App} app
  * @param {number} number
  */
@@ -45,7 +45,7 @@ export function openLesson(app, number) {
 }
 
 /**
- * The first that is not learned yet.
+ * Return the number of the first lesson that is not done.
  * @param {App} app
  */
 export function firstUnlearnedLesson({ store }) {
@@ -57,7 +57,7 @@ export function firstUnlearnedLesson({ store }) {
 const PROGRESS = new WeakMap();
 
 /**
- * Whether the reader has just done what a lesson asks for.
+ * Return whether the reader has just done the task of a lesson.
  * @param {App} app
  * @param {number} number
  */
@@ -111,7 +111,7 @@ function show(app, element, number) {
 }
 
 /**
- * All lessons, the learned ones ticked.
+ * Buttons for all lessons, with a check mark on those that are done.
  * @param {App} app
  * @param {number} number
  */
@@ -129,7 +129,7 @@ function dots(app, number) {
  * @param {App} app
  * @param {number} number
  * @param {MessageKey} word
- * @param {boolean} first whether this is what to do now
+ * @param {boolean} first whether this is the main action
  */
 function navigationButton(app, number, word, first) {
   const way = word === "lessonBack" ? "back" : "on";
@@ -137,7 +137,7 @@ function navigationButton(app, number, word, first) {
 }
 
 /**
- * A sentence with its colored terms and keys of the keyboard.
+ * Return a message with colored terms and keys.
  * @param {App} app
  * @param {MessageKey} word
  */

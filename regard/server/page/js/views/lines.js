@@ -1,4 +1,4 @@
-// A pattern as lines between two columns of tokens: the thicker, the more weight.
+// A pattern as lines between two columns of tokens; thicker lines are larger weights.
 
 import { fill, shape, textWidth } from "../dom.js";
 import { short } from "../format.js";
@@ -11,7 +11,7 @@ const MAX_TOKENS = 60;
 const LEVELS = 8;
 
 /**
- * The tokens that are shown where there are too many: those around the chosen one.
+ * Return the range of tokens to show: all, or those around the selected one.
  * @param {number} count
  * @param {number} chosen
  * @param {number} [most]
@@ -99,7 +99,7 @@ function words(plot, { step, left, right }, spans) {
 }
 
 /**
- * All lines, gathered by thickness into a few paths; those of the chosen query on top.
+ * Draw all lines, grouped by width into a few paths; those of the selected query on top.
  * @param {Plot} plot
  * @param {Size} size
  * @param {Spans} spans
@@ -117,7 +117,7 @@ function curves(plot, size, spans, query) {
       (i === query ? selected : others)[level] += curve(plot, size, spans, i, j);
     }
   }
-  const dim = Math.min(1, 16 / plot.rows.length); // many lines must not hide the chosen ones
+  const dim = Math.min(1, 16 / plot.rows.length); // many lines must not hide the selected ones
   const drawn = (/** @type {string} */ name, /** @type {string[]} */ paths) =>
     paths.map((d, level) => {
       const share = (level + 1) / LEVELS;
@@ -128,7 +128,7 @@ function curves(plot, size, spans, query) {
 }
 
 /**
- * How strong a connection is, from 0 to 1, at any stage.
+ * Return the strength of a connection from 0 to 1, at any stage.
  * @param {Plot} plot
  * @param {number} i
  * @param {number} j
@@ -156,7 +156,7 @@ function curve({ turned }, { step, left, right }, spans, i, j) {
 }
 
 /**
- * The chosen query's numbers beside its keys.
+ * Draw the selected query's numbers next to its keys.
  * @param {Plot} plot
  * @param {Size} size
  * @param {Spans} spans

@@ -1,11 +1,12 @@
-// All heads at a glance: one small picture each, layer by layer or sorted by a measure.
+// The overview: a thumbnail of every head, by layer or sorted by a measure.
 
 import { prefetchHead } from "../controller.js";
 import { el, fill } from "../dom.js";
 import { plainNumber, short } from "../format.js";
 import { matrix } from "../matrix.js";
+import { SORTS } from "../state.js";
 import { paneHead } from "./pane.js";
-import { editedHeads, layOut, marks, measureOf, pictures, SORTS } from "./thumbnails.js";
+import { editedHeads, layOut, marks, measureOf, pictures } from "./thumbnails.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -14,9 +15,9 @@ import { editedHeads, layOut, marks, measureOf, pictures, SORTS } from "./thumbn
  * @typedef {import("./thumbnails.js").Place} Place
  */
 
-/** Measures of which little is told first. */
+/** Measures that are sorted in ascending order. */
 const ASCENDING = ["entropy", "distance"];
-/** So long, in milliseconds, the mouse rests on a head that its reader may want to open. */
+/** The time on a head, in milliseconds, after which it is prefetched. */
 const PREFETCH_DELAY = 40;
 
 /**
@@ -49,7 +50,7 @@ export function overview(app) {
     update: (changed) => {
       if (changed.has("all")) {
         build();
-        load(app, known, repaint, build); // until then what was there stays
+        load(app, known, repaint, build); // the old thumbnails stay until then
       }
       if (["sort", "pane", "theme", "size"].some((one) => changed.has(one))) build();
       const now = `${state().site} ${state().head} ${[...editedHeads(app)]}`;
@@ -65,7 +66,7 @@ export function overview(app) {
 }
 
 /**
- * Sites of one kind together, in the order of computation.
+ * Group sites by kind, in the order of computation.
  * @param {App} app
  * @returns {[string, Site[]][]}
  */
@@ -89,7 +90,7 @@ export function groupTitle(app, group) {
 }
 
 /**
- * One kind of attention: a canvas of small pictures.
+ * A canvas with the thumbnails of one kind of attention.
  * @param {App} app
  * @param {string} name
  * @param {Site[]} sites
@@ -101,7 +102,7 @@ function group(app, name, sites, known, onpoint) {
   const title = groupTitle(app, name);
   canvas.setAttribute("aria-label", app.t("overviewLabel", { kind: title, layers: sites.length, heads: sites[0].n_heads }));
   const element = el("div.group", {}, el("h3", {}, title), canvas);
-  let wide = 0; // asked for once: a group that is as wide as its column is built anew when that changes
+  let wide = 0; // measured once: a change of size rebuilds the group
   const layout = () => layOut(app, (wide ||= element.clientWidth) || 260, sites);
   const places = sorted(app, sites, known);
   const at = (/** @type {MouseEvent} */ event) => {
@@ -131,10 +132,10 @@ function group(app, name, sites, known, onpoint) {
     const { site, head } = app.store.state;
     const here = places.findIndex((one) => one?.site.path === site && one.head === head);
     event.preventDefault();
-    event.stopPropagation(); // elsewhere arrows move query and key
+    event.stopPropagation(); // outside the overview, arrows move query and key
     open(here < 0 ? places[0] : places[here + by], by ? {} : closeOverview());
   });
-  const still = document.createElement("canvas"); // all but the marks: those move more often than pictures come
+  const still = document.createElement("canvas"); // everything except the marks, which change more often
   const mark = () => marks(app, canvas, still, layout(), places);
   const paint = () => {
     pictures(app, still, layout(), places, known);
@@ -147,7 +148,7 @@ function group(app, name, sites, known, onpoint) {
  * @param {App} app
  * @param {Site[]} sites
  * @param {Known} known
- * @returns {(Place | null)[]} row by row; null where a layer has fewer heads than others
+ * @returns {(Place | null)[]} row by row; null if a layer has fewer heads than others
  */
 function sorted(app, sites, known) {
   const { sort } = app.store.state;
@@ -160,7 +161,7 @@ function sorted(app, sites, known) {
 }
 
 /**
- * Get the pictures site by site, so that the first ones show at once, then what can be measured.
+ * Load thumbnails site by site, so that the first ones appear early, then the measures.
  * @param {App} app
  * @param {Known} known
  * @param {() => void} repaint
@@ -187,12 +188,12 @@ async function load(app, known, repaint, build) {
     repaint();
     app.root.dataset.measured = "1";
   } catch {
-    // another trace, or the server has gone: what is there stays
+    // another trace, or no server: keep what is shown
   }
 }
 
 /**
- * For images: what the first token looks at, laid out as the patches are.
+ * Thumbnails of images: the weights of the first token, laid out like the patches.
  * @param {App} app
  * @param {Site} site
  */
@@ -202,7 +203,7 @@ async function imageThumbnails({ source, about }, site) {
   for (let head = 0; head < site.n_heads; head++) {
     const span = { start: image.first, stop: site.n_key, bins: site.n_key };
     const line = await source.tile(site.path, head, "weights", { start: 0, stop: 1, bins: 1 }, span);
-    const even = 1 / line.data.length; // ten times as much as equal shares is as dark as can be
+    const even = 1 / line.data.length; // ten equal shares are the darkest color
     made.push(matrix(image.n_rows, image.n_columns, line.data.map((x) => Math.min(1, x / (10 * even)))));
   }
   return made;

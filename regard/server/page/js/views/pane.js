@@ -1,4 +1,4 @@
-// The head of a pane: its name, its tools, and what every pane can do.
+// The header of a pane: title, tools, save menu, enlarge.
 
 import { el } from "../dom.js";
 import { copyText, savePicture } from "../save.js";

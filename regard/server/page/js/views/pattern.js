@@ -1,4 +1,4 @@
-// One head: its pattern in one of several views, the sentence that says what is seen, the numbers.
+// The pattern pane: one head in one of several views, a sentence about it, and exact numbers.
 
 import { el, fill, rememberFocus } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
@@ -34,7 +34,7 @@ import { toolbar } from "./toolbar.js";
  * @typedef {{ figures: Figure[], selects: Select[], open: App["open"] }} Drawn
  */
 
-/** The least height of a picture, and from which width two of them have the long names of axes. */
+/** The smallest height of a picture, and the width below which axes have short titles. */
 const MIN_HEIGHT = 150;
 const NARROW = 380;
 const REDRAW_ON = ["all", "site", "head", "edits", "view", "stage", "turned", "words", "mass", "pane", "heads", "spin", "theme", "size"];
@@ -47,7 +47,7 @@ export function pattern(app) {
   const tools = toolbar(app);
   const title = el("div.title");
   const says = el("p.sentence", { "aria-live": "polite" });
-  // a picture that is drawn anew under the mouse never hears it leave; the board does
+  // a picture that is redrawn under the mouse gets no pointerleave event; the board does
   const leave = () => app.peek && app.setPeek(null);
   const board = el("div.board", { onpointerleave: leave, onpointermove: (/** @type {any} */ event) => event.target.closest("svg, canvas") || leave() });
   const reading = el("p.reading");
@@ -63,7 +63,7 @@ export function pattern(app) {
   const viewport = { window: null };
   const room = { height: 0 };
   /** @type {App["open"] | null} */
-  let drawn = null; // what has not changed is not drawn again: the reader may be about to click on it
+  let drawn = null; // what has not changed is not redrawn: the reader may be about to click on it
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let waiting;
   const update = (/** @type {Set<string>} */ changed) => {
@@ -96,23 +96,23 @@ export function pattern(app) {
     clearTimeout(waiting);
     waiting = setTimeout(() => fill(table, customView()?.table(at.query) ?? accessibleTable(app)), 200);
   };
-  // a shorter sentence shall not move the picture
+  // a shorter sentence must not move the picture
   new ResizeObserver(() => (says.style.minHeight = `${says.offsetHeight}px`)).observe(says);
   new ResizeObserver(() => hasMoved(board, room) && update(new Set(["size"]))).observe(board);
   return { element, update };
 }
 
 /**
- * Whether bars above or below have taken room from a board whose room does not follow its pictures.
+ * Return whether other bars have changed the height of a board that scrolls.
  * @param {HTMLElement} board
- * @param {{ height: number }} room what it had when it was drawn
+ * @param {{ height: number }} room its size when it was drawn
  */
 function hasMoved(board, room) {
   return room.height > 0 && Math.abs(board.clientHeight - room.height) > 4 && getComputedStyle(board).overflowY === "auto";
 }
 
 /**
- * Where the reader looks: where the mouse is, or what is selected.
+ * Return the hovered cell, or the selected one.
  * @param {App} app
  */
 function focusAt(app) {
@@ -139,7 +139,7 @@ function titleOf(app) {
 }
 
 /**
- * The views that are not of one head's table; null for all others.
+ * Draw a view of more than one head's table; null for other views.
  * @param {App} app
  * @param {HTMLElement} board
  */
@@ -160,7 +160,7 @@ function drawCustomView(app, board) {
 }
 
 /**
- * Which tables stand side by side: one, three stages, or before and after.
+ * Return the tables to show: one, three stages, or before and after.
  * @param {App} app
  * @returns {Figure[]}
  */
@@ -174,7 +174,7 @@ function figuresOf({ open, store }) {
 }
 
 /**
- * Draw all figures; what moves their selections is given back.
+ * Draw all figures; return the functions that move their selections.
  * @param {App} app
  * @param {HTMLElement} board
  * @param {{ window: any }} viewport
@@ -198,8 +198,8 @@ function drawBoard(app, board, viewport) {
 }
 
 /**
- * While a slider moves or heads of one kind are leafed through, only colors change: they are put
- * into the pictures that are there. False if there is more to draw.
+ * Repaint the pictures if only colors change, as while a slider moves or the next head is opened.
+ * Return false if more has to be drawn.
  * @param {App} app
  * @param {HTMLElement} board
  * @param {Drawn} last
@@ -267,7 +267,7 @@ function mouseHandlers(app) {
 }
 
 /**
- * The exact numbers of one cell.
+ * Return the exact numbers of one cell.
  * @param {App} app
  * @param {number} query
  * @param {number} key

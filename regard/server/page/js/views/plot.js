@@ -1,4 +1,4 @@
-// What every picture of a pattern is drawn from, and what they share.
+// The data of one picture of a pattern, and helpers that all views share.
 
 import { stageOf } from "../head.js";
 import { rangeOf, row } from "../matrix.js";
@@ -14,7 +14,7 @@ import { groupWords, wordTable, tickAt } from "../tokens.js";
  */
 
 /**
- * One table ready to be drawn. Rows are queries and columns keys, however it is turned.
+ * One table with its labels. Rows are queries and columns keys, even if the axes are swapped.
  * @typedef {object} Plot
  * @property {Matrix} table
  * @property {Stage} stage
@@ -24,22 +24,22 @@ import { groupWords, wordTable, tickAt } from "../tokens.js";
  * @property {number} key index of the selected column
  * @property {boolean} turned
  * @property {Uint8Array | null} allowed
- * @property {Uint8Array | null} kept which cells the filter leaves
+ * @property {Uint8Array | null} kept cells that the filter shows
  * @property {Uint8Array | null} edited
  * @property {boolean} off
  * @property {[number, number]} range
- * @property {boolean} alone whether no other picture stands beside it
+ * @property {boolean} alone whether it is the only picture
  * @property {number} width
  * @property {number} height
  * @property {App["t"]} t
- * @property {string} asks who the rows are, in words
- * @property {string} answers
+ * @property {string} asks title of the queries
+ * @property {string} answers side of the keys
  * @property {(query: number, key: number) => void} onhover with indices; −1 when the mouse leaves
  * @property {(query: number, key: number) => void} onpick
  */
 
 /**
- * The plot of one stage, before or after edits.
+ * Return the plot of one stage, before or after edits.
  * @param {App} app
  * @param {Tables} tables
  * @param {Stage} stage
@@ -65,7 +65,7 @@ export function plotOf(app, tables, stage) {
 const CACHE = new WeakMap();
 
 /**
- * What takes long to find out, once for each table.
+ * Return the table, range and filter of a plot, cached.
  * @param {App} app
  * @param {Tables} tables
  * @param {Stage} stage
@@ -99,11 +99,11 @@ function computeData(app, tables, stage) {
   };
 }
 
-/** Grids of more tokens than this have heat cells in place of circles. */
+/** Larger grids are heat maps instead of circles. */
 const MAX_CIRCLES = 40;
 
 /**
- * Whether a grid has too many cells for circles.
+ * Return whether a grid has too many cells for circles.
  * @param {{ rows: Tick[], columns: Tick[] }} plot
  */
 export function isHeatmap({ rows, columns }) {
@@ -111,7 +111,7 @@ export function isHeatmap({ rows, columns }) {
 }
 
 /**
- * The labels of queries and keys: tokens, or words where the reader wants those.
+ * Return the labels of queries and keys: tokens or words.
  * @param {App} app
  */
 export function axesOf(app) {
@@ -124,7 +124,7 @@ export function axesOf(app) {
 }
 
 /**
- * The fewest cells of each row that make up a share of its weight.
+ * Return the fewest cells of each row that make up a share of its weight.
  * @param {Matrix} weights
  * @param {number} share
  */
@@ -144,7 +144,7 @@ export function keepShare(weights, share) {
 }
 
 /**
- * A word may see another if one of its tokens may.
+ * Return the mask of words: a word may see another if one of its tokens may.
  * @param {Uint8Array | null} allowed
  * @param {Tick[]} rows
  * @param {Tick[]} columns
@@ -180,7 +180,7 @@ function editedCells(app, rows, columns) {
 }
 
 /**
- * A label that fits into so many pixels.
+ * Shorten a label.
  * @param {string} label
  * @param {number} most in characters
  */

@@ -1,9 +1,10 @@
-// What a token has of each token of the input, followed back through all layers.
+// Attention rollout: how much of each input token is in a token after several layers.
 
 import { el, fill } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
 import { row } from "../matrix.js";
-import { drawTable, listTerms, plotOfTable, tabSeparated } from "./tables.js";
+import { joinTerms } from "./sentence.js";
+import { drawTable, plotOfTable, tabSeparated } from "./tables.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -46,7 +47,7 @@ export function draw(element, app, table, act) {
 }
 
 /**
- * Through which layer: buttons.
+ * Buttons for the last layer of the rollout.
  * @param {App} app
  */
 function layers(app) {
@@ -78,7 +79,7 @@ function describe(app, table, query) {
   const asker = el("b.term.query", {}, app.open.rows[query].label);
   const sum = keys.reduce((total, j) => total + line[j], 0);
   if (!sum) return app.t.parts("seeRolloutAlone", { query: asker });
-  return app.t.parts("seeRollout", { query: asker, own, keys: listTerms(app, keys), sum: short(sum) });
+  return app.t.parts("seeRollout", { query: asker, own, keys: joinTerms(app, keys.map((j) => el("b.term.key", {}, app.open.columns[j].label))), sum: short(sum) });
 }
 
 /** @param {Float32Array} line */

@@ -1,4 +1,4 @@
-// One sentence that says what is seen.
+// The sentence below a pattern.
 
 import { el } from "../dom.js";
 import { short } from "../format.js";
@@ -13,7 +13,7 @@ const ENOUGH_WEIGHT = 0.6;
 const MAX_KEYS = 3;
 
 /**
- * "When writing schläft, this head looks at sleep and ‑ing."
+ * Describe one query: "When writing schläft, this head looks at sleep and ‑ing."
  * @param {App} app
  * @param {number} query a position
  * @returns {(Node | string)[]}
@@ -38,7 +38,7 @@ export function sentence(app, query) {
 }
 
 /**
- * The fewest keys, at most three, that make up most of the weight.
+ * Return the fewest keys, at most three, that make up most of the weight.
  * @param {Float32Array} line
  */
 function largestKeys(line) {
@@ -68,9 +68,10 @@ function term(role, label) {
 }
 
 /**
+ * Join terms to a list: "a, b and c".
  * @param {App} app
  * @param {Node[]} terms
  */
-function joinTerms(app, terms) {
+export function joinTerms(app, terms) {
   return terms.flatMap((one, i) => (i === 0 ? [one] : [i === terms.length - 1 ? app.t("and") : ", ", one]));
 }

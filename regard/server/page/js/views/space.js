@@ -1,4 +1,4 @@
-// Tokens as points, before and after attention, and the arrows by which its heads move them.
+// The space view: tokens as points before and after attention, with an arrow for each head.
 
 import { el, fill, shape } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
@@ -14,15 +14,15 @@ import { tabSeparated } from "./tables.js";
  * @typedef {import("./space_plot.js").Point} Point
  */
 
-/** Arrows shorter than this many pixels have no number beside them. */
+/** Shorter arrows, in pixels, have no number. */
 const MIN_LABELED_ARROW = 13;
-/** So many times as large must words become for special tokens to be left at the edge. */
+/** Special tokens are moved to the edge if the words become this many times as large. */
 const CROP_SCALE = 2;
-/** Steps of the slider that turns the space, in degrees. */
+/** Step of the rotation slider, in degrees. */
 const STEP = 5;
 
 /**
- * What is drawn of each token: where it starts, each part of its way, where it ends.
+ * The points of each token in the plane.
  * @typedef {object} Projected
  * @property {Point[]} before
  * @property {Point[]} after
@@ -66,7 +66,7 @@ export function draw(element, app, space, act) {
 }
 
 /**
- * The plane as large as its points need; special tokens that stand far from all words are left at
+ * Fit the plane to the points; special tokens far from all words are moved to
  * its edge.
  * @param {App} app
  * @param {Projected} projected
@@ -90,7 +90,7 @@ function fitPlane({ open }, projected, room) {
 }
 
 /**
- * The picture, and a glass beside it (below it on narrow screens) for the way of one token.
+ * Return the sizes of the picture and of the magnifier (below it on narrow screens).
  * @param {HTMLElement} element
  * @param {boolean} magnifier
  */
@@ -104,7 +104,7 @@ function availableSize(element, magnifier) {
 }
 
 /**
- * The way of one token as large as there is room.
+ * Draw the path of one token, enlarged.
  * @param {Projected} projected
  * @param {number} query
  * @param {App} app
@@ -144,7 +144,7 @@ function isWhole({ on }) {
 }
 
 /**
- * The heads that are switched on, one after the other; then the bias where all are.
+ * Return the arrows of the visible heads; then the bias if all heads are visible.
  * @param {Projected} projected
  * @param {number} i
  * @returns {{ name: string, by: Point }[]}
@@ -176,7 +176,7 @@ function axisNames({ t }, { share }, { turn }) {
 }
 
 /**
- * Every token's way as one arrow, quietly.
+ * Draw the total movement of every token as one faint arrow.
  * @param {Projected} projected
  * @param {import("./space_plot.js").Layout} plot
  */
@@ -191,7 +191,7 @@ function moveArrows(projected, plot) {
 }
 
 /**
- * Rings before, discs after.
+ * Draw rings before attention and discs after it.
  * @param {Projected} projected
  * @param {import("./space_plot.js").Layout} plot
  */
@@ -204,7 +204,7 @@ function dots(projected, plot) {
 }
 
 /**
- * The way of one token, head by head.
+ * Draw the path of one token, head by head.
  * @param {Projected} projected
  * @param {import("./space_plot.js").Layout} plot
  * @param {number} query
@@ -229,7 +229,7 @@ function pathOf(projected, plot, query, { app, names }) {
 }
 
 /**
- * Round each point, so that it is easy to meet.
+ * Larger invisible targets around the points.
  * @param {Projected} projected
  * @param {import("./space_plot.js").Layout} plot
  * @param {Handlers} act
@@ -242,7 +242,7 @@ function hitTargets(projected, plot, act) {
 }
 
 /**
- * Which heads are shown, and from which side.
+ * Controls for the visible heads and the rotation.
  * @param {App} app
  * @param {Projected} projected
  * @param {Space} space
@@ -271,7 +271,7 @@ function headsOf(app, projected, space) {
 /**
  * @param {App} app
  * @param {Projected} projected
- * @param {string[]} outside tokens that stand farther away than the picture reaches
+ * @param {string[]} outside tokens outside the picture
  */
 function captionOf({ t, store, about }, projected, outside) {
   const key = (/** @type {string} */ name, /** @type {import("../messages.js").MessageKey} */ word) =>

@@ -1,4 +1,4 @@
-// A plane with the same scale in both directions, points in it, and names that do not cover each other.
+// Plotting of points: a plane with equal scales, axes, arrows, and labels that do not overlap.
 
 import { shape, textWidth } from "../dom.js";
 import { short } from "../format.js";
@@ -11,13 +11,13 @@ import { shortened } from "./plot.js";
  * @property {number} width
  * @property {number} height
  * @property {{ left: number, right: number, top: number, bottom: number }} inner in pixels
- * @property {number} scale pixels for a step of 1
- * @property {Point} middle of the inner part, in steps
- * @property {(point: Point) => Point} at where a point stands, in pixels
+ * @property {number} scale pixels per unit
+ * @property {Point} middle center in data units
+ * @property {(point: Point) => Point} at the position of a point in pixels
  */
 
 const MARGIN = { left: 46, right: 16, top: 12, bottom: 38 };
-/** More names than this would fill the picture. */
+/** The largest number of labels. */
 const MAX_LABELS = 60;
 
 /**
@@ -38,7 +38,7 @@ export function layOut(points, { width, height }, margin = MARGIN) {
 }
 
 /**
- * Axes with a few numbers, and what they show.
+ * Draw the axes with a few ticks and their titles.
  * @param {Layout} plot
  * @param {{ x: string, y: string }} names
  */
@@ -75,7 +75,7 @@ function tickText(x, step) {
 }
 
 /**
- * A round number near a size.
+ * Return a round number near a size.
  * @param {number} size
  */
 function roundStep(size) {
@@ -84,7 +84,7 @@ function roundStep(size) {
 }
 
 /**
- * The point that a part of a way leads to.
+ * Return a point moved by an arrow.
  * @param {Point} from
  * @param {{ by: Point }} part
  */
@@ -93,7 +93,7 @@ export function translate(from, { by }) {
 }
 
 /**
- * The tip of an arrow; none on one that is too short to have a direction.
+ * Return the path of an arrowhead; empty if the arrow is too short.
  * @param {Point} from
  * @param {Point} to
  * @param {number} size
@@ -109,7 +109,7 @@ export function arrowHead(from, to, size) {
 }
 
 /**
- * A number beside an arrow.
+ * A number next to an arrow.
  * @param {Point} from
  * @param {Point} to
  * @param {string} text
@@ -123,10 +123,10 @@ export function arrowLabel(from, to, text, own) {
 }
 
 /**
- * Names beside points, the chosen one first; one that would cover another is left out.
+ * Place labels next to points, the selected one first; labels that would overlap are left out.
  * @param {Layout} plot
  * @param {Point[]} points
- * @param {Point[]} others that shall not be covered either
+ * @param {Point[]} others that must not be covered either
  * @param {import("../tokens.js").Tick[]} ticks
  * @param {number} chosen
  */
@@ -145,7 +145,7 @@ export function placeLabels(plot, points, others, ticks, chosen) {
     taken.push(box);
     made.push(shape(`text.pointname${i === chosen ? ".on" : ""}${ticks[i].special ? ".special" : ""}`, { x: box.left + 1, y: (box.top + box.bottom) / 2, dy: "0.35em" }, text));
   }
-  return made.reverse(); // the chosen one on top
+  return made.reverse(); // the selected one on top
 }
 
 /**

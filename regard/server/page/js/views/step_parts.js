@@ -1,4 +1,4 @@
-// What all steps share: a frame, lines with strips, numbers that know where they come from.
+// Parts of the steps pane: sections, numbers that highlight their inputs, vectors drawn as strips.
 
 import { color } from "../color.js";
 import { el, fill, sharpen } from "../dom.js";
@@ -21,7 +21,7 @@ export function step(name, title, formula, ...body) {
 }
 
 /**
- * A number; its full digits on hover, what it is made of lit up.
+ * A number with all digits in its tooltip; hovering highlights its inputs.
  * @param {number} x
  * @param {{ name?: string, from?: string, role?: string, was?: number }} [about]
  */
@@ -32,7 +32,7 @@ export function number(x, { name, from, role, was } = {}) {
 }
 
 /**
- * A line: a name, a strip.
+ * A line with a name and a strip.
  * @param {Child} name
  * @param {ReturnType<typeof drawStrip>} strip
  */
@@ -41,9 +41,9 @@ export function line(name, strip) {
 }
 
 /**
- * Strips that point at the same place together, with a line of text that explains it.
+ * Strips that mark the same element together, with a line that explains it.
  * @param {StepContext} at
- * @param {Child | Child[]} resting what the line says while nobody points
+ * @param {Child | Child[]} resting text of the line when no element is hovered
  * @param {(i: number) => Child[]} explain
  */
 export function linked(at, resting, explain) {
@@ -63,7 +63,7 @@ export function linked(at, resting, explain) {
 }
 
 /**
- * "0.12·0.50 + (−0.31)·0.20 + …": the largest terms of a sum of products.
+ * Return the largest terms of a dot product: "0.12·0.50 + (−0.31)·0.20 + …".
  * @param {ArrayLike<number>} a
  * @param {ArrayLike<number>} b
  * @param {number} [most]
@@ -78,24 +78,24 @@ export function largestTerms(a, b, most = 3) {
 /**
  * @typedef {object} Strip
  * @property {ArrayLike<number>} values
- * @property {string} role whose color it has
- * @property {string} label for those who listen
- * @property {string} [name] what it is called where others say that they come from it
- * @property {string} [from] what it comes from
- * @property {number} [most] the size that fills the strip; its own largest unless given
- * @property {[number, number]} [part] a stretch to bring out
+ * @property {string} role of its color
+ * @property {string} label for screen readers
+ * @property {string} [name] its name, to which other elements refer with `from`
+ * @property {string} [from] names of its inputs
+ * @property {number} [most] the magnitude that fills the strip; default: its largest
+ * @property {[number, number]} [part] a highlighted range
  * @property {number} [height]
  * @property {number} [mark]
  * @property {(i: number) => void} [onhover] with -1 when the mouse leaves
  */
 
 /**
- * Canvases that nobody shows any more, by their size: to make new ones takes longer than to paint them.
+ * Unused canvases by size: creating one takes longer than painting it.
  * @type {Map<string, HTMLCanvasElement[]>}
  */
 const SPARE_CANVASES = new Map();
 
-/** @param {Iterable<HTMLElement>} canvases that have been taken away */
+/** @param {Iterable<HTMLElement>} canvases that were removed */
 export function recycleCanvases(canvases) {
   for (const canvas of canvases) {
     const size = canvas.dataset.size ?? "";

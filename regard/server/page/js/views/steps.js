@@ -1,4 +1,4 @@
-// The whole way from two vectors to one weight and what it brings about, in the model's own digits.
+// The steps pane: the computation from two vectors to one weight and its contribution.
 
 import { el, fill } from "../dom.js";
 import { plainNumber } from "../format.js";
@@ -17,20 +17,20 @@ import { compareStep, inputStep, maskStep, scaleStep, softmaxStep } from "./step
  */
 
 /**
- * Everything that the steps show.
+ * The data that the steps show.
  * @typedef {object} StepContext
  * @property {App} app
  * @property {number} query
  * @property {number} key
  * @property {Tables} line this query's numbers, edits included
  * @property {Tables} old without edits
- * @property {import("../source.js").Vectors} vectors those of the run with edits, once it is known
+ * @property {import("../source.js").Vectors} vectors those of the run with edits, once it has finished
  * @property {Float64Array} context
- * @property {Streams | null} streams null until they are there
+ * @property {Streams | null} streams null until they are loaded
  * @property {number} width
  */
 
-/** So long, in milliseconds, steps wait for what stands around them, and while a slider moves. */
+/** Delays in milliseconds: before incomplete steps are drawn, and while a slider moves. */
 const LOAD_DELAY = 120;
 const SLIDER_DELAY = 160;
 
@@ -43,7 +43,7 @@ export function steps(app) {
   const body = el("div.step-list");
   const element = el("section.pane.steps", { "aria-label": app.t("steps") }, paneHead(app, "steps", who, () => dataOf(app)), body);
   highlight(body);
-  let width = 0; // to ask for it each time would lay out the page each time
+  let width = 0; // reading it each time would force a layout
   new ResizeObserver(() => (width = body.clientWidth)).observe(body);
   /** @type {{ place: string, recomputed: App["open"]["recomputed"], streams: Streams } | null} */
   let known = null;
@@ -70,9 +70,9 @@ export function steps(app) {
       known = { place, recomputed, streams };
       draw(streams);
       element.dataset.ready = place;
-    }, () => undefined); // the server has gone: what is known stays
+    }, () => undefined); // no server: keep what is shown
   };
-  // where matrices are large, they come when somebody points at what they make
+  // large matrices are loaded when the reader points at their result
   const loadProjections = () => {
     const mine = known;
     if (!mine?.streams.later) return;
@@ -97,14 +97,14 @@ export function steps(app) {
       if (only && now === last) return;
       last = now;
       clearTimeout(waiting);
-      const hurried = only ? 60 : changed.has("edits") ? SLIDER_DELAY : 0; // the mouse or a slider is on its way
-      waiting = setTimeout(show, element.dataset.ready ? hurried : 0); // the pattern comes first
+      const hurried = only ? 60 : changed.has("edits") ? SLIDER_DELAY : 0; // the mouse or a slider is moving
+      waiting = setTimeout(show, element.dataset.ready ? hurried : 0); // the pattern is drawn first
     },
   };
 }
 
 /**
- * Other steps in the place of those that are shown.
+ * Replace the steps that are shown.
  * @param {HTMLElement} body
  * @param {HTMLElement[]} made
  */
@@ -115,7 +115,7 @@ function replaceSteps(body, made) {
 }
 
 /**
- * Steps follow the mouse until something is pinned.
+ * Return the cell that the steps show: the hovered one until a cell is pinned.
  * @param {App} app
  */
 function at({ store, peek }) {
@@ -150,7 +150,7 @@ function stepsOf(app, query, key, streams, width) {
 }
 
 /**
- * The vectors that a query's numbers come from, and what it takes of them.
+ * Return the vectors of the head and the context vector of a query.
  * @param {App} app
  * @param {Tables} line
  * @param {number} query
@@ -161,7 +161,7 @@ function vectorsAt({ open }, line, query) {
 }
 
 /**
- * Each number answers "where do you come from?": what it is made of lights up.
+ * Highlight the inputs of the hovered number.
  * @param {HTMLElement} body
  */
 function highlight(body) {

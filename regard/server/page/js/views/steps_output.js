@@ -1,4 +1,4 @@
-// From weights to the residual stream: weighted values, all heads side by side, W_O, what is added.
+// Steps from weights to the residual stream: weighted sum, concatenation, W_O, addition.
 
 import { el } from "../dom.js";
 import { factor, full, short } from "../format.js";
@@ -9,7 +9,7 @@ import { largestTerms, line, linked, number, step } from "./step_parts.js";
 /** @typedef {import("./steps.js").StepContext} StepContext */
 
 const MAX_VALUES = 4;
-/** How much wider the names of values are than those of other strips. */
+/** Additional width of the names of values, in pixels. */
 const EXTRA_NAME_WIDTH = 46;
 
 /**
@@ -41,7 +41,7 @@ export function valueStep(at) {
 }
 
 /**
- * The contexts of all heads side by side.
+ * Concatenate the context vectors of all heads.
  * @param {StepContext} at
  */
 export function joinStep(at) {
@@ -79,7 +79,7 @@ export function outputStep(at) {
 }
 
 /**
- * What stood there before, plus what attention gives.
+ * Add the output of attention to the residual stream.
  * @param {StepContext} at
  */
 export function residualStep(at) {
@@ -98,7 +98,7 @@ export function residualStep(at) {
 }
 
 /**
- * All heads' contexts; until the model has run with edits, only this head's is as it is after them.
+ * Return all context vectors; until the model has run with edits, only this head's includes them.
  * @param {StepContext} at
  */
 function joinedOf({ app, streams, context }) {
@@ -111,7 +111,7 @@ function joinedOf({ app, streams, context }) {
 }
 
 /**
- * What attention gives, edits included; null where that cannot be computed here.
+ * Return the output of attention after edits; null if it cannot be computed here.
  * @param {StepContext} at
  * @returns {ArrayLike<number> | null}
  */

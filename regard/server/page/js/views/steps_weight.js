@@ -1,4 +1,4 @@
-// From two inputs to a weight: project, compare, scale, mask, softmax.
+// Steps from two inputs to a weight: project, compare, scale, mask, softmax.
 
 import { exponential } from "../attention.js";
 import { el } from "../dom.js";
@@ -44,7 +44,7 @@ export function inputStep(at) {
 }
 
 /**
- * Queries and keys of which nobody knows where they come from, or that are inputs themselves.
+ * Show queries and keys whose inputs are unknown, or that are inputs themselves.
  * @param {StepContext} at
  * @param {Float32Array} q
  * @param {Float32Array} k
@@ -156,7 +156,7 @@ export function softmaxStep(at) {
 }
 
 /**
- * The numbers of one softmax.
+ * Return the terms of one softmax.
  * @param {Float32Array} scores
  * @param {number} key
  * @param {number} heat
@@ -174,7 +174,7 @@ function softmaxNumbers(scores, key, heat, result) {
 }
 
 /**
- * The mask in words, where there are some for it.
+ * Return the name of the mask.
  * @param {import("../app.js").App} app
  */
 function maskName({ t, open }) {

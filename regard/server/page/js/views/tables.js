@@ -1,4 +1,4 @@
-// Views that show more than one head's table: what they have in common.
+// Shared by the views that draw tables of numbers: space, rollout, approximation.
 
 import { el, fill } from "../dom.js";
 import { short } from "../format.js";
@@ -10,12 +10,12 @@ import { draw as drawImage } from "./image.js";
 import { isHeatmap, plotOf } from "./plot.js";
 
 /**
- * A view that draws, says and reads its own things.
+ * A view with its own description, numbers and data.
  * @typedef {object} CustomView
  * @property {import("./pattern.js").Select} select
  * @property {(query: number, key: number) => (Node | string)[]} says
  * @property {(query: number, key: number) => (Node | string)[]} reads
- * @property {(query: number) => HTMLElement} table for those who listen
+ * @property {(query: number) => HTMLElement} table for screen readers
  * @property {() => string} data what "copy data" copies
  */
 
@@ -26,18 +26,18 @@ import { isHeatmap, plotOf } from "./plot.js";
  * @typedef {import("./plot.js").Plot} Plot
  */
 
-/** The smallest cell with a circle in it, and what stands beside the cells, in pixels. */
+/** The smallest cell of a circle and the width of labels, in pixels. */
 const MIN_CELL = 16;
 const LABEL_SPACE = 110;
-/** Shorter waits are not spoken of. */
+/** The delay, in milliseconds, before "loading" is shown. */
 const NOTE_DELAY = 250;
 
 /**
- * Draw a view as soon as its numbers are there.
+ * Draw a view when its data is loaded.
  * @template T
  * @param {App} app
  * @param {HTMLElement} board
- * @param {Promise<T | null>} loading null where the numbers are not to be had
+ * @param {Promise<T | null>} loading null if the file does not contain the data
  * @param {(element: HTMLElement, data: T) => CustomView} make
  * @returns {{ view: () => CustomView | null, select: import("./pattern.js").Select }}
  */
@@ -52,12 +52,12 @@ export function drawWhenLoaded(app, board, loading, make) {
   app.whileBusy(loading)
     .then((data) => {
       clearTimeout(waiting);
-      if (!element.isConnected) return; // the reader has moved on
+      if (!element.isConnected) return; // the selection has changed
       if (data === null) return void showNote(app.t("notInFile"));
       fill(element);
       view = make(element, data);
       element.dataset.ready = "1";
-      app.setPeek(app.peek); // sentence and numbers follow
+      app.setPeek(app.peek); // updates the sentence and the numbers
     })
     .catch((error) => {
       clearTimeout(waiting);
@@ -67,7 +67,7 @@ export function drawWhenLoaded(app, board, loading, make) {
 }
 
 /**
- * What a mouse does in these views: rows and columns are positions, never words.
+ * Return mouse handlers for views whose rows and columns are positions, never words.
  * @param {App} app
  * @returns {Handlers}
  */
@@ -85,7 +85,7 @@ export function positionHandlers(app) {
 }
 
 /**
- * A table of numbers between the tokens of the open site, ready to be drawn.
+ * Return a plot of a table between the tokens of the open site.
  * @param {App} app
  * @param {Matrix} table
  * @param {{ width: number, height: number, alone?: boolean }} room
@@ -104,7 +104,7 @@ export function plotOfTable({ open, store, t }, table, room, act) {
 }
 
 /**
- * Over the image where there is one (and an app is given), else as circles or heat cells.
+ * Draw a table over the image if there is one and an app is given, otherwise as circles or heat map.
  * @param {HTMLElement} element
  * @param {Plot} plot
  * @param {App | null} app
@@ -117,24 +117,14 @@ export function drawTable(element, plot, app) {
 }
 
 /**
- * The names of keys, as a list in a sentence.
- * @param {App} app
- * @param {number[]} keys
- */
-export function listTerms(app, keys) {
-  const terms = keys.map((j) => el("b.term.key", {}, app.open.columns[j].label));
-  return terms.flatMap((one, i) => (i === 0 ? [one] : [i === terms.length - 1 ? app.t("and") : ", ", one]));
-}
-
-/**
- * Lines of a table that programs read.
+ * Join lines with tabs, for programs.
  * @param {(string | number)[][]} lines
  */
 export function tabSeparated(lines) {
   return lines.map((line) => line.join("\t")).join("\n");
 }
 
-/** Tables up to this size are given whole; of larger ones the selected query's largest weights. */
+/** Larger tables show only the largest weights of the selected query. */
 const MAX_WHOLE_TABLE = 16;
 const MAX_TABLE_ROWS = 60;
 

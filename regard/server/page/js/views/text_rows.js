@@ -1,4 +1,4 @@
-// What the model read and what it answered, token by token.
+// Input and answer, token by token.
 
 import { el, fill } from "../dom.js";
 import { short } from "../format.js";
@@ -35,7 +35,7 @@ export function textRows(app) {
 }
 
 /**
- * Which tokens of each side are shown: those around the selection where there are too many.
+ * Return the range of tokens of each side: all, or those around the selection.
  * @param {App} app
  * @returns {Record<string, [number, number]>}
  */
@@ -80,7 +80,7 @@ function answerOf(app) {
 }
 
 /**
- * What comes next, as probable as the temperature of sampling makes it; a click goes on with it.
+ * Show the next-token candidates at the sampling temperature; a click continues with one.
  * @param {App} app
  * @param {HTMLElement} around
  */
@@ -96,7 +96,7 @@ async function updateCandidates(app, around) {
 /**
  * @param {import("../source.js").Candidate[]} list
  * @param {string} [help]
- * @param {(text: string) => void} [pick] where those that lead to a text can be chosen
+ * @param {(text: string) => void} [pick] called with the text of a clicked candidate
  */
 function candidates(list, help = "", pick) {
   return el("span.candidates", {}, list.map(({ name, probability, text }) => {
@@ -109,9 +109,9 @@ function candidates(list, help = "", pick) {
 /**
  * @param {App} app
  * @param {string} side
- * @param {number[]} [updateCandidates] logarithms
+ * @param {number[]} [logProbs] of the tokens
  */
-function tokens(app, side, updateCandidates) {
+function tokens(app, side, logProbs) {
   const old = app.about.tokens[side];
   const list = withReplacedTokens(app.about, app.store.state.edits).tokens[side];
   const words = app.about.words[side] ?? [];
@@ -123,19 +123,19 @@ function tokens(app, side, updateCandidates) {
     return el(`button.token${joins ? ".joins" : ""}${special ? ".special" : ""}${token === old[i] ? "" : ".replaced"}`, {
       "data-side": side,
       "data-i": i,
-      "data-chance": updateCandidates ? Math.exp(updateCandidates[i]) : undefined,
+      "data-chance": logProbs ? Math.exp(logProbs[i]) : undefined,
       onclick: () => app.store.set({ ...placeOf(app, side, i), pinned: true }),
-    }, labelOf(token), updateCandidates ? el("span.chance", { style: { width: `${Math.round(100 * Math.exp(updateCandidates[i]))}%` } }) : "");
+    }, labelOf(token), logProbs ? el("span.chance", { style: { width: `${Math.round(100 * Math.exp(logProbs[i]))}%` } }) : "");
   });
   const hidden = list.length - (stop - first);
   return el(list.length > 30 ? "div.tokens.many" : "div.tokens", {}, first ? el("span.more", {}, "…") : "", made, hidden ? el("span.more", {}, app.t("moreTokens", { n: hidden })) : "");
 }
 
 /**
- * Who asks, who answers, and how much weight each token gets.
+ * Mark query and key, and color tokens by their weight.
  * @param {App} app
  * @param {HTMLElement} token
- * @param {Float32Array | null} line what the query looks at; null where the head is off
+ * @param {Float32Array | null} line the weights of the query; null if the head is off
  * @param {number} most the largest of it
  */
 function refresh(app, token, line, most) {
@@ -154,7 +154,7 @@ function refresh(app, token, line, most) {
 }
 
 /**
- * What a click on a token means: who asks, or who answers; a written word goes to a site that wrote it.
+ * Return the selection for a click on a token: query, key, or a site in which it is a query.
  * @param {App} app
  * @param {string} side
  * @param {number} i

@@ -1,4 +1,4 @@
-// Small pictures of heads: where each stands, what is in it, which are framed.
+// Drawing of thumbnails: positions, pictures, marks.
 
 import { color, ramp } from "../color.js";
 import { fontFamily, sharpen } from "../dom.js";
@@ -9,20 +9,19 @@ import { fontFamily, sharpen } from "../dom.js";
  * @typedef {import("../matrix.js").Matrix} Matrix
  * @typedef {{ site: Site, head: number }} Place
  * @typedef {import("../source.js").Measures} Measures
- * @typedef {Exclude<typeof SORTS[number], "layer">} Measure
+ * @typedef {Exclude<typeof import("../state.js").SORTS[number], "layer">} Measure
  * @typedef {ReturnType<typeof layOut>} Layout
  */
 
-export const SORTS = /** @type {const} */ (["layer", "entropy", "distance", "diagonal", "peak", "alignment"]);
 const GUTTER = 18;
 
 /**
- * What has arrived of the heads of each site, by its path.
+ * Thumbnails and measures loaded so far, by path.
  * @typedef {{ pictures: Map<string, Matrix[]>, measures: Map<string, Measures[]> }} Known
  */
 
 /**
- * A head's measure; undefined until it is known.
+ * Return a measure of a head; undefined until it is loaded.
  * @param {Known} known
  * @param {Place} place
  * @param {Measure} name
@@ -48,7 +47,7 @@ export function layOut(app, width, sites) {
 }
 
 /**
- * How large a group is, in pixels.
+ * Return the size of a group in pixels.
  * @param {Layout} layout
  * @param {(Place | null)[]} places
  * @returns {[number, number]}
@@ -59,7 +58,7 @@ function extent({ columns, left, gap, size, under }, places) {
 }
 
 /**
- * Where each head's picture stands.
+ * Call a function with the position of each thumbnail.
  * @param {Layout} layout
  * @param {(Place | null)[]} places
  * @param {(place: Place, x: number, y: number, n: number) => void} f
@@ -69,7 +68,7 @@ function eachPlace({ columns, left, gap, size, under }, places, f) {
 }
 
 /**
- * The pictures of a group with its heads framed that are open or changed.
+ * Draw the thumbnails of a group with frames around the open and the edited heads.
  * @param {App} app
  * @param {HTMLCanvasElement} canvas
  * @param {HTMLCanvasElement} still
@@ -118,7 +117,7 @@ export function pictures(app, canvas, layout, places, known) {
 }
 
 /**
- * The heads that the reader has changed; "*" where it is all heads of a site.
+ * Return the edited heads; "*" for all heads of a site.
  * @param {App} app
  */
 export function editedHeads({ store }) {
@@ -142,7 +141,7 @@ function outline(pen, x, y, size, role, dash) {
 }
 
 /**
- * The measure that heads are sorted by, as a line of that share of the width.
+ * Draw the sort measure as a line below a thumbnail.
  * @param {App} app
  * @param {Known} known
  * @param {CanvasRenderingContext2D} pen
@@ -163,7 +162,7 @@ function underline(app, known, pen, place, [x, y, size]) {
 const IMAGES = new WeakMap();
 
 /**
- * A table as a picture of one pixel a cell; light tones spread a little, so that weak heads show too.
+ * Return a table as a picture with one pixel per cell; light colors are darkened a little.
  * @param {Matrix} table
  */
 function thumbnailImage(table) {

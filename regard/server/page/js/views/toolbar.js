@@ -1,8 +1,8 @@
-// How a pattern is shown: view, stage, words, which way round, how much of the weight.
+// The toolbar of a pattern: view, stage, filter, words, transpose.
 
 import { el } from "../dom.js";
 import { viewsOf } from "../selection.js";
-import { STAGES } from "../source.js";
+import { SHOWN_STAGES } from "../state.js";
 
 /** @typedef {import("../app.js").App} App */
 
@@ -13,7 +13,7 @@ export function toolbar(app) {
   const { t, store } = app;
   const views = [...new Set(app.sites.flatMap((site) => viewsOf(app, site)))];
   const view = choice(app, "view", views, (one) => t(/** @type {any} */ (`view_${one}`)));
-  const stage = choice(app, "stage", [...STAGES, "all"], (one) => t(/** @type {any} */ (one === "all" ? "allStages" : one)));
+  const stage = choice(app, "stage", [...SHOWN_STAGES], (one) => t(/** @type {any} */ (one === "all" ? "allStages" : one)));
   const words = el("input", { type: "checkbox", onchange: () => store.set({ words: words.checked }) });
   const turned = el("button.quiet.turn", { onclick: () => store.set({ turned: !store.state.turned }), title: t("keyTurn") }, "⇄ ", t("turn"));
   const mass = el("input", { type: "range", min: 0.5, max: 1, step: 0.01, "aria-label": t("mass"), oninput: () => store.set({ mass: Number(mass.value) }) });
@@ -32,7 +32,7 @@ export function toolbar(app) {
       stage.update(state.stage);
       words.checked = state.words;
       mass.value = String(state.mass);
-      share.textContent = `${Math.round(100 * state.mass)} %`;
+      share.textContent = `${Math.round(100 * state.mass)}%`;
       turned.setAttribute("aria-pressed", String(state.turned));
       element.dataset.view = state.view;
     },
@@ -40,7 +40,7 @@ export function toolbar(app) {
 }
 
 /**
- * Buttons of which one is down.
+ * A group of radio buttons.
  * @param {App} app
  * @param {"view" | "stage"} name
  * @param {string[]} choices

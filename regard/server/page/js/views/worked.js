@@ -1,4 +1,4 @@
-// A worked example: small matrices that can be edited; everything below follows.
+// The worked example: small matrices that can be edited; everything else is recomputed.
 
 import { compare, masked, scaled, softmax } from "../attention.js";
 import { el, fill } from "../dom.js";
@@ -15,7 +15,7 @@ import { saveMenu } from "./pane.js";
  */
 
 const GIVEN = /** @type {const} */ (["X", "WQ", "WK", "WV"]);
-/** What the settings begin with: the mask, whether scores are scaled, the temperature. */
+/** Default settings. */
 const DEFAULTS = { causal: false, scaled: true, temperature: 1 };
 
 /**
@@ -122,7 +122,7 @@ function rowsOf(app, given, tables, change) {
 
 /** @typedef {{ words: string[] | null, columns: string[] | null, role: string, title: string, sums: boolean, change: () => void, given: Given }} Look */
 
-/** Letters with an index below. */
+/** Symbols with a subscript. */
 /** @type {Record<string, [string, string]>} */
 const SYMBOLS = { WQ: ["W", "Q"], WK: ["W", "K"], WV: ["W", "V"] };
 
@@ -181,7 +181,7 @@ function trimZeros(x) {
 }
 
 /**
- * Pointing at a number lights up what it is made of, and says how.
+ * Highlight the inputs of the hovered number and show its computation.
  * @param {HTMLElement} flow
  * @param {HTMLElement} where
  * @param {Tables} tables
@@ -207,7 +207,7 @@ function explainOnHover(flow, where, tables, given, resting) {
 }
 
 /**
- * Which cells a number is made of, and how.
+ * Return the inputs of a number and its computation as text.
  * @param {string} name
  * @param {number} i
  * @param {number} j
@@ -240,7 +240,7 @@ function asText(tables) {
 }
 
 /**
- * What differs from the first example, for the address.
+ * Return what differs from the example, for the address.
  * @param {Given} given
  * @param {Given} start
  */
