@@ -130,7 +130,7 @@ class Model:
     @overload
     def translate(
         self,
-        texts: Sequence[str],
+        texts: list[str] | tuple[str, ...],
         *,
         engine: str = ...,
         int8: bool = ...,
@@ -140,7 +140,7 @@ class Model:
     ) -> "list[Translation]": ...
     def translate(
         self,
-        texts: str | Sequence[str],
+        texts: str | list[str] | tuple[str, ...],
         *,
         engine: str = "auto",
         int8: bool = False,
@@ -177,7 +177,7 @@ class Model:
             found = [trace_translation(self, one, edits) for one in found]
         return found[0] if isinstance(texts, str) else found
 
-    def generate(
+    def generate(  # noqa: PLR0913  options of SamplingOptions
         self,
         prompt: str,
         *,
@@ -205,8 +205,8 @@ class Model:
     @overload
     def fill(self, texts: str, *, count: int = ...) -> "list[list[Candidate]]": ...
     @overload
-    def fill(self, texts: Sequence[str], *, count: int = ...) -> "list[list[list[Candidate]]]": ...
-    def fill(self, texts: str | Sequence[str], *, count: int = 5) -> Any:
+    def fill(self, texts: list[str], *, count: int = ...) -> "list[list[list[Candidate]]]": ...
+    def fill(self, texts: str | list[str], *, count: int = 5) -> Any:
         """Return the most probable tokens for each [MASK] of a text, or of each of several."""
         from regard.generation.predictions import fill
 
@@ -370,7 +370,7 @@ def _blamed_on(path: Path) -> Iterator[None]:
         yield
     except RegardError as error:
         raise FileError(
-            f"{path} cannot be used because {error} Fetch the folder again, or save the model again."
+            f"{path} cannot be used because {error} Fetch or save the model again."
         ) from error
 
 

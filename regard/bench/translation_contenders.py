@@ -67,7 +67,7 @@ class Ours(Contender):
         engine = self.translator.engine
         ids = encoded(self.translator.tokenizer, lines)
         groups = [ids] if setting.together else [[one] for one in ids]
-        return [best[0].ids for group in groups for best in engine.submit(group, options).wait()]
+        return [best[0].ids for group in groups for best in engine.submit(group, options)()]
 
 
 class Bare(Contender):
@@ -205,7 +205,7 @@ class Worker:
         assert self.process.stdout is not None
         self.process.stdin.close()
         self.process.stdout.close()
-        self.process.wait()
+        self.process()
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
         assert self.process.stdin is not None

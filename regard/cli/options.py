@@ -1,16 +1,64 @@
-"""Options that belong together, as one dataclass in a command's parameters."""
+"""Options that several commands share, and groups of options as dataclasses."""
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
-_BY_NAME = inspect.Parameter.KEYWORD_ONLY
+import typer
+
+if TYPE_CHECKING:
+    from regard.generation.search import SearchOptions
+
+ModelArgument = Annotated[
+    str, typer.Argument(help="Name of a bundled model, or path of a model folder.")
+]
+
+
+@dataclass(frozen=True)
+class SearchFlags:
+    """Search."""
+
+    beam: Annotated[
+        int | None,
+        typer.Option(help="Keep this many sequences at each step; 1 is greedy.  [default: 4]"),
+    ] = None
+    alpha: Annotated[
+        float, typer.Option(help="Divide log-probabilities by length to this power.")
+    ] = 1.0
+    penalty: Annotated[
+        str, typer.Option(help="Use this length penalty: average, gnmt or none.")
+    ] = "average"
+    stop: Annotated[str, typer.Option(help="End a search by this rule: beam, bound or first.")] = (
+        "beam"
+    )
+
+    def options(self, **more: Any) -> "SearchOptions":
+        """Return the settings of the search; `more` are further fields of SearchOptions."""
+        from regard.generation.search import SearchOptions
+
+        beam = max(4, more.get("n_best", 1)) if self.beam is None else self.beam
+        return SearchOptions(**{**vars(self), "beam": beam, **more})
+
+
+@dataclass(frozen=True)
+class EngineFlags:
+    """Engine."""
+
+    engine: Annotated[
+        str, typer.Option(help="Compute with this engine: auto, ctranslate2 or torch.")
+    ] = "auto"
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Compute with 8-bit weights: faster, hardly worse.")
+    ] = False
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer reads it: each parameter that is a dataclass opened into its fields."""
+    """Turn each parameter that is a dataclass into one option for each of its fields.
+
+    The first line of the dataclass's docstring is the heading of its options in the help.
+    """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
     opened: list[inspect.Parameter] = []
@@ -18,7 +66,8 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         if name in groups:
             opened += _parameters(groups[name])
         else:
-            opened.append(parameter.replace(annotation=hints[name], kind=_BY_NAME))
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            opened.append(parameter.replace(annotation=hints[name], kind=keyword))
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -30,16 +79,19 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     run.__signature__ = inspect.Signature(opened)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in opened}
-    del run.__wrapped__  # or typer would look through to the command itself
+    del run.__wrapped__  # typer would inspect the command itself
     return run
 
 
 def _parameters(kind: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(kind, include_extras=True)
+    heading = inspect.getdoc(kind).partition("\n")[0].rstrip(".")  # type: ignore[union-attr]
     found = []
     for field in fields(kind):
+        annotation = hints[field.name]
+        for option in get_args(annotation)[1:]:
+            option.rich_help_panel = heading
         default = inspect.Parameter.empty if field.default is MISSING else field.default
-        found.append(
-            inspect.Parameter(field.name, _BY_NAME, default=default, annotation=hints[field.name])
-        )
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        found.append(inspect.Parameter(field.name, keyword, default=default, annotation=annotation))
     return found

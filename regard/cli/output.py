@@ -1,7 +1,8 @@
-"""Translations as lines of text or JSON."""
+"""Output of commands: progress lines, prompts, and translations as text or JSON."""
 
 import io
 import json
+import os
 import re
 import sys
 import time
@@ -19,54 +20,56 @@ if TYPE_CHECKING:
     from regard.evaluation.alignment_heads import Aligner
     from regard.generation.translator import Translation
 
+_LINE_ENDS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+"""Characters that some program treats as the end of a line."""
 
-class Progress:
-    """A line on standard error, if that is a terminal; nothing elsewhere.
+
+class ProgressLine:
+    """A line of progress on standard error, if that is a terminal.
 
     Args:
-        n_bytes: how much there is to read, where that is known.
-        first: how much of it was read and done by an earlier run.
+        n_bytes: size of the input, if known.
+        first: number of bytes that an earlier run processed.
     """
 
     def __init__(self, n_bytes: int | None, *, first: int = 0) -> None:
         self.n_bytes, self.first = n_bytes, first
-        self.begun = self._shown = time.monotonic()
+        self.started = self._shown = time.monotonic()
         self.lines = self.tokens = 0
         self.active = sys.stderr.isatty()
 
     def advance(self, lines: int, tokens: int, read: int) -> None:
-        """So many more lines with so many tokens are done; `read` bytes were read by now."""
+        """Count more lines and tokens; `read` is the number of bytes read in total."""
         self.lines += lines
         self.tokens += tokens
         if self.active and time.monotonic() - self._shown > 0.2:
             self._shown = time.monotonic()
-            sys.stderr.write(f"\r{self._text(read)}\x1b[K")
-            sys.stderr.flush()
-
-    def _text(self, read: int) -> str:
-        parts = [f"{self.lines:,} lines", f"{self.tokens / self._seconds:,.0f} tokens/s"]
-        if self.n_bytes:
-            share = min(read / self.n_bytes, 1.0)
-            pace = max(read - self.first, 1) / self._seconds
-            left = max(self.n_bytes - read, 0) / pace
-            parts += [f"{100 * share:.0f} %", f"{duration(left)} left"]
-        return " · ".join(parts)
-
-    @property
-    def _seconds(self) -> float:
-        return max(time.monotonic() - self.begun, 1e-6)
+            parts = [f"{self.lines:,} lines", self._pace()]
+            if self.n_bytes:
+                share = min(read / self.n_bytes, 1.0)
+                left = max(self.n_bytes - read, 0) * self._seconds() / max(read - self.first, 1)
+                parts += [f"{100 * share:.0f} %", f"{duration(left)} left"]
+            self._show(" · ".join(parts))
 
     def close(self) -> None:
-        """End the line with what was done in all."""
+        """Replace the line by a summary."""
         if self.active:
-            told = f"{self.lines:,} lines in {duration(self._seconds)}"
-            rate = f"{self.tokens / self._seconds:,.0f} tokens/s"
-            sys.stderr.write(f"\r{told} · {rate}\x1b[K\n")
-            sys.stderr.flush()
+            self._show(f"{self.lines:,} lines in {duration(self._seconds())} · {self._pace()}\n")
+
+    def _pace(self) -> str:
+        return f"{self.tokens / self._seconds():,.0f} tokens/s"
+
+    def _seconds(self) -> float:
+        return max(time.monotonic() - self.started, 1e-6)
+
+    def _show(self, text: str) -> None:
+        end = "\n" if text.endswith("\n") else ""
+        sys.stderr.write(f"\r{text.rstrip()}\x1b[K{end}")
+        sys.stderr.flush()
 
 
 class LinesRead:
-    """How many lines were read so far, on standard error; what is said next takes its place."""
+    """The number of lines read, on standard error; the next message replaces it."""
 
     def __init__(self) -> None:
         self._shown = time.monotonic()
@@ -79,7 +82,7 @@ class LinesRead:
 
 
 def duration(seconds: float) -> str:
-    """3.2 s, 1:05 or 2:07:09."""
+    """Format seconds as 3.2 s, 1:05 or 2:07:09."""
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -87,20 +90,30 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-_PROMPT = "> "
+def write_flushed(text: str) -> None:
+    """Write to standard output at once; a closed pipe ends the command without an error."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit from None
 
 
 def answer_each(
     given: Sequence[str], answer: Callable[[str], None], *, what: str, as_json: bool = False
 ) -> None:
-    """Answer what was given or, without that, line by line what is typed or piped in.
+    """Answer the given texts or, if there are none, each line that is typed or piped in.
 
-    A line of a pipe that cannot be answered has an empty line (with `as_json`, the reason) in its
-    place, and the others are answered; that some were not is said at the end.
+    A piped line that cannot be answered gives an empty line (the error with `as_json`), and the
+    command fails at its end.
+
+    Args:
+        what: description of a line, for the prompt.
     """
-    speak_utf8()
+    use_utf8()
     piped, failed = not given and not sys.stdin.isatty(), 0
-    for line in lines_of(given, what=what):
+    for line in given or (_piped_lines() if piped else typed_lines(f"type {what}")):
         try:
             answer(line)
         except RegardError as error:
@@ -111,55 +124,41 @@ def answer_each(
                 failed += 1
                 typer.echo(json.dumps({"error": str(error)}, ensure_ascii=False) if as_json else "")
     if failed:
-        raise InputError(f"{failed:,} of the lines could not be answered, for the reasons above.")
+        raise InputError(f"{failed:,} of the lines could not be answered; see the errors above.")
 
 
-def lines_of(given: Sequence[str], *, what: str) -> Iterator[str]:
-    """What was given, if anything; otherwise every line of the input, asked for on a terminal.
-
-    Args:
-        what: what a line should hold, told to somebody who types.
-    """
-    if given:
-        yield from given
-    elif sys.stdin.isatty():
-        with suppress(ImportError):
-            import readline  # noqa: F401  arrow keys and history for input()
-        typer.echo(f"type {what} and press Enter; Ctrl-D ends.", err=True)
-        while (line := typed()) is not None:
-            if line.strip():
-                yield line
-    else:
-        for line in sys.stdin:
-            yield line.rstrip("\n")
+def _piped_lines() -> Iterator[str]:
+    return (line.rstrip("\n") for line in sys.stdin)
 
 
-def typed() -> str | None:
-    """A line that somebody typed; None at the end."""
-    try:
-        return input(_PROMPT)
-    except EOFError:
-        typer.echo(err=True)
-        return None
+def typed_lines(request: str) -> Iterator[str]:
+    """Ask for lines on a terminal and yield those that are not empty."""
+    with suppress(ImportError):
+        import readline  # noqa: F401  arrow keys and history for input()
+    typer.echo(f"{request} and press Enter; Ctrl-D ends.", err=True)
+    while True:
+        try:
+            line = input("> ")
+        except EOFError:
+            typer.echo(err=True)
+            return
+        if line.strip():
+            yield line
 
 
-def speak_utf8() -> None:
-    """Files and pipes of text are UTF-8, whatever the machine's language is."""
+def use_utf8() -> None:
+    """Read and write UTF-8 whatever the locale is."""
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
 
 
-_ENDS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
-"""What some program or other takes for the end of a line."""
-
-
-class Records:
-    """Writes one record for each line of input.
+class RecordWriter:
+    """Formats one record for each line of input.
 
     Args:
-        n_best: with more than one, lines have numbers and scores.
-        folder: the model's, where its alignments are wanted.
+        n_best: above 1, records have numbers and scores.
+        folder: folder of the model whose alignments are added, if any.
     """
 
     def __init__(self, *, as_json: bool, n_best: int, folder: Path | None = None) -> None:
@@ -167,16 +166,16 @@ class Records:
         self._aligner: Aligner | None = None
         self._heads: Mapping[str, Any] | None = None
 
-    def remember(self, notes: Mapping[str, Any]) -> None:
+    def restore(self, settings: Mapping[str, Any]) -> None:
         """Align with the heads that an earlier run has chosen."""
-        self._heads = notes.get("heads")
+        self._heads = settings.get("heads")
 
-    def notes(self) -> dict[str, Any]:
-        """What a later run must know to write the same."""
+    def settings(self) -> dict[str, Any]:
+        """Return what a later run needs to write the same."""
         known = None if self._aligner is None else self._aligner.chosen
         return {} if known is None else {"heads": known.to_json()}
 
-    def write(
+    def format(
         self,
         lines: Sequence[str],
         done: Sequence["Translation"],
@@ -184,23 +183,26 @@ class Records:
         *,
         skip: int = 0,
     ) -> str:
-        """The records of these lines, the first of which is line `number`; `skip` are left out."""
-        several = [[one, *one.alternatives] for one in done]
-        aligned = iter(self._aligned([one for best in several for one in best]))
+        """Return the records of lines `number`, `number` + 1, …, without the first `skip`."""
+        ranked = [[one, *one.alternatives] for one in done]
+        aligned = iter(self._align([one for best in ranked for one in best]))
         records = []
-        for i, (line, best) in enumerate(zip(lines, several, strict=True)):
+        for i, (line, best) in enumerate(zip(lines, ranked, strict=True)):
             pairs = [(one, next(aligned)) for one in best]
             if self.as_json:
-                records.append(_as_json(line, pairs))
+                records.append(_json_record(line, pairs))
             elif self.n_best > 1:
-                records += [_numbered(number + i, *pair) for pair in pairs]
+                records += [
+                    _text_record(f"{number + i} ||| ", one, f" ||| {one.score:.4f}", alignment)
+                    for one, alignment in pairs
+                ]
             else:
-                records.append(_plain(*pairs[0]))
+                records.append(_text_record("", pairs[0][0], "", pairs[0][1]))
             if i + 1 == skip:
                 records = []
         return "".join(record + "\n" for record in records)
 
-    def _aligned(self, done: list["Translation"]) -> list["Alignment | None"]:
+    def _align(self, done: list["Translation"]) -> list["Alignment | None"]:
         if self.folder is None:
             return [None] * len(done)
         if self._aligner is None:
@@ -211,22 +213,17 @@ class Records:
 
 
 def one_line(text: str) -> str:
-    """The text without what would end its line."""
-    return _ENDS.sub(" ", text)
+    """Replace line ends by spaces."""
+    return _LINE_ENDS.sub(" ", text)
 
 
-def _plain(one: "Translation", alignment: "Alignment | None") -> str:
-    text = one_line(one.text)
-    return text if alignment is None else f"{text} ||| {alignment.pharaoh()}".rstrip()
-
-
-def _numbered(number: int, one: "Translation", alignment: "Alignment | None") -> str:
-    record = f"{number} ||| {one_line(one.text)} ||| {one.score:.4f}"
+def _text_record(before: str, one: "Translation", after: str, alignment: "Alignment | None") -> str:
+    record = f"{before}{one_line(one.text)}{after}"
     return record if alignment is None else f"{record} ||| {alignment.pharaoh()}".rstrip()
 
 
-def _as_json(line: str, pairs: list[tuple["Translation", "Alignment | None"]]) -> str:
-    first, *others = [_described(*pair) for pair in pairs]
+def _json_record(line: str, pairs: list[tuple["Translation", "Alignment | None"]]) -> str:
+    first, *others = [_json_translation(*pair) for pair in pairs]
     record: dict[str, Any] = {"source": line, "source_tokens": pairs[0][0].source_tokens, **first}
     if others:
         record["alternatives"] = others
@@ -236,7 +233,7 @@ def _as_json(line: str, pairs: list[tuple["Translation", "Alignment | None"]]) -
     return json.dumps(record, ensure_ascii=False)
 
 
-def _described(one: "Translation", alignment: "Alignment | None") -> dict[str, Any]:
+def _json_translation(one: "Translation", alignment: "Alignment | None") -> dict[str, Any]:
     record: dict[str, Any] = {"text": one.text, "score": round(one.score, 6), "tokens": one.tokens}
     if alignment is not None:
         record["alignment"] = alignment.to_json()

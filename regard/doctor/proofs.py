@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.generation.stepper import TranslationStepper, WritingStepper
+from regard.generation.stepper import TranslationStepper, DecoderStepper
 from regard.layers.attention_forms import CACHEABLE
 from regard.model import Model
 from regard.models.config import build, config_from_dict
@@ -174,12 +174,12 @@ def prove_caching(model: Model) -> Proof:
     return Proof("caching", claim, _MEASURED, largest(at_once, found), BOUND)
 
 
-def _stepper(model: Model, batch: Batch) -> tuple[TranslationStepper | WritingStepper, Tensor]:
+def _stepper(model: Model, batch: Batch) -> tuple[TranslationStepper | DecoderStepper, Tensor]:
     if isinstance(batch, PairBatch):
         stepper = TranslationStepper(model.module, batch.source_ids, batch.source_lengths)
         return stepper, batch.target_ids[:, :-1]
     assert isinstance(batch, TextBatch)
-    return WritingStepper(model.module, torch.ones_like(batch.lengths)), batch.ids
+    return DecoderStepper(model.module, torch.ones_like(batch.lengths)), batch.ids
 
 
 def _alone(model: Model, some: Sequence[Example]) -> list[Tensor]:

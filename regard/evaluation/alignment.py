@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.generation.translator import Part, Translation
+from regard.generation.translator import TranslatedPart, Translation
 from regard.text.pieces import Piece
 from regard.text.tokenizer import Tokenizer
 
@@ -83,13 +83,13 @@ def alignment_of(
             counts = grouping.n_source, grouping.n_target
         soft += [(first_source + s, first_target + t, weight) for s, t, weight in found]
         # A word that was split belongs to both parts.
-        first_source += counts[0] - (not part.seam and counts[0] > 0)
-        first_target += counts[1] - (not part.seam and counts[1] > 0)
-    line = "".join(part.source + part.seam for part in translation.parts)
+        first_source += counts[0] - (not part.separator and counts[0] > 0)
+        first_target += counts[1] - (not part.separator and counts[1] > 0)
+    line = "".join(part.source + part.separator for part in translation.parts)
     return Alignment(line.split(), translation.text.split(), soft)
 
 
-def group_tokens(part: Part, tokenizer: Tokenizer, target: Tokenizer) -> Grouping:
+def group_tokens(part: TranslatedPart, tokenizer: Tokenizer, target: Tokenizer) -> Grouping:
     """The words of a part's tokens."""
     pieces, text = tokenizer.pieces(part.source), part.source
     if [piece.id for piece in pieces] != part.source_ids:  # names of special tokens in the text

@@ -23,7 +23,7 @@ from regard.evaluation.cross_attention import crossing_places, crossing_weights
 from regard.evaluation.occlusion import erasure_gold
 from regard.files import cache_folder, write_atomic
 from regard.generation.ctranslate2_engine import fingerprint
-from regard.generation.translator import Part, Translation
+from regard.generation.translator import TranslatedPart, Translation
 from regard.model import Model
 from regard.text.tokenizer import Tokenizer
 
@@ -114,19 +114,19 @@ class Aligner:
         for one in translations:
             yield alignment_of(one, tables, self.tokenizers)
 
-    def _tables(self, parts: Sequence[Part]) -> Iterator[np.ndarray]:
+    def _tables(self, parts: Sequence[TranslatedPart]) -> Iterator[np.ndarray]:
         if self.chosen is None:
             return
         for weights in crossing_weights(self.model, parts, self.chosen.places):
             yield _rows(weights.mean(axis=0), after=self.chosen.after)
 
-    def find_heads(self, parts: Sequence[Part]) -> Heads:
+    def find_heads(self, parts: Sequence[TranslatedPart]) -> Heads:
         """The heads that fit what leaving out words shows; long parts are not looked at."""
         some = sorted(parts, key=lambda part: abs(len(part.source_ids) - 12))[:_TRIED]
         golds = [erasure_gold(self.model, part, self._grouping(part)) for part in some]
         return self.measure(some, golds, source="erasure").best
 
-    def measure(self, parts: Sequence[Part], golds: Sequence[Gold], *, source: str) -> Measured:
+    def measure(self, parts: Sequence[TranslatedPart], golds: Sequence[Gold], *, source: str) -> Measured:
         """The error of every head on pairs whose links are known, and the best choice."""
         places = self._places(parts[0])
         tables = [self._word_tables(part) for part in parts]
@@ -151,19 +151,19 @@ class Aligner:
         ]
         return Measured(heads, best)
 
-    def _places(self, part: Part) -> list[Place]:
+    def _places(self, part: TranslatedPart) -> list[Place]:
         from regard.trace.capture import trace_model
 
-        return crossing_places(trace_model(self.model, part.source_ids, part.ids or None))
+        return crossing_places(trace_model(self.model, part.source_ids, part.ids))
 
-    def _word_tables(self, part: Part) -> np.ndarray:
+    def _word_tables(self, part: TranslatedPart) -> np.ndarray:
         """Weights between words by all heads, before (0) and after (1) a word is written."""
         (weights,) = crossing_weights(self.model, [part])
         grouping = self._grouping(part)
         both = [between_words(_rows(weights, after=after), grouping) for after in (False, True)]
         return np.stack(both)
 
-    def _grouping(self, part: Part) -> Any:
+    def _grouping(self, part: TranslatedPart) -> Any:
         return group_tokens(part, *self.tokenizers)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.analysis.heads import Place
 from regard.errors import InputError
-from regard.generation.translator import Part
+from regard.generation.translator import TranslatedPart
 from regard.model import Model
 from regard.text.tokenizer import Tokenizer
 from regard.trace.trace import Trace, watch
@@ -20,7 +20,7 @@ _TOGETHER = 32
 
 @torch.no_grad()
 def crossing_weights(
-    model: Model, parts: Sequence[Part], places: Sequence[Place] | None = None
+    model: Model, parts: Sequence[TranslatedPart], places: Sequence[Place] | None = None
 ) -> Iterator[np.ndarray]:
     """The weights of these heads for each pair, head × target + 1 × source; of all heads if None.
 
@@ -52,7 +52,7 @@ def crossing_places(trace: Trace) -> list[Place]:
     return [(path, head) for path in sites for head in range(trace[path].n_heads)]
 
 
-def batch_of(model: Model, parts: Sequence[Part]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def batch_of(model: Model, parts: Sequence[TranslatedPart]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What the model reads: sources and targets from start to end, and their lengths."""
     start, end = ends_of(model.target_tokenizer)
     sources, source_lengths = _padded([part.source_ids for part in parts])
@@ -69,7 +69,7 @@ def ends_of(tokenizer: Tokenizer | None) -> tuple[int, int]:
 
 
 @torch.no_grad()
-def token_log_probs(model: Model, parts: Sequence[Part]) -> Iterator[np.ndarray]:
+def token_log_probs(model: Model, parts: Sequence[TranslatedPart]) -> Iterator[np.ndarray]:
     """How probable the model finds each target token of each pair, the end token last."""
     for first in range(0, len(parts), _TOGETHER):
         some = parts[first : first + _TOGETHER]
@@ -80,11 +80,11 @@ def token_log_probs(model: Model, parts: Sequence[Part]) -> Iterator[np.ndarray]
             yield table[row, : len(part.ids) + 1].double().numpy()
 
 
-def pair_part(source: str, target: str, tokenizers: tuple[Any, Any]) -> Part:
+def pair_part(source: str, target: str, tokenizers: tuple[Any, Any]) -> TranslatedPart:
     """A sentence and a translation of it that somebody gives, as the model reads them."""
     source_tokenizer, target_tokenizer = tokenizers
     ids = target_tokenizer.encode(target, specials=False, literal=True)
-    return Part(source, target, source_tokenizer.encode(source, literal=True), ids)
+    return TranslatedPart(source, target, source_tokenizer.encode(source, literal=True), ids)
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ import numpy as np
 
 from regard.evaluation.alignment import Gold, Grouping
 from regard.evaluation.cross_attention import token_log_probs
-from regard.generation.translator import Part
+from regard.generation.translator import TranslatedPart
 from regard.model import Model
 
 _LOSS = 1.0
@@ -17,7 +17,7 @@ _AHEAD = 2.0
 """… and how many times as much as for the next word of the source."""
 
 
-def erasure_gold(model: Model, part: Part, grouping: Grouping) -> Gold:
+def erasure_gold(model: Model, part: TranslatedPart, grouping: Grouping) -> Gold:
     """The links of a translation that leaving out a word proves."""
     if grouping.n_source < 2 or not grouping.n_target:
         return Gold(frozenset(), frozenset(), frozenset())
@@ -32,9 +32,9 @@ def erasure_gold(model: Model, part: Part, grouping: Grouping) -> Gold:
     return Gold(sure, sure, frozenset(word for _, word in sure))
 
 
-def _without(part: Part, grouping: Grouping, word: int) -> Part:
+def _without(part: TranslatedPart, grouping: Grouping, word: int) -> TranslatedPart:
     pairs = zip(part.source_ids, grouping.source, strict=True)
-    return Part(part.source, part.text, [id for id, number in pairs if number != word], part.ids)
+    return TranslatedPart(part.source, part.text, [id for id, number in pairs if number != word], part.ids)
 
 
 def _by_word(losses: np.ndarray, grouping: Grouping) -> np.ndarray:

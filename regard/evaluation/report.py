@@ -23,11 +23,11 @@ from regard.evaluation.scores import (
     sentence_scores,
 )
 from regard.generation.sentences import clean
-from regard.generation.translator import Part, room_of
+from regard.generation.translator import TranslatedPart, max_positions
 from regard.model import Model
 
 
-def perplexity(model: Model, parts: Sequence[Part]) -> float:
+def perplexity(model: Model, parts: Sequence[TranslatedPart]) -> float:
     """The inverse of the mean (geometric) probability of a reference's token, the end included.
 
     Only models with the same target vocabulary can be compared by it.
@@ -66,7 +66,7 @@ def examine(
 ) -> Own:
     """Translations with the perplexity of the references and every head's alignment error."""
     tokenizers = model.tokenizer, model.target_tokenizer
-    room = room_of(model.config.to_dict()) - 2
+    room = max_positions(model.config.to_dict()) - 2
     parts = [
         pair_part(clean(source), clean(reference), tokenizers)
         for source, reference in zip(sources, references, strict=True)
@@ -76,12 +76,12 @@ def examine(
     return Own(texts, perplexity(model, [parts[i] for i in fitting]), measured)
 
 
-def _sizes(part: Part) -> tuple[int, int]:
+def _sizes(part: TranslatedPart) -> tuple[int, int]:
     return len(part.source_ids), len(part.ids)
 
 
 def _measured(
-    model: Model, parts: list[Part], fitting: list[int], golds: Sequence[Gold] | None
+    model: Model, parts: list[TranslatedPart], fitting: list[int], golds: Sequence[Gold] | None
 ) -> Measured | None:
     """The error of each head; None for a model that has none, or where no links are known."""
     if not _attends(model):

@@ -1,77 +1,29 @@
-"""What else a model could have written at a position, and how it would have gone on."""
+"""Beam search over a batch, and the alternatives at one position."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.errors import InputError
-from regard.generation.search import STOPS, Hypothesis, LengthPenalty
-from regard.generation.stepper import Stepper, without
+from regard.generation.beam_tree import BeamEvent
+from regard.generation.search import Hypothesis, SearchOptions
+from regard.generation.stepper import Stepper, TranslationStepper
 
 _BLOCK = 64
-"""Numbers whose maximum stands for them when the largest are looked for."""
-
-
-@dataclass(frozen=True)
-class BeamOptions:
-    """How to search.
-
-    Args:
-        beam: unfinished sequences kept for each sentence; 1 is greedy search.
-        n_best: finished sequences returned for each sentence, at most `beam`.
-        penalty: what scores are divided by.
-        stop: a sentence is done when `beam` sequences are finished ("beam"), when `n_best` are
-            ("first"), or when nothing unfinished could still become one of its n best ("bound").
-            With a beam of 1 it is always the first.
-        shortest: tokens that must come before the end token.
-        never: tokens that are never written, such as the padding's.
-    """
-
-    start_id: int
-    end_id: int
-    beam: int = 4
-    n_best: int = 1
-    penalty: LengthPenalty = field(default_factory=LengthPenalty)
-    stop: str = "beam"
-    shortest: int = 0
-    never: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise InputError(f"beam is {self.beam}; it must be 1 (greedy) or more.")
-        if not 1 <= self.n_best <= self.beam:
-            raise InputError(
-                f"{self.n_best} best translations were asked for with a beam of {self.beam}; ask "
-                "for at least 1 and at most as many as the beam is wide."
-            )
-        if self.stop not in STOPS:
-            raise InputError(f"stop is {self.stop!r}; it can be {' or '.join(STOPS)}.")
-
-
-@dataclass(frozen=True)
-class Event:
-    """One sequence at one step of the search: a node of the beam's tree."""
-
-    step: int
-    ids: tuple[int, ...]
-    log_prob: float
-    score: float
-    fate: str
-    """"kept", "finished", "pruned" (others were better), or "overtaken" (the sentence was done)."""
+"""Block size of the two-level search for the largest numbers."""
 
 
 @dataclass
 class _Sentence:
-    """The search for one sentence."""
+    """The search state of one sentence."""
 
-    index: int
     limit: int
     finished: list[Hypothesis] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[BeamEvent] = field(default_factory=list)
 
 
 @dataclass
@@ -82,96 +34,176 @@ class _Rows:
     token_log_probs: Float[Tensor, "rows token"]
     totals: Float[Tensor, "sentence beam"]
 
-    def kept(self, rows: Tensor) -> "_Rows":
-        """These rows only, in this order."""
-        return _Rows(self.ids[rows], self.token_log_probs[rows], self.totals)
 
-    def longer(self, tokens: Tensor, log_probs: Tensor, totals: Tensor) -> "_Rows":
-        """All rows with one more token each."""
-        return _Rows(
-            torch.cat([self.ids, tokens[:, None]], dim=1),
-            torch.cat([self.token_log_probs, log_probs[:, None]], dim=1),
-            totals,
-        )
+@dataclass(frozen=True)
+class _Candidate:
+    """One continuation of one row."""
+
+    total: float
+    parent: int
+    token: int
 
 
 def beam_search(
     stepper: Stepper,
     limits: Sequence[int],
-    options: BeamOptions,
+    options: SearchOptions,
     *,
+    start_id: int,
+    end_id: int,
     prefix: Int[Tensor, "sentence token"] | None = None,
-    record: list[list[Event]] | None = None,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` best sequences for each sentence, the best first.
+    """Return the `n_best` sequences of each sentence, the best first.
 
     Args:
-        stepper: with one row for each sentence.
-        limits: the most tokens to write for each sentence, the end token included.
-        prefix: tokens with which every sequence of a sentence must begin.
-        record: filled with the tree of the search, a list of events for each sentence.
+        stepper: has one row for each sentence.
+        limits: maximum number of tokens of each sentence, including the end token.
+        prefix: tokens with which every sequence of a sentence must start.
     """
-    search = _Search(stepper, limits, options, recording=record is not None)
-    search.begin(prefix)
-    while search.open:
+    search = _Search(stepper, limits, options, start_id, end_id)
+    search.start(prefix)
+    while search.active:
         search.advance()
-    if record is not None:
-        record.extend(sentence.events for sentence in search.sentences)
-    return [_best(sentence, options.n_best) for sentence in search.sentences]
+    found = []
+    for sentence in search.sentences:
+        best = sorted(sentence.finished, key=lambda h: h.score, reverse=True)[: options.n_best]
+        found.append([replace(one, events=sentence.events) for one in best[:1]] + best[1:])
+    return found
+
+
+@torch.no_grad()
+def greedy_search(
+    module: Any,
+    source_ids: Int[Tensor, "batch source"],
+    source_lengths: Int[Tensor, "batch"],
+    *,
+    start_id: int,
+    end_id: int,
+) -> list[list[int]]:
+    """Return the target ids that an encoder–decoder writes if it takes the best token each time."""
+    options = SearchOptions(beam=1)
+    limits = [options.limit(length) for length in source_lengths.tolist()]
+    stepper = TranslationStepper(module, source_ids, source_lengths)
+    found = beam_search(stepper, limits, options, start_id=start_id, end_id=end_id)
+    return [best[0].ids for best in found]
 
 
 class _Search:
     """The state of one call of `beam_search`."""
 
     def __init__(
-        self, stepper: Stepper, limits: Sequence[int], options: BeamOptions, *, recording: bool
+        self,
+        stepper: Stepper,
+        limits: Sequence[int],
+        options: SearchOptions,
+        start_id: int,
+        end_id: int,
     ) -> None:
-        self.stepper, self.options, self.recording = stepper, options, recording
-        self.device = stepper.device
-        self.sentences = [_Sentence(i, limit) for i, limit in enumerate(limits)]
-        self.open = list(self.sentences)
+        self.stepper, self.options = stepper, options
+        self.start_id, self.end_id, self.device = start_id, end_id, stepper.device
+        self.sentences = [_Sentence(limit) for limit in limits]
+        self.active = list(self.sentences)
         self.length = 0
 
-    def begin(self, prefix: Tensor | None) -> None:
-        """Read the start token (and a prefix), then give every sentence its `beam` rows."""
-        n, beam = len(self.open), self.options.beam
-        start = torch.full((n, 1), self.options.start_id, device=self.device)
-        given = start if prefix is None else torch.cat([start, prefix], dim=1)
-        self.length = given.size(1) - 1
-        self.log_probs = self._step(given)
+    def start(self, prefix: Tensor | None) -> None:
+        """Read the start token and the prefix, then give each sentence its `beam` rows."""
+        n, beam = len(self.active), self.options.beam
+        if not n:
+            return
+        read = torch.full((n, 1), self.start_id, device=self.device)
+        read = read if prefix is None else torch.cat([read, prefix], dim=1)
+        self.length = read.size(1) - 1
+        self.log_probs = self.stepper.step(read)
         if beam > 1:
             rows = torch.arange(n, device=self.device).repeat_interleave(beam)
             self.stepper.keep(rows)
             self.log_probs = self.log_probs[rows]
-        written = given[:, 1:].repeat_interleave(beam, dim=0)
+        ids = read[:, 1:].repeat_interleave(beam, dim=0)
         totals = self.log_probs.new_full((n, beam), -inf)
-        totals[:, 0] = 0.0  # all rows of a sentence are the same now: only one of them counts
-        self.rows = _Rows(written, totals.new_zeros(written.shape), totals)
+        totals[:, 0] = 0.0  # all rows of a sentence are equal now, so only one of them counts
+        self.rows = _Rows(ids, totals.new_zeros(ids.shape), totals)
 
     def advance(self) -> None:
-        """One more token for every unfinished sequence."""
+        """Extend every unfinished sequence by one token."""
         totals, parents, tokens = self._candidates()
         self.length += 1
         columns = zip(totals.tolist(), parents.tolist(), tokens.tolist(), strict=True)
         kept: dict[int, list[int]] = {}
-        for place, (sentence, candidates) in enumerate(zip(self.open, columns, strict=True)):
-            ranks = self._sort_out(sentence, list(zip(*candidates, strict=True)))
-            if ranks:
-                kept[place] = ranks
-        self.open = [self.open[place] for place in kept]
-        if not self.open:
-            return
-        self._go_on(*self._survivors(kept, totals, parents, tokens))
+        for index, (sentence, column) in enumerate(zip(self.active, columns, strict=True)):
+            candidates = [_Candidate(*one) for one in zip(*column, strict=True)]
+            if ranks := self._select(sentence, candidates):
+                kept[index] = ranks
+        self.active = [self.active[index] for index in kept]
+        if self.active:
+            self._extend(*self._survivors(kept, totals, parents, tokens))
+
+    def _candidates(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the 2 · beam best continuations of each sentence: totals, parents, tokens.
+
+        At most `beam` of them end a sequence, so at least `beam` remain.
+        """
+        beam, n_vocab = self.options.beam, self.log_probs.size(-1)
+        if beam == 1 and not self.options.beam_tree:
+            best, tokens = largest(self.log_probs, 1)
+            parents = torch.arange(len(self.active), device=self.device)[:, None]
+            return self.rows.totals + best, parents, tokens
+        every = self.rows.totals[:, :, None] + self.log_probs.view(-1, beam, n_vocab)
+        totals, flat = largest(every.flatten(1), min(2 * beam, beam * n_vocab))
+        first = torch.arange(len(self.active), device=self.device)[:, None] * beam
+        return totals, first + flat // n_vocab, flat % n_vocab
+
+    def _select(self, sentence: _Sentence, candidates: list[_Candidate]) -> list[int]:
+        """Return the ranks of the candidates to continue; none if the sentence is done."""
+        beam, at_limit = self.options.beam, self.length >= sentence.limit
+        ranks: list[int] = []
+        for rank, candidate in enumerate(candidates):
+            ends = candidate.token == self.end_id
+            if candidate.total == -inf:
+                break
+            if (ends or at_limit) and rank < beam:
+                self._finish(sentence, candidate)
+                self._record(sentence, candidate, "finished")
+            elif not ends and not at_limit and len(ranks) < beam:
+                ranks.append(rank)
+            else:
+                self._record(sentence, candidate, "pruned")
+        done = not ranks or self._is_done(sentence, candidates[ranks[0]].total)
+        for rank in ranks:
+            self._record(sentence, candidates[rank], "overtaken" if done else "kept")
+        return [] if done else ranks
+
+    def _is_done(self, sentence: _Sentence, best_total: float) -> bool:
+        """Return True if the stopping rule holds."""
+        options, n_finished = self.options, len(sentence.finished)
+        if n_finished < options.n_best:
+            return False
+        if options.stop == "first" or options.beam == 1:
+            return True
+        if options.stop == "beam":
+            return n_finished >= options.beam
+        worst = sorted((h.score for h in sentence.finished), reverse=True)[options.n_best - 1]
+        # Log-probabilities only fall, so the largest possible divisor bounds what can be reached.
+        lengths = (self.length + 1, sentence.limit)
+        return best_total / max(map(options.length_penalty, lengths)) <= worst
+
+    def _finish(self, sentence: _Sentence, candidate: _Candidate) -> None:
+        parent, token = candidate.parent, candidate.token
+        ended = token == self.end_id
+        ids = self.rows.ids[parent].tolist() + ([] if ended else [token])
+        before = self.rows.token_log_probs[parent].tolist()
+        log_probs = [*before, float(self.log_probs[parent, token])]
+        score = candidate.total / self.options.length_penalty(self.length)
+        sentence.finished.append(Hypothesis(ids, log_probs, score, ended))
 
     def _survivors(
         self, kept: dict[int, list[int]], totals: Tensor, parents: Tensor, tokens: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The candidates to go on with: their totals, parents' rows and tokens."""
+        """Return the totals, parents and tokens of the candidates to continue."""
         beam = self.options.beam
         if len(kept) == len(totals) and all(len(r) == r[-1] + 1 == beam for r in kept.values()):
             totals, parents, tokens = (x[:, :beam] for x in (totals, parents, tokens))
             return totals, parents.flatten(), tokens.flatten()
-        # Rows stay `beam` many: where fewer sequences go on, impossible ones fill up.
+        # Each sentence keeps `beam` rows: where fewer continue, impossible ones fill up.
         short = [[i >= len(ranks) for i in range(beam)] for ranks in kept.values()]
         filled = [(ranks + ranks[:1] * beam)[:beam] for ranks in kept.values()]
         missing, ranks, places = (
@@ -180,104 +212,33 @@ class _Search:
         totals, parents, tokens = (x[places].gather(1, ranks) for x in (totals, parents, tokens))
         return totals.masked_fill(missing, -inf), parents.flatten(), tokens.flatten()
 
-    def _candidates(self) -> tuple[Tensor, Tensor, Tensor]:
-        """For each sentence the best 2 · beam continuations: totals, parents' rows, tokens.
-
-        At most `beam` of them end a sequence, so at least `beam` go on.
-        """
-        beam, n_vocab = self.options.beam, self.log_probs.size(-1)
-        if beam == 1 and not self.recording:  # then nobody asks for the second best
-            best, tokens = largest(self.log_probs, 1)
-            parents = torch.arange(len(self.open), device=self.device)[:, None]
-            return self.rows.totals + best, parents, tokens
-        every = self.rows.totals[:, :, None] + self.log_probs.view(-1, beam, n_vocab)
-        totals, flat = largest(every.flatten(1), min(2 * beam, beam * n_vocab))
-        first = torch.arange(len(self.open), device=self.device)[:, None] * beam
-        return totals, first + flat // n_vocab, flat % n_vocab
-
-    def _sort_out(self, sentence: _Sentence, candidates: list[tuple[float, int, int]]) -> list[int]:
-        """The ranks of the candidates to go on with; none when the sentence is done."""
-        beam, end_id = self.options.beam, self.options.end_id
-        going_on: list[int] = []
-        at_limit = self.length >= sentence.limit
-        for rank, candidate in enumerate(candidates):
-            ends = candidate[2] == end_id
-            if candidate[0] == -inf:
-                break
-            if (ends or at_limit) and rank < beam:
-                self._finish(sentence, candidate)
-                self._note(sentence, candidate, "finished")
-            elif not ends and not at_limit and len(going_on) < beam:
-                going_on.append(rank)
-            else:
-                self._note(sentence, candidate, "pruned")
-        done = not going_on or self._is_done(sentence, candidates[going_on[0]][0])
-        for rank in going_on:
-            self._note(sentence, candidates[rank], "overtaken" if done else "kept")
-        return [] if done else going_on
-
-    def _is_done(self, sentence: _Sentence, best_total: float) -> bool:
-        """Whether going on cannot, or by the chosen rule must not, change the result."""
-        n_best, penalty = self.options.n_best, self.options.penalty
-        if len(sentence.finished) < n_best:
-            return False
-        if self.options.stop == "first" or self.options.beam == 1:
-            return True
-        if self.options.stop == "beam":
-            return len(sentence.finished) >= self.options.beam
-        worst = sorted((h.score for h in sentence.finished), reverse=True)[n_best - 1]
-        # Log-probabilities only fall, so the longest possible sequence bounds what can be reached.
-        reach = max(penalty(self.length + 1), penalty(sentence.limit))
-        return best_total / reach <= worst
-
-    def _finish(self, sentence: _Sentence, candidate: tuple[float, int, int]) -> None:
-        total, parent, token = candidate
-        ended = token == self.options.end_id
-        ids = self.rows.ids[parent].tolist() + ([] if ended else [token])
-        log_probs = [
-            *self.rows.token_log_probs[parent].tolist(),
-            float(self.log_probs[parent, token]),
-        ]
-        score = total / self.options.penalty(self.length)
-        sentence.finished.append(Hypothesis(ids, log_probs, score, finished=ended))
-
-    def _go_on(self, totals: Tensor, parents: Tensor, tokens: Tensor) -> None:
-        chosen = self.log_probs[parents, tokens]
-        if self._are_all(parents):
-            self.rows = self.rows.longer(tokens, chosen, totals)
-        else:
-            self.rows = self.rows.kept(parents).longer(tokens, chosen, totals)
+    def _extend(self, totals: Tensor, parents: Tensor, tokens: Tensor) -> None:
+        ids, log_probs = self.rows.ids, self.rows.token_log_probs
+        added = self.log_probs[parents, tokens]
+        every = torch.arange(self.stepper.n_rows, device=self.device)
+        if not torch.equal(parents, every):
+            ids, log_probs = ids[parents], log_probs[parents]
             self.stepper.keep(parents)
-        self.log_probs = self._step(tokens[:, None])
+        self.rows = _Rows(
+            torch.cat([ids, tokens[:, None]], dim=1),
+            torch.cat([log_probs, added[:, None]], dim=1),
+            totals,
+        )
+        self.log_probs = self.stepper.step(tokens[:, None])
 
-    def _are_all(self, parents: Tensor) -> bool:
-        """Whether every row goes on, in the order that they have."""
-        if len(parents) != self.stepper.n_rows:
-            return False
-        every = torch.arange(len(parents), device=self.device)
-        return self.options.beam == 1 or torch.equal(parents, every)
-
-    def _step(self, ids: Tensor) -> Tensor:
-        log_probs = without(self.stepper.step(ids), self.options.never)
-        if self.length < self.options.shortest:
-            log_probs = without(log_probs, [self.options.end_id])
-        return log_probs
-
-    def _note(self, sentence: _Sentence, candidate: tuple[float, int, int], fate: str) -> None:
-        if self.recording:
-            total, parent, token = candidate
-            ids = (*self.rows.ids[parent].tolist(), token)
-            score = total / self.options.penalty(self.length)
-            sentence.events.append(Event(self.length, ids, total, score, fate))
+    def _record(self, sentence: _Sentence, candidate: _Candidate, fate: str) -> None:
+        if self.options.beam_tree:
+            ids = (*self.rows.ids[candidate.parent].tolist(), candidate.token)
+            score = candidate.total / self.options.length_penalty(self.length)
+            sentence.events.append(BeamEvent(self.length, ids, candidate.total, score, fate))
 
 
 def largest(
     numbers: Float[Tensor, "rows numbers"], count: int
 ) -> tuple[Float[Tensor, "rows count"], Int[Tensor, "rows count"]]:
-    """The `count` largest numbers of each row and their places, the largest first.
+    """Return the `count` largest numbers of each row and their indices, like `topk`.
 
-    They lie in the `count` blocks with the largest maxima, which are found far faster than the
-    numbers themselves.
+    They lie in the `count` blocks with the largest maxima, which are much faster to find.
     """
     n_blocks = numbers.size(1) // _BLOCK
     if n_blocks < 4 * count:
@@ -286,20 +247,16 @@ def largest(
     blocks = numbers[:, :even].unflatten(1, (n_blocks, _BLOCK))
     best = blocks.amax(dim=2).topk(count, dim=1).indices
     inside = torch.arange(_BLOCK, device=numbers.device)
-    places = (best[:, :, None] * _BLOCK + inside).flatten(1)
+    indices = (best[:, :, None] * _BLOCK + inside).flatten(1)
     rest = torch.arange(even, numbers.size(1), device=numbers.device)
-    places = torch.cat([places, rest.expand(len(numbers), -1)], dim=1)
-    found, ranks = numbers.gather(1, places).topk(count, dim=1)
-    return found, places.gather(1, ranks)
-
-
-def _best(sentence: _Sentence, n_best: int) -> list[Hypothesis]:
-    return sorted(sentence.finished, key=lambda h: h.score, reverse=True)[:n_best]
+    indices = torch.cat([indices, rest.expand(len(numbers), -1)], dim=1)
+    found, ranks = numbers.gather(1, indices).topk(count, dim=1)
+    return found, indices.gather(1, ranks)
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One token that could stand at the position, and the text that begins with it."""
+    """One possible next token and the best sequence that continues with it."""
 
     token: int
     log_prob: float
@@ -307,30 +264,33 @@ class Alternative:
 
 
 def alternatives(
-    make: Callable[[int], Stepper],
+    make_stepper: Callable[[int], Stepper],
     prefix: list[int],
-    options: BeamOptions,
+    limit: int,
+    options: SearchOptions,
     *,
+    start_id: int,
+    end_id: int,
     count: int = 5,
-    limit: int = 200,
 ) -> list[Alternative]:
-    """The `count` most probable tokens after `prefix`, each with its best continuation.
+    """Return the `count` most probable tokens after `prefix`, each with its best continuation.
 
     Args:
-        make: gives a fresh stepper with this many equal rows for the sentence.
+        make_stepper: returns a new stepper with this many rows of the same sentence.
         prefix: the tokens before the position, without the start token.
+        limit: maximum number of tokens, including the prefix and the end token.
     """
-    stepper = make(1)
-    read = torch.tensor([[options.start_id, *prefix]], device=stepper.device)
-    line = without(stepper.step(read), options.never)[0]
-    log_probs, tokens = line.topk(min(count, len(line)))
-    going_on = [token for token in tokens.tolist() if token != options.end_id]
-    texts: dict[int, Hypothesis] = {}
-    if going_on:
-        begun = torch.tensor([[*prefix, token] for token in going_on], device=stepper.device)
-        limits = [limit] * len(going_on)
-        found = beam_search(make(len(going_on)), limits, options, prefix=begun)
-        texts = {token: best[0] for token, best in zip(going_on, found, strict=True)}
-    ended = Hypothesis(list(prefix), [], 0.0, finished=True)
-    pairs = zip(tokens.tolist(), log_probs.tolist(), strict=True)
-    return [Alternative(token, chance, texts.get(token, ended)) for token, chance in pairs]
+    stepper = make_stepper(1)
+    read = torch.tensor([[start_id, *prefix]], device=stepper.device)
+    log_probs = stepper.step(read)[0]
+    values, tokens = log_probs.topk(min(count, len(log_probs)))
+    open_tokens = [token for token in tokens.tolist() if token != end_id]
+    best = {end_id: Hypothesis(list(prefix), [], 0.0)}
+    if open_tokens:
+        rows = torch.tensor([[*prefix, token] for token in open_tokens], device=stepper.device)
+        limits = [limit] * len(rows)
+        ends = {"start_id": start_id, "end_id": end_id}
+        found = beam_search(make_stepper(len(rows)), limits, options, **ends, prefix=rows)
+        best |= {token: several[0] for token, several in zip(open_tokens, found, strict=True)}
+    pairs = zip(tokens.tolist(), values.tolist(), strict=True)
+    return [Alternative(token, log_prob, best[token]) for token, log_prob in pairs]

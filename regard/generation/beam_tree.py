@@ -1,60 +1,56 @@
-"""The tree of a beam search: every sequence that was looked at, and what became of it."""
+"""The tree of a beam search: every sequence considered, and why it was dropped or kept."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import asdict, dataclass
+from typing import Any
 
 FATES = {
-    "kept": "one of the best of its step: it went on",
-    "finished": "it wrote its end (or reached the longest allowed) and competes for the result",
-    "pruned": "others of its step were better",
-    "overtaken": "it could go on, but the sentence was done",
+    "kept": "one of the best of its step, so it was continued",
+    "finished": "ended by its end token or the length limit, a candidate for the result",
+    "pruned": "other sequences of its step were better",
+    "overtaken": "could have been continued, but the sentence was done",
 }
-"""What can become of a sequence, and why."""
+"""Outcomes of a sequence, each with its explanation."""
 
 
-@runtime_checkable
-class Event(Protocol):
-    """What beam search notes of one sequence at one step."""
+@dataclass(frozen=True)
+class BeamEvent:
+    """One sequence at one step of the search."""
 
-    @property
-    def step(self) -> int: ...
-    @property
-    def ids(self) -> tuple[int, ...]: ...
-    @property
-    def log_prob(self) -> float: ...
-    @property
-    def score(self) -> float: ...
-    @property
-    def fate(self) -> str: ...
+    step: int
+    ids: tuple[int, ...]
+    log_prob: float
+    score: float
+    fate: str
+    """One of FATES."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One sequence at one step: its parent's, and one more token."""
+    """One sequence at one step: its parent's tokens and one more."""
 
     step: int
-    """How many tokens it has, its end included."""
+    """Number of tokens, including the end token."""
     parent: int | None
-    """Which node of the tree it grew out of; None for those of one token."""
+    """Index of the parent node; None for sequences of one token."""
     id: int
     token: str
     log_prob: float
     """Of the whole sequence."""
     score: float
-    """The same over the length penalty: what finished sequences are ranked by."""
+    """Log-probability divided by the length penalty."""
     fate: str
     """One of FATES."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeamTree:
-    """All nodes of one sentence's search, step by step, within a step the best first."""
+    """All nodes of one sentence's search, ordered by step and then by log-probability."""
 
     nodes: tuple[Node, ...]
 
     def path(self, index: int) -> list[Node]:
-        """The nodes from the first token to this one."""
+        """Return the nodes from the first token to this one."""
         found: list[Node] = []
         at: int | None = index
         while at is not None:
@@ -64,36 +60,28 @@ class BeamTree:
 
     @property
     def best(self) -> int:
-        """The node with which the winning sequence ends."""
+        """The index of the last node of the best sequence."""
         ends = [i for i, node in enumerate(self.nodes) if node.fate == "finished"]
         return max(ends, key=lambda i: self.nodes[i].score)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The nodes as plain records; parents by their place in the list."""
-        return [
-            {
-                "step": node.step,
-                "parent": node.parent,
-                "token": node.token,
-                "log_prob": round(node.log_prob, 6),
-                "score": round(node.score, 6),
-                "fate": node.fate,
-            }
+        """Return the nodes as dictionaries, numbers rounded to six digits."""
+        rounded = [
+            asdict(node) | {name: round(getattr(node, name), 6) for name in ("log_prob", "score")}
             for node in self.nodes
         ]
+        return [{name: value for name, value in node.items() if name != "id"} for node in rounded]
 
 
-def tree_of(events: Iterable[Event], names: Sequence[str]) -> BeamTree:
-    """The tree of what beam search has noted; `names` are those of all ids."""
-    # Fates are noted in the order they are decided: within a step, the best comes first here.
-    ordered = sorted(events, key=lambda event: (event.step, -event.log_prob))
+def build_tree(events: Iterable[BeamEvent], names: Sequence[str]) -> BeamTree:
+    """Build the tree of recorded events; `names` are the tokens by id."""
     nodes: list[Node] = []
-    grown: dict[tuple[int, ...], int] = {}
-    for event in ordered:
+    parents: dict[tuple[int, ...], int] = {}
+    for event in sorted(events, key=lambda event: (event.step, -event.log_prob)):
         *before, id = event.ids
-        parent = grown.get(tuple(before))
+        parent = parents.get(tuple(before))
         if event.fate == "kept":
-            grown[event.ids] = len(nodes)
+            parents[event.ids] = len(nodes)
         name = names[id] if id < len(names) else str(id)
         nodes.append(Node(event.step, parent, id, name, event.log_prob, event.score, event.fate))
     return BeamTree(tuple(nodes))

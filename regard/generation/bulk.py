@@ -1,7 +1,7 @@
-"""An output file that grows record by record, and with which an interrupted run can go on.
+"""Bulk input and output: lines in windows, and an output file that an interrupted run resumes.
 
-What is in the file decides where a run goes on, so nothing is lost or doubled however it ended. A
-small file beside it remembers how the run was begun, so that no other run goes on with it.
+The output file itself says how far a run came, so nothing is lost or repeated however the run
+ended. A small file next to it holds the run's settings, so that no other run resumes it.
 """
 
 import json
@@ -24,78 +24,79 @@ from regard.files import (
     write_atomic,
 )
 
-_ROOM = 4_000_000
-"""Characters that a window holds at most, unless one line alone has more."""
+_WINDOW_CHARACTERS = 4_000_000
+"""Maximum characters of a window, unless a single line has more."""
 _PATIENCE = 10
-"""Milliseconds without a further line after which those at hand are translated."""
+"""Milliseconds to wait for more input before the lines at hand are translated."""
 _CHUNK = 2**18
 
 
-class Reading:
-    """Lines read from a file, - for standard input, and what has been seen of it.
+class LineReader:
+    """Reads lines from a file, or from standard input for "-".
 
-    Bytes that are no UTF-8 become U+FFFD, so that one damaged line does not end a long run.
+    Bytes that are not valid UTF-8 become U+FFFD, so that one damaged line does not end a long run.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.n_bytes = 0
-        """How many bytes the lines had so far, without their ends."""
+        """Number of bytes read, without line ends."""
         self.damaged: list[int] = []
-        """The numbers of the first few lines that were no UTF-8 …"""
+        """Numbers of the first five lines that are not valid UTF-8."""
         self.n_damaged = 0
-        """… and how many there were."""
-        self._line = 0
+        """Number of all such lines."""
+        self._n_lines = 0
 
     def windows(self, size: int) -> Iterator[list[str]]:
-        """Windows of `size` lines, fewer where lines are long; always the same for a file."""
-        return windows_of_text((self._text(line) for line in read_lines(self.path)), size)
+        """Yield windows of `size` lines, fewer if lines are long; a file always gives the same."""
+        return windows_of_text((self._decode(line) for line in read_lines(self.path)), size)
 
-    def windows_as_they_come(self, size: int) -> Iterator[list[str]]:
-        """Windows of the lines that are at hand; an empty one before it has to wait for more."""
-        if self.path != STANDARD_INPUT or not _can_wait(sys.stdin):
+    def available_windows(self, size: int) -> Iterator[list[str]]:
+        """Yield windows of the lines at hand, and an empty one before waiting for more."""
+        if self.path != STANDARD_INPUT or not _can_poll(sys.stdin):
             yield from self.windows(size)
             return
         gathered: list[str] = []
-        room = _ROOM
         with stream_errors("standard input"):
-            for lines in lines_as_they_come(sys.stdin.fileno()):
-                gathered += map(self._text, lines)
-                room -= sum(map(len, lines))
-                if not lines or len(gathered) >= size or room <= 0:
+            for lines in _available_lines(sys.stdin.fileno()):
+                gathered += map(self._decode, lines)
+                full = len(gathered) >= size or sum(map(len, gathered)) >= _WINDOW_CHARACTERS
+                if not lines or full:
                     yield from windows_of_text(gathered, size)
-                    gathered, room = [], _ROOM
+                    gathered = []
                 if not lines:
                     yield []
             yield from windows_of_text(gathered, size)
 
-    def _text(self, line: bytes) -> str:
-        self._line += 1
+    def _decode(self, line: bytes) -> str:
+        self._n_lines += 1
         self.n_bytes += len(line)
         try:
             return line.decode()
         except UnicodeDecodeError:
             self.n_damaged += 1
-            self.damaged += [self._line] if len(self.damaged) < 5 else []
+            self.damaged += [self._n_lines] if len(self.damaged) < 5 else []
             return line.decode(errors="replace")
 
 
 def windows_of_text(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Lists of at most `size` lines and, unless one line alone has more, `_ROOM` characters."""
+    """Yield lists of at most `size` lines and `_WINDOW_CHARACTERS` characters."""
     window: list[str] = []
-    room = _ROOM
+    left = _WINDOW_CHARACTERS
     for line in lines:
-        if window and (len(window) == size or len(line) > room):
+        if window and (len(window) == size or len(line) > left):
             yield window
-            window, room = [], _ROOM
+            window, left = [], _WINDOW_CHARACTERS
         window.append(line)
-        room -= len(line)
+        left -= len(line)
     if window:
         yield window
 
 
-def lines_as_they_come(handle: int) -> Iterator[list[bytes]]:
-    """Lines of standard input as soon as they are whole; an empty list before it has to wait."""
+def _available_lines(handle: int) -> Iterator[list[bytes]]:
+    """Yield lines of standard input as soon as they are complete, and [] before waiting."""
+    poll = select.poll()
+    poll.register(handle, select.POLLIN | select.POLLHUP)
     unfinished: list[bytes] = []
     with open_bytes(STANDARD_INPUT) as stream:
         while data := stream.read1(_CHUNK):
@@ -107,198 +108,177 @@ def lines_as_they_come(handle: int) -> Iterator[list[bytes]]:
                 unfinished = [rest]
             elif sum(map(len, unfinished)) > LONGEST_LINE:
                 raise InputError(
-                    f"A line of the input is longer than {LONGEST_LINE:,} bytes; is this text with "
-                    "one sentence to a line?"
+                    f"a line of the input is longer than {LONGEST_LINE:,} bytes: give text with "
+                    "one sentence per line."
                 )
-            if not _at_hand(handle):
+            if not poll.poll(_PATIENCE):
                 yield []
     if last := b"".join(unfinished):
         yield [last.removesuffix(b"\r")]
 
 
-def _at_hand(handle: int) -> bool:
-    waiting = select.poll()
-    waiting.register(handle, select.POLLIN | select.POLLHUP)
-    return bool(waiting.poll(_PATIENCE))
-
-
-def _can_wait(stream: object) -> bool:
-    """Whether the system can tell if there is more to read, without reading it."""
+def _can_poll(stream: Any) -> bool:
     try:
-        stream.fileno()  # type: ignore[attr-defined]
+        stream.fileno()
     except (AttributeError, OSError, ValueError):
         return False
     return hasattr(select, "poll")
 
 
-_READ_BYTES = 2**20
-
-
 @dataclass(frozen=True)
-class Begun:
-    """How far an earlier run came."""
+class OutputProgress:
+    """The complete part of an output file."""
 
-    records: int
-    """Lines of the input whose output is whole."""
-    n_bytes: int
-    """How much of the file they take; what comes after is torn."""
+    records: int = 0
+    """Number of input lines whose output is complete."""
+    n_bytes: int = 0
+    """Size of that output; what follows is incomplete."""
 
 
-class Output:
-    """A file that is written from the beginning, or from where an earlier run stopped.
+class OutputFile:
+    """An output file that is written from its start, or from where an earlier run stopped.
 
     Args:
-        numbered: whether a record has several lines that begin with its number, as n-best lists.
-        settings: what must be the same for a run to go on with the file.
+        settings: what must be the same for a run to resume the file.
+        numbered: a record has several lines that start with its number, as n-best lists do.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], *, numbered: bool = False) -> None:
         self.path, self.settings, self.numbered = path, dict(settings), numbered
-        self.notes = path.with_name(f".{path.name}.run")
-        """Where the settings of an unfinished run stand."""
+        self.settings_file = path.with_name(f".{path.name}.run")
+        """Holds the settings of an unfinished run."""
 
-    def begun(self) -> Begun:
-        """How far the earlier run came; refused if it was begun with other settings."""
+    def progress(self) -> OutputProgress:
+        """Return how far the earlier run came; refuses one with other settings."""
         if not self.path.exists():
-            return Begun(0, 0)
-        self._check_settings()
-        with _blamed(self.path), self.path.open("rb") as stream:
-            return _last_number(stream) if self.numbered else _whole_lines(stream)
-
-    @contextmanager
-    def written_from(self, begun: Begun) -> Iterator["Output"]:
-        """The output, open for what comes after; the notes go when the block ends without error."""
-        with _blamed(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Without a buffer, so that what was written is never half in memory.
-            self._stream = self.path.open("r+b" if self.path.exists() else "xb", buffering=0)
-        plain = self.path.is_file()  # and no pipe or device
-        with self._stream:
-            if plain:
-                _lock(self._stream, self.path)
-                self.note()
-                self._stream.truncate(begun.n_bytes)
-                self._stream.seek(begun.n_bytes)
-            yield self
-            if plain:
-                os.fsync(self._stream.fileno())
-                self.notes.unlink(missing_ok=True)
-
-    def write(self, text: str) -> None:
-        """Write whole records."""
-        left = memoryview(text.encode())
-        with _blamed(self.path):
-            while left:
-                left = left[self._stream.write(left) :]
-
-    def note(self, **settings: Any) -> None:
-        """Write down the settings, and further ones that were found on the way."""
-        self.settings |= settings
-        if self.path.is_file():
-            write_atomic(self.notes, json.dumps(self.settings, ensure_ascii=False))
-
-    def noted(self) -> dict[str, Any]:
-        """The settings of the run that was interrupted; none if nobody knows them."""
-        with suppress(OSError, ValueError):
-            noted = json.loads(self.notes.read_bytes())
-            return noted if isinstance(noted, dict) else {}
-        return {}
-
-    def _check_settings(self) -> None:
-        for name, before in self.noted().items():
+            return OutputProgress()
+        for name, before in self.saved_settings().items():
             now = self.settings.get(name)
             if name in self.settings and before != now:
                 raise InputError(
-                    f"{self.path} was begun with {name} {before}, and now {name} is {now}: go on "
-                    "with the same, or start again without --resume."
+                    f"{self.path} was started with {name} {before}, but {name} is {now} now: use "
+                    "the same settings, or start again without --resume."
                 )
+        with _named_errors(self.path), self.path.open("rb") as stream:
+            return _complete_numbers(stream) if self.numbered else _complete_lines(stream)
+
+    @contextmanager
+    def open_from(self, progress: OutputProgress) -> Iterator["OutputFile"]:
+        """Open the file after its complete part; success removes the settings file."""
+        with _named_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Unbuffered, so that what was written never remains in memory.
+            self._stream = self.path.open("r+b" if self.path.exists() else "xb", buffering=0)
+        regular = self.path.is_file()  # not a pipe or a device
+        with self._stream:
+            if regular:
+                _lock(self._stream, self.path)
+                self.save_settings()
+                self._stream.truncate(progress.n_bytes)
+                self._stream.seek(progress.n_bytes)
+            yield self
+            if regular:
+                os.fsync(self._stream.fileno())
+                self.settings_file.unlink(missing_ok=True)
+
+    def write(self, text: str) -> None:
+        """Write complete records."""
+        left = memoryview(text.encode())
+        with _named_errors(self.path):
+            while left:
+                left = left[self._stream.write(left) :]
+
+    def save_settings(self, **settings: Any) -> None:
+        """Save the settings, with further ones that were decided during the run."""
+        self.settings |= settings
+        if self.path.is_file():
+            write_atomic(self.settings_file, json.dumps(self.settings, ensure_ascii=False))
+
+    def saved_settings(self) -> dict[str, Any]:
+        """Return the settings of the interrupted run; empty if they are unknown."""
+        with suppress(OSError, ValueError):
+            saved = json.loads(self.settings_file.read_bytes())
+            return saved if isinstance(saved, dict) else {}
+        return {}
 
 
-class Remaining:
-    """What of the input is still to be translated.
+class RemainingInput:
+    """The windows of the input that are not yet translated.
 
-    A window that was written in part is translated again as a whole, so that sentences have the
-    same neighbors as in a run without interruption.
+    A window that was written in part is translated again as a whole, so that batches are the same
+    as in a run without interruption.
     """
 
-    def __init__(self, records: int, reading: Reading) -> None:
-        self.records, self.reading = records, reading
+    def __init__(self, records: int, reader: LineReader) -> None:
+        self.records, self.reader = records, reader
         self.number = 0
-        """The number of the first line of the window that is written next."""
+        """Number of the first line of the next window."""
         self.skipped_bytes = 0
-        self._read = 0
+        self._n_read = 0
 
     @property
     def skip(self) -> int:
-        """How many records of that window are written already."""
+        """The number of records of the next window that are already written."""
         return max(self.records - self.number, 0)
 
     def windows(self, size: int) -> Iterator[list[str]]:
-        """The windows in which something is missing."""
-        for window in self.reading.windows(size):
-            self._read += len(window)
-            if self._read <= self.records:
-                self.number = self._read
-                self.skipped_bytes = self.reading.n_bytes
+        """Yield the windows that are not complete in the output."""
+        for window in self.reader.windows(size):
+            self._n_read += len(window)
+            if self._n_read <= self.records:
+                self.number = self._n_read
+                self.skipped_bytes = self.reader.n_bytes
             else:
                 yield window
 
-    def advance(self, lines: int) -> None:
-        """So many lines are written, or were before."""
-        self.number += lines
-
     def check(self, path: Path) -> None:
-        """Refuse an output that has more records than the input has lines."""
-        if self._read < self.records:
+        """Refuse an output with more records than the input has lines."""
+        if self._n_read < self.records:
             raise InputError(
-                f"{path} has {self.records:,} lines, but the input has only {self._read:,}: they "
-                "do not belong together."
+                f"{path} has {self.records:,} lines, but the input has only {self._n_read:,}: give "
+                "the output of this input, or start again without --resume."
             )
 
 
-def _whole_lines(stream: BinaryIO) -> Begun:
-    """Every line that has an end is a record."""
-    lines = n_bytes = whole = 0
-    while chunk := stream.read(_READ_BYTES):
+def _complete_lines(stream: BinaryIO) -> OutputProgress:
+    """Count the lines that have an end."""
+    lines = n_bytes = complete = 0
+    while chunk := stream.read(_CHUNK):
         lines += chunk.count(b"\n")
         if b"\n" in chunk:
-            whole = n_bytes + chunk.rindex(b"\n") + 1
+            complete = n_bytes + chunk.rindex(b"\n") + 1
         n_bytes += len(chunk)
-    return Begun(lines, whole)
+    return OutputProgress(lines, complete)
 
 
-def _last_number(stream: BinaryIO) -> Begun:
-    """All records before the last, which may lack some of its lines."""
+def _complete_numbers(stream: BinaryIO) -> OutputProgress:
+    """Count the records before the last, which may lack some of its lines."""
     records = n_bytes = start = 0
     for line in stream:
         number, found, _ = line.partition(b" ")
         if line.endswith(b"\n") and found and number.isdigit() and int(number) != records:
             records, start = int(number), n_bytes
         n_bytes += len(line)
-    return Begun(records, start)
+    return OutputProgress(records, start)
 
 
 def _lock(stream: Any, path: Path) -> None:
     """Refuse a file that another process is writing."""
     try:
         import fcntl
-    except ImportError:  # not on this system
-        return
-    try:
+
         fcntl.flock(stream.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise FileError(
-            f"{path} is being written by another process: wait until it ends."
-        ) from error
-    except OSError:
-        pass  # a file system without locks
+        raise FileError(f"{path} is being written by another process: wait for it.") from error
+    except (ImportError, OSError):
+        pass  # a system or a file system without locks
 
 
 @contextmanager
-def _blamed(path: Path) -> Iterator[None]:
+def _named_errors(path: Path) -> Iterator[None]:
     try:
         yield
+    except FileError:
+        raise
     except OSError as error:
-        if isinstance(error, FileError):
-            raise
         raise FileError(f"{path} cannot be written: {error.strerror}.") from error

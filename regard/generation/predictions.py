@@ -1,8 +1,7 @@
-"""What models other than translators answer: text that goes on, gaps filled, images named."""
+"""Predictions of models without a target: continued texts, filled gaps, classes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,16 +9,17 @@ from torch import Tensor
 from regard.data.image_files import Picture, read_pixels
 from regard.errors import InputError
 from regard.generation.sampling import sample
-from regard.generation.stepper import WritingStepper
-from regard.generation.text_generation import Generation, Telling, begun, checked
-from regard.generation.translator import room_of
+from regard.generation.search import SamplingOptions
+from regard.generation.stepper import DecoderStepper
+from regard.generation.text_generation import Generation, TextStream, check_capacity
+from regard.generation.translator import max_positions
 from regard.model import Model
 from regard.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One possible answer and how probable the model finds it."""
+    """One possible answer."""
 
     text: str
     probability: float
@@ -29,87 +29,75 @@ class Candidate:
 def generate(
     model: Model,
     prompt: str,
-    *,
+    options: SamplingOptions,
     on_text: Callable[[str], None] | None = None,
-    **options: Any,
 ) -> Generation:
-    """Go on with a text; `options` are those of SampleOptions.
-
-    `on_text` is called with each further part of the text as soon as it is complete.
-    """
-    tokenizer = _tokenizer_of(model, "decoder", "goes on with a text")
-    ids = begun(tokenizer, prompt)
-    chosen = checked(tokenizer, ids, room_of(model.config.to_dict()), **options)
-    told = Telling(tokenizer, ids, on_text)
-    read = torch.tensor([ids], device=_device(model))
-    stepper = WritingStepper(model.module, torch.tensor([len(ids)], device=read.device))
-    on_token = told.token if on_text is not None else None
-    (found,) = sample(stepper, read, chosen, seen=[ids], on_token=on_token)
+    """Continue a prompt, calling `on_text` with each new part of the text."""
+    tokenizer = _tokenizer_of(model, "decoder", "continues a text")
+    ids = tokenizer.encode_prompt(prompt)
+    check_capacity(options, len(ids), max_positions(model.config.to_dict()))
+    stream = None if on_text is None else TextStream(tokenizer, ids, on_text)
+    read = torch.tensor([ids], device=model.device)
+    stepper = DecoderStepper(model.module, torch.tensor([len(ids)], device=model.device))
+    (found,) = sample(
+        stepper,
+        read,
+        options,
+        end_id=tokenizer.end_id,
+        seen=[ids],
+        on_token=None if stream is None else lambda _, token: stream.add(token),
+    )
     text, before = tokenizer.decode([*ids, *found.ids]), tokenizer.decode(ids)
     return Generation(text, text[len(before) :], found.log_prob, found.finished)
 
 
 @torch.inference_mode()
 def fill(model: Model, text: str, *, count: int = 5) -> list[list[Candidate]]:
-    """For each [MASK] in the text the most probable tokens."""
+    """Return the most probable tokens of each [MASK] in a text."""
     tokenizer = _tokenizer_of(model, "encoder", "fills gaps")
     if model.module.fill is None:
-        raise InputError("this model has no head that fills gaps: it was not trained to.")
+        raise InputError("this model cannot fill gaps: use one that was trained with masked text.")
     ids = tokenizer.encode(text)
     gaps = [i for i, id in enumerate(ids) if id == tokenizer.mask_id]
     if not gaps:
         name = None if tokenizer.mask_id is None else tokenizer.token_of(tokenizer.mask_id)
         raise InputError(f"the text has no gap: write {name} where a word is missing.")
-    read = torch.tensor([ids], device=_device(model))
+    read = torch.tensor([ids], device=model.device)
     logits = model.module.fill_logits(model.module(read))[0, gaps]
     return [_most_probable(line, count, lambda id: tokenizer.decode([id])) for line in logits]
 
 
 @torch.inference_mode()
-def classify(model: Model, images: Sequence[Picture], *, count: int = 5) -> list[list[Candidate]]:
-    """For each image (or text, for a text classifier) the most probable classes."""
-    labels = model.labels or tuple(
-        str(i) for i in range(getattr(model.config, "n_classes", None) or 0)
-    )
+def classify(model: Model, given: Picture, *, count: int = 5) -> list[Candidate]:
+    """Return the most probable classes of an image, or of a text."""
+    n_classes = getattr(model.config, "n_classes", None) or 0
+    labels = model.labels or tuple(str(i) for i in range(n_classes))
     if not labels:
-        raise InputError("this model names no classes: it was not trained to.")
-    return [
-        _most_probable(_class_logits(model, image), count, lambda i: labels[i]) for image in images
-    ]
-
-
-def _class_logits(model: Model, image: Picture) -> Tensor:
+        raise InputError("this model has no classes: use one that was trained for classification.")
     if model.family == "vision":
         config = model.config
-        pixels = read_pixels(
-            image,
-            normalization=model.pixels,
-            n_channels=config.n_channels,
-            size=config.image_size,
-        )
-        return model.module(pixels.to(_device(model)))[0]
-    tokenizer = _tokenizer_of(model, "encoder", "names classes")
-    ids = tokenizer.encode(str(image), literal=True)
-    read = torch.tensor([ids], device=_device(model))
-    return model.module.classify(model.module(read))[0]
-
-
-def _device(model: Model) -> torch.device:
-    return next(model.module.parameters()).device
+        sizes = {"n_channels": config.n_channels, "size": config.image_size}
+        pixels = read_pixels(given, normalization=model.pixels, **sizes)
+        logits = model.module(pixels.to(model.device))[0]
+    else:
+        tokenizer = _tokenizer_of(model, "encoder", "classifies texts")
+        ids = tokenizer.encode(str(given), literal=True)
+        logits = model.module.classify(model.module(torch.tensor([ids], device=model.device)))[0]
+    return _most_probable(logits, count, lambda i: labels[i])
 
 
 def _most_probable(logits: Tensor, count: int, name: Callable[[int], str]) -> list[Candidate]:
     if count < 1:
-        raise InputError(f"{count} candidates were asked for; ask for at least 1.")
-    chances, places = torch.softmax(logits, dim=-1).topk(min(count, len(logits)))
-    pairs = zip(places.tolist(), chances.tolist(), strict=True)
-    return [Candidate(name(place), chance) for place, chance in pairs]
+        raise InputError(f"count is {count}; it must be 1 or more.")
+    values, ids = torch.softmax(logits, dim=-1).topk(min(count, len(logits)))
+    pairs = zip(ids.tolist(), values.tolist(), strict=True)
+    return [Candidate(name(id), value) for id, value in pairs]
 
 
-def _tokenizer_of(model: Model, family: str, does: str) -> Tokenizer:
+def _tokenizer_of(model: Model, family: str, ability: str) -> Tokenizer:
     if model.family != family or model.tokenizer is None:
         raise InputError(
             f"this model is of the family {model.family}; only one of the family {family} with a "
-            f"tokenizer {does}."
+            f"tokenizer {ability}."
         )
     return model.tokenizer

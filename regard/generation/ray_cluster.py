@@ -1,7 +1,7 @@
 """Bulk translation on Ray Data: the same windows of lines as in one process, on many workers.
 
-Ray hands each window to a worker, and to another one if that worker dies, so every window comes
-back exactly once; windows come back in order, so the output is that of a single process.
+Ray gives each window to a worker, and to another one if that worker dies, so every window comes
+back exactly once. Windows come back in order, so the output is that of a single process.
 """
 
 import logging
@@ -11,86 +11,76 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from regard.capabilities import choose_engine
 from regard.errors import InputError
 from regard.generation.search import SearchOptions
-from regard.generation.translator import (
-    SLOW_WINDOW,
-    WINDOW,
-    Translation,
-    choose_engine,
-    open_translator,
-)
+from regard.generation.translator import TORCH_WINDOW, WINDOW, Translation, open_translator
 from regard.model_folder import read_description
 
 _AT_ONCE = 64
-"""Windows that are handed to the cluster together: what this process holds in memory."""
-_CHOOSING = ("engine", "int8", "only_torch")
-"""What of an opening decides about the engine."""
-_TRIES = 3
-"""Ray waits half a minute for its own processes, which can be too short on a busy machine."""
+"""Windows that are sent to the cluster together and held in this process's memory."""
+_ATTEMPTS = 3
+"""Ray waits half a minute for its own processes, which is too short on a busy machine."""
 
 
 class ClusterTranslator:
-    """Translates windows of lines on a cluster, as a LineTranslator does in one process.
+    """Translates windows of lines on a cluster, as a Translator does in one process.
 
     Args:
-        folder: where every machine of the cluster finds the model.
-        opening: how it is opened; see `open_translator`.
-        address: of a running cluster; without one, a cluster of this machine's cores is started.
+        folder: path of the model on every machine of the cluster.
+        opening: arguments of `open_translator`.
+        address: address of a running cluster; None starts one on this machine's cores.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        opening: Mapping[str, Any],
-        address: str | None = None,
+        self, folder: Path, *, opening: Mapping[str, Any], address: str | None = None
     ) -> None:
         if address:
-            _show_token()
-        others = [Path(other).resolve() for other in opening.get("others", ())]
-        self.ray, self.folder = _ray(), folder.resolve()
-        self.opening = {**opening, "others": others} if others else dict(opening)
-        chosen = {name: value for name, value in opening.items() if name in _CHOOSING}
-        engine = choose_engine(read_description(folder), **chosen)
-        slow = engine == "torch" or opening.get("others")
-        self.window = SLOW_WINDOW if slow else WINDOW
+            _enable_token()
+        ensemble = [Path(other).resolve() for other in opening.get("ensemble", ())]
+        self.ray, self.folder = _import_ray(), folder.resolve()
+        self.opening = {**opening, "ensemble": ensemble}
+        described = read_description(folder)
+        names = ("engine", "int8", "torch_feature")
+        chosen = {name: opening[name] for name in names if name in opening}
+        engine = choose_engine(described.family, described.model, **chosen)
+        self.window = TORCH_WINDOW if engine == "torch" or ensemble else WINDOW
         self._start(address)
 
     def translate_windows(
         self, given: Iterable[Sequence[str]], options: SearchOptions
     ) -> Iterator[list[Translation]]:
-        """The translations of each window, in order; an empty one brings out what came before."""
-        for some in _handfuls(given):
-            rows = [{"number": i, "lines": list(window)} for i, window in enumerate(some)]
-            for number, row in enumerate(self._translated(rows, options)):
+        """Yield the translations of each window, in order; an empty window forces output."""
+        for batch in _batches(given):
+            rows = [{"number": i, "lines": list(window)} for i, window in enumerate(batch)]
+            for number, row in enumerate(self._translate(rows, options)):
                 assert row["number"] == number, "windows come back in order"
                 yield pickle.loads(row["done"])
 
     def close(self) -> None:
-        """Leave the cluster; one that was started here ends."""
+        """Leave the cluster; one that was started here is stopped."""
         self.ray.shutdown()
 
     def _start(self, address: str | None) -> None:
         logging.getLogger("ray.data").setLevel(logging.ERROR)
-        local = {} if address else {"include_dashboard": False, "num_cpus": os.cpu_count()}
-        for left in reversed(range(1 if address else _TRIES)):
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        if not address:
+            options |= {"include_dashboard": False, "num_cpus": os.cpu_count()}
+        for left in reversed(range(1 if address else _ATTEMPTS)):
             try:
-                self.ray.init(
-                    address or "local", log_to_driver=False, logging_level="ERROR", **local
-                )
+                self.ray.init(address or "local", **options)
                 return
-            except Exception as error:  # Ray raises nothing more special than that
+            except Exception as error:  # Ray raises nothing more specific
                 self.ray.shutdown()
                 if left == 0:
                     where = f"at {address!r}" if address else "on this machine"
                     raise InputError(
                         f"Ray did not start {where} ({error}): start a cluster with `ray start "
-                        "--head`, name its address and, from another machine, give its token in "
-                        "$RAY_AUTH_TOKEN; or translate without --cluster."
+                        "--head` and give its address (and, from another machine, its token in "
+                        "RAY_AUTH_TOKEN), or translate without --cluster."
                     ) from error
 
-    def _translated(
+    def _translate(
         self, rows: list[dict[str, Any]], options: SearchOptions
     ) -> Iterator[dict[str, Any]]:
         data = self.ray.data
@@ -98,56 +88,57 @@ class ClusterTranslator:
         context.enable_progress_bars = False
         context.execution_options.preserve_order = True
         workers = max(1, int(self.ray.cluster_resources().get("CPU", 1)))
-        told = {"folder": str(self.folder), "opening": self.opening, "options": options}
         found = data.from_items(rows, override_num_blocks=len(rows)).map(
-            Translating,
-            fn_constructor_kwargs=told,
+            TranslationActor,
+            fn_constructor_kwargs={
+                "folder": str(self.folder),
+                "opening": self.opening,
+                "options": options,
+            },
             compute=data.ActorPoolStrategy(size=min(workers, len(rows))),
             num_cpus=1,
-        )  # a worker that dies is started again, and what it was doing is done again
+        )  # an actor that dies is restarted, and its window is translated again
         return iter(found.iter_rows())
 
 
-class Translating:
-    """What one worker of the cluster does."""
+class TranslationActor:
+    """One worker of the cluster."""
 
     def __init__(self, folder: str, opening: dict[str, Any], options: SearchOptions) -> None:
-        os.environ["REGARD_WORKERS"] = "1"  # the other cores have workers of their own
+        os.environ["REGARD_WORKERS"] = "1"  # every core has an actor
         self.translator, self.options = open_translator(Path(folder), **opening), options
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row with its lines translated."""
+        """Return the row with its lines translated."""
         (done,) = self.translator.translate_windows([list(row["lines"])], self.options)
         return {"number": row["number"], "done": pickle.dumps(done)}
 
 
-def _show_token() -> None:
-    """Let Ray use the token that a cluster asks for: of this user, or of the environment.
-
-    `ray start` makes one, but programs that join do not look for it unless they are told to.
-    """
-    own = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    if "RAY_AUTH_TOKEN" in os.environ or own.is_file():
+def _enable_token() -> None:
+    """Let Ray use the token of the environment or of `ray start`, which it ignores by default."""
+    file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if "RAY_AUTH_TOKEN" in os.environ or file.is_file():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
-def _handfuls(windows: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
-    some: list[Sequence[str]] = []
+def _batches(windows: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
+    """Yield lists of up to `_AT_ONCE` windows; an empty window ends a list."""
+    batch: list[Sequence[str]] = []
     for window in windows:
-        some += [window] if window else []
-        if some and (not window or len(some) == _AT_ONCE):
-            yield some
-            some = []
-    if some:
-        yield some
+        batch += [window] if window else []
+        if batch and (not window or len(batch) == _AT_ONCE):
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
-def _ray() -> Any:
+def _import_ray() -> Any:
     try:
         import ray
         import ray.data
     except ImportError as error:
         raise InputError(
-            "a cluster needs Ray, which is not installed: pip install 'regard[ray]'."
+            "--cluster needs Ray, which is not installed: pip install 'regard[ray]'."
         ) from error
     return ray

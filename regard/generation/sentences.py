@@ -1,4 +1,4 @@
-"""Lines made fit for a model: split at sentences or where too long, and rejoined afterwards."""
+"""Splitting lines into parts that a model can translate, and batching the parts."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,6 +8,136 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 
+# Boundaries to split at, the best first: between sentences, between clauses, between words.
+_BOUNDARIES = (
+    re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*\s+|(?<=[。！？])(?![。！？”’」』）])"),
+    re.compile(r"(?<=[;:,、，])\s+|(?<=[、，；：])"),
+    re.compile(r"\s+"),
+)
+# Control characters except the tab.
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
+# Scripts without spaces between words: Thai to Burmese, Khmer, Kana, Han.
+_WITHOUT_SPACES = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+# Abbreviations whose full stop does not end a sentence, always or before a number.
+_TITLES = re.compile(
+    "(mr|mrs|ms|mx|dr|prof|st|rev|gen|sen|gov|capt|lt|col|sgt|hr|fr|frl|mme)", re.IGNORECASE
+)
+_BEFORE_NUMBERS = re.compile(
+    "([0-9]+|no|nr|fig|p|pp|vol|jan|feb|mar|apr|aug|sept?|oct|nov|dec)", re.IGNORECASE
+)
+_CLOSING, _OPENING = "\"'”’»)]", "\"'„“‚‘«(["
+_MAX_WORD = 1000
+"""Characters of the longest text without spaces that is split; URLs can be this long."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a line, and the text between it and the next part."""
+
+    text: str
+    separator: str
+    oversized: bool = False
+    """True for a text without spaces that is too long to be a word; it is copied."""
+
+
+def clean(line: str) -> str:
+    """Remove control characters, and spaces at the ends."""
+    return _CONTROL.sub(" ", line).strip()
+
+
+def sentences(line: str) -> list[Segment]:
+    """Split a line into sentences by punctuation and capitals."""
+    found: list[Segment] = []
+    for part in _split(line, _BOUNDARIES[0]):
+        if found and not _is_sentence_end(found[-1].text, part.text):
+            before = found.pop()
+            part = Segment(before.text + before.separator + part.text, part.separator)
+        found.append(part)
+    return found or [Segment(line, "")]
+
+
+def _is_sentence_end(before: str, after: str) -> bool:
+    """Return False after "Dr.", an initial or an ordinal, and before a lowercase letter."""
+    text, first = before.rstrip(_CLOSING), after.lstrip(_OPENING)[:1]
+    if first.islower():
+        return False
+    if not text.endswith("."):
+        return True
+    word = text.split()[-1][:-1].lstrip(_OPENING)
+    initial = len(word) == 1 and word.isascii() and word.isupper() and word != "I"
+    ordinal = word.isdigit() and len(word) < 3
+    numbered = first.isdigit() and _BEFORE_NUMBERS.fullmatch(word)
+    abbreviated = _TITLES.fullmatch(word) or "." in word.strip(".")
+    return not (initial or ordinal or numbered or abbreviated)
+
+
+def segments(
+    line: str, fits: Callable[[str], bool], *, max_sentences: int | None = None
+) -> list[Segment]:
+    """Split a line into as few parts as fit; with their separators they make up the line.
+
+    Args:
+        fits: returns True for a text that is short enough for the model.
+        max_sentences: maximum number of sentences in a part; any number if None.
+    """
+    if max_sentences is None:
+        return [Segment(line, "")] if fits(line) else list(_merged(_split_to_fit(line, fits), fits))
+    every = sentences(line)
+    if fits(line) and len(every) <= max_sentences:
+        return [Segment(line, "")]
+    parts: list[Segment] = []
+    for first in range(0, len(every), max_sentences):
+        group = every[first : first + max_sentences]
+        text = "".join(one.text + one.separator for one in group)
+        separator = group[-1].separator
+        finer = segments(text.removesuffix(separator), fits)
+        parts += [*finer[:-1], replace(finer[-1], separator=separator)]
+    return parts
+
+
+def _split_to_fit(text: str, fits: Callable[[str], bool], level: int = 0) -> list[Segment]:
+    """Split a text into parts that fit, at the best possible boundaries."""
+    if level == len(_BOUNDARIES):
+        half = len(text) // 2
+        if fits(text) or half == 0:
+            return [Segment(text, "")]
+        if len(text) > _MAX_WORD and not _WITHOUT_SPACES.search(text):
+            return [Segment(text, "", oversized=True)]
+        return _split_to_fit(text[:half], fits, level) + _split_to_fit(text[half:], fits, level)
+    parts: list[Segment] = []
+    for part in _split(text, _BOUNDARIES[level]):
+        if fits(part.text):
+            parts.append(part)
+        else:
+            finer = _split_to_fit(part.text, fits, level + 1)
+            parts += [*finer[:-1], replace(finer[-1], separator=part.separator)]
+    return parts
+
+
+def _split(text: str, boundary: re.Pattern[str]) -> Iterator[Segment]:
+    start = 0
+    for match in boundary.finditer(text):
+        # Closing quotes belong to the sentence before the space.
+        end = match.start() + len(match.group().rstrip())
+        if end > start:
+            yield Segment(text[start:end], text[end : match.end()])
+            start = match.end()
+    if start < len(text):
+        yield Segment(text[start:], "")
+
+
+def _merged(parts: list[Segment], fits: Callable[[str], bool]) -> Iterator[Segment]:
+    """Merge neighbors as long as they fit, to keep context."""
+    whole = parts[0]
+    for part in parts[1:]:
+        joined = whole.text + whole.separator + part.text
+        if not (whole.oversized or part.oversized) and fits(joined):
+            whole = Segment(joined, part.separator)
+        else:
+            yield whole
+            whole = part
+    yield whole
+
 
 def batches_by_length(
     lengths: Sequence[int],
@@ -16,11 +146,10 @@ def batches_by_length(
     rows: int,
     group: Callable[[int], int] = lambda length: 0,
 ) -> list[list[int]]:
-    """Indices in batches of at most `rows` sentences and `tokens` tokens, padding included.
+    """Return batches of indices with at most `rows` sentences and `tokens` padded tokens.
 
-    The longest come first, so that the last batches are short ones and all workers end together.
-    A sentence longer than the budget has a batch of its own. Sentences whose lengths are of
-    different groups are never in one batch.
+    The longest come first, so that all workers end at about the same time. Sentences of different
+    groups are never in one batch; one that is longer than `tokens` is a batch by itself.
     """
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
@@ -32,145 +161,13 @@ def batches_by_length(
     return batches
 
 
-def rows_for(n_sentences: int, *, most: int, workers: int) -> int:
-    """How many sentences a batch shall have, so that every worker has one if there are few."""
+def batch_rows(n_sentences: int, *, most: int, workers: int) -> int:
+    """Return the number of sentences in a batch, so that few sentences occupy all workers."""
     return max(1, min(most, -(-n_sentences // workers)))
 
 
 def windows(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """The items in lists of `size`, so that memory does not grow with how many there are."""
+    """Yield lists of `size` items."""
     stream = iter(items)
     while window := list(islice(stream, size)):
         yield window
-
-
-# Places to split at, the best first: between sentences, between clauses, between words.
-_SEAMS = (
-    re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*\s+|(?<=[。！？])(?![。！？”’」』）])"),
-    re.compile(r"(?<=[;:,、，])\s+|(?<=[、，；：])"),
-    re.compile(r"\s+"),
-)
-# What no model has seen and no terminal shows: control characters except the tab.
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
-
-# Scripts that put no space between words: Thai to Burmese, Khmer, Kana, Han.
-_WITHOUT_SPACES = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
-
-# What a full stop stands behind without ending a sentence: titles, and these before a number.
-_TITLES = re.compile(
-    "(mr|mrs|ms|mx|dr|prof|st|rev|gen|sen|gov|capt|lt|col|sgt|hr|fr|frl|mme)", re.IGNORECASE
-)
-_BEFORE_NUMBERS = re.compile(
-    "([0-9]+|no|nr|fig|p|pp|vol|jan|feb|mar|apr|aug|sept?|oct|nov|dec)", re.IGNORECASE
-)
-_CLOSING, _OPENING = "\"'”’»)]", "\"'„“‚‘«(["
-
-_LONGEST_WORD = 1000
-"""Characters; addresses of pages can have that many."""
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A part of a line, and what stood between it and the next part."""
-
-    text: str
-    seam: str
-    strange: bool = False
-    """Whether it is a word longer than any there is, and so no word of any language."""
-
-
-def clean(line: str) -> str:
-    """The line without control characters and without space at its ends."""
-    return _CONTROL.sub(" ", line).strip()
-
-
-def sentences(line: str) -> list[Segment]:
-    """The line's sentences, as far as marks and capitals tell, with what stands between them."""
-    found: list[Segment] = []
-    for part in _at_seams(line, _SEAMS[0]):
-        if found and not _ends(found[-1].text, part.text):
-            before = found.pop()
-            part = Segment(before.text + before.seam + part.text, part.seam)
-        found.append(part)
-    return found or [Segment(line, "")]
-
-
-def _ends(before: str, after: str) -> bool:
-    """Whether a sentence ends here: not behind "Dr." or "J.", nor before a small letter."""
-    said, first = before.rstrip(_CLOSING), after.lstrip(_OPENING)[:1]
-    if first.islower():
-        return False
-    if not said.endswith("."):
-        return True
-    word = said.split()[-1][:-1].lstrip(_OPENING)
-    initial = len(word) == 1 and word.isascii() and word.isupper() and word != "I"
-    ordinal = word.isdigit() and len(word) < 3
-    numbered = first.isdigit() and _BEFORE_NUMBERS.fullmatch(word)
-    shortened = _TITLES.fullmatch(word) or "." in word.strip(".")
-    return not (initial or ordinal or numbered or shortened)
-
-
-def segments(line: str, fits: Callable[[str], bool], *, most: int | None = None) -> list[Segment]:
-    """The line in as few parts as fit, in order; together with their seams they are the line.
-
-    Args:
-        most: how many sentences a part may have; any number unless given.
-    """
-    whole = sentences(line) if most is not None else []
-    if fits(line) and (most is None or len(whole) <= most):
-        return [Segment(line, "")]
-    if most is None:
-        return list(_packed(_pieces(line, fits, 0), fits))
-    parts: list[Segment] = []
-    for first in range(0, len(whole), most):
-        several = whole[first : first + most]
-        text = "".join(one.text + one.seam for one in several)
-        text = text.removesuffix(several[-1].seam)
-        finer = segments(text, fits)
-        parts += [*finer[:-1], replace(finer[-1], seam=several[-1].seam)]
-    return parts
-
-
-def _pieces(text: str, fits: Callable[[str], bool], level: int) -> list[Segment]:
-    """Parts that fit, split no finer than is needed."""
-    if level == len(_SEAMS):
-        half = len(text) // 2
-        if fits(text) or half == 0:
-            return [Segment(text, "")]
-        if len(text) > _LONGEST_WORD and not _WITHOUT_SPACES.search(text):
-            return [Segment(text, "", strange=True)]
-        return _pieces(text[:half], fits, level) + _pieces(text[half:], fits, level)
-    parts: list[Segment] = []
-    for part in _at_seams(text, _SEAMS[level]):
-        if fits(part.text):
-            parts.append(part)
-        else:
-            finer = _pieces(part.text, fits, level + 1)
-            parts += [*finer[:-1], replace(finer[-1], seam=part.seam)]
-    return parts
-
-
-def _at_seams(text: str, seam: re.Pattern[str]) -> Iterator[Segment]:
-    start = 0
-    for match in seam.finditer(text):
-        # Closing quotes belong to the sentence before the space.
-        space = len(match.group().rstrip())
-        end = match.start() + space
-        if end > start:
-            yield Segment(text[start:end], text[end : match.end()])
-            start = match.end()
-    if start < len(text):
-        yield Segment(text[start:], "")
-
-
-def _packed(parts: list[Segment], fits: Callable[[str], bool]) -> Iterator[Segment]:
-    """Neighbors put together again as long as they fit, so that context is kept."""
-    whole = parts[0]
-    for part in parts[1:]:
-        joined = whole.text + whole.seam + part.text
-        if not (whole.strange or part.strange) and fits(joined):
-            whole = Segment(joined, part.seam)
-        else:
-            yield whole
-            whole = part
-    yield whole

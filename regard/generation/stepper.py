@@ -1,77 +1,64 @@
-"""Models as something that reads one more token and says what could come next."""
+"""Incremental decoding: models that read one more token per row and predict the next one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from math import inf
-from typing import Any, Protocol, runtime_checkable
+from math import inf, log
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-Lengths = Int[Tensor, "batch"]
-
 
 class Stepper(ABC):
-    """Rows of unfinished text, each extended by one token at a time."""
+    """Rows of unfinished sequences, each extended by one token at a time."""
 
     n_rows: int
     device = torch.device("cpu")
 
     @abstractmethod
     def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
-        """Log-probabilities of the token after `ids`, which each row reads now."""
+        """Append `ids` to each row and return the log-probabilities of the next token."""
 
     @abstractmethod
     def keep(self, rows: Int[Tensor, "kept"]) -> None:
-        """Go on with these rows, in this order; a row may be kept several times or not at all."""
-
-
-@runtime_checkable
-class Translator(Protocol):
-    """An encoder–decoder of any family, as far as decoding knows it."""
-
-    def encode(self, source_ids: Tensor, source_lengths: Any = None) -> Any: ...
-    def decode(
-        self, target_ids: Tensor, memory: Any, source_lengths: Any = None, *, cache: Any = None
-    ) -> Tensor: ...
-    def project(self, states: Tensor, *, first: int = 0) -> Tensor: ...
-    def new_cache(self) -> Any: ...
-
-
-@runtime_checkable
-class Writer(Protocol):
-    """A decoder-only model, as far as decoding knows it."""
-
-    def states(
-        self, ids: Tensor, lengths: Any = None, *, cache: Any = None, side: str = "right"
-    ) -> Tensor: ...
-    def project(self, states: Tensor, *, first: int = 0) -> Tensor: ...
-    def new_cache(self) -> Any: ...
+        """Keep these rows, in this order; a row may be repeated or dropped."""
 
 
 class TranslationStepper(Stepper):
-    """An encoder–decoder that has read its source; keys and values are computed once each."""
+    """An encoder–decoder of any family, with cached keys and values.
+
+    Args:
+        candidates: the only tokens that can be predicted; all if None.
+    """
 
     def __init__(
         self,
-        model: Translator,
+        module: Any,
         source_ids: Int[Tensor, "batch source"],
         source_lengths: Int[Tensor, "batch"],
+        *,
+        candidates: Int[Tensor, "candidate"] | None = None,
     ) -> None:
-        self.model = model
-        self.memory = model.encode(source_ids, source_lengths)
+        self.module, self.candidates = module, candidates
+        self.memory = module.encode(source_ids, source_lengths)
         self.lengths = source_lengths
-        self.cache = model.new_cache()
+        self.cache = module.new_cache()
         self.n_rows, self.device = len(source_ids), source_ids.device
-        self._first = 0
+        self._n_read = 0
+        if candidates is not None:
+            matrix, bias = (module.projection or module.tokens).weight, module.logits_bias
+            self._n_vocab, self._matrix = len(matrix), matrix[candidates]
+            self._bias = None if bias is None else bias[candidates]
 
     def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
-        states = self.model.decode(ids, self.memory, self.lengths, cache=self.cache)
-        self._first += ids.size(1)
-        logits = self.model.project(states[:, -1:], first=self._first - 1)
-        return log_softmax(logits[:, 0])
+        states = self.module.decode(ids, self.memory, self.lengths, cache=self.cache)
+        self._n_read += ids.size(1)
+        if self.candidates is None:
+            return log_softmax(self.module.project(states[:, -1:], first=self._n_read - 1)[:, 0])
+        known = log_softmax(functional.linear(states[:, -1], self._matrix, self._bias))
+        return spread(known, self.candidates, self._n_vocab)
 
     def keep(self, rows: Int[Tensor, "kept"]) -> None:
         self.memory, self.lengths = self.memory[rows], self.lengths[rows]
@@ -80,50 +67,24 @@ class TranslationStepper(Stepper):
         self.n_rows = len(rows)
 
 
-class NarrowStepper(TranslationStepper):
-    """One that writes only some tokens: the others' rows of the last product are left out."""
+class DecoderStepper(Stepper):
+    """A decoder-only model; prompts of different lengths are padded on the left."""
 
-    def __init__(
-        self,
-        model: Translator,
-        source_ids: Int[Tensor, "batch source"],
-        source_lengths: Int[Tensor, "batch"],
-        candidates: Int[Tensor, "candidate"],
-    ) -> None:
-        super().__init__(model, source_ids, source_lengths)
-        known: Any = model
-        matrix = (known.projection or known.tokens).weight
-        bias = getattr(known, "logits_bias", None)
-        self.candidates, self.n_vocab = candidates, len(matrix)
-        self._matrix = matrix[candidates]
-        self._bias = None if bias is None else bias[candidates]
-
-    def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
-        states = self.model.decode(ids, self.memory, self.lengths, cache=self.cache)
-        known = log_softmax(functional.linear(states[:, -1], self._matrix, self._bias))
-        everything = known.new_full((len(ids), self.n_vocab), -inf)
-        return everything.index_copy_(1, self.candidates, known)
-
-
-class WritingStepper(Stepper):
-    """A decoder-only model; prompts of different length are padded on the left."""
-
-    def __init__(self, model: Writer, lengths: Int[Tensor, "batch"]) -> None:
-        self.model = model
-        self.lengths = lengths  # of the prompts; grows with every token
+    def __init__(self, module: Any, lengths: Int[Tensor, "batch"]) -> None:
+        self.module = module
+        self.lengths = lengths  # of the prompts; grows with each token
         self.even = bool((lengths == lengths[0]).all())
-        self.cache = model.new_cache()
+        self.cache = module.new_cache()
         self.n_rows, self.device = len(lengths), lengths.device
-        self._read = 0
+        self._n_read = 0
 
     def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
-        if self._read:
+        if self._n_read:
             self.lengths = self.lengths + ids.size(1)
         lengths = None if self.even else self.lengths
-        states = self.model.states(ids, lengths, cache=self.cache, side="left")
-        self._read += ids.size(1)
-        logits = self.model.project(states[:, -1:], first=self._read - 1)
-        return log_softmax(logits[:, 0])
+        states = self.module.states(ids, lengths, cache=self.cache, side="left")
+        self._n_read += ids.size(1)
+        return log_softmax(self.module.project(states[:, -1:], first=self._n_read - 1)[:, 0])
 
     def keep(self, rows: Int[Tensor, "kept"]) -> None:
         self.lengths = self.lengths[rows]
@@ -133,7 +94,7 @@ class WritingStepper(Stepper):
 
 
 class Ensemble(Stepper):
-    """Several models that write together: their probabilities are averaged at every token."""
+    """Several models whose probabilities are averaged at each token."""
 
     def __init__(self, members: Sequence[Stepper]) -> None:
         self.members = list(members)
@@ -141,7 +102,7 @@ class Ensemble(Stepper):
 
     def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
         votes = torch.stack([member.step(ids) for member in self.members])
-        return torch.logsumexp(votes, dim=0) - torch.tensor(float(len(self.members))).log()
+        return torch.logsumexp(votes, dim=0) - log(len(self.members))
 
     def keep(self, rows: Int[Tensor, "kept"]) -> None:
         for member in self.members:
@@ -149,16 +110,42 @@ class Ensemble(Stepper):
         self.n_rows = len(rows)
 
 
+class SuppressingStepper(Stepper):
+    """A stepper for which some tokens are impossible; the others share their probability.
+
+    Args:
+        suppressed: tokens that are never predicted.
+        min_length: number of tokens before which the end token is suppressed as well.
+    """
+
+    def __init__(
+        self, inner: Stepper, suppressed: Sequence[int], *, end_id: int, min_length: int = 0
+    ) -> None:
+        self.inner, self.min_length = inner, min_length
+        self.n_rows, self.device = inner.n_rows, inner.device
+        self._suppressed = torch.tensor(suppressed, dtype=torch.long, device=inner.device)
+        self._with_end = torch.tensor([*suppressed, end_id], device=inner.device)
+        self._length = -1  # the start token does not count
+
+    def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
+        self._length += ids.size(1)
+        barred = self._with_end if self._length < self.min_length else self._suppressed
+        return torch.log_softmax(self.inner.step(ids).index_fill(1, barred, -inf), dim=-1)
+
+    def keep(self, rows: Int[Tensor, "kept"]) -> None:
+        self.inner.keep(rows)
+        self.n_rows = len(rows)
+
+
 def log_softmax(logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
-    """Log-probabilities, in float32 where logits are in half precision."""
+    """Return log-probabilities, in float32 if the logits have half precision."""
     half = logits.dtype in (torch.float16, torch.bfloat16)
     return torch.log_softmax(logits.float() if half else logits, dim=-1)
 
 
-def without(
-    log_probs: Float[Tensor, "rows vocab"], ids: Sequence[int]
+def spread(
+    values: Float[Tensor, "rows candidate"], candidates: Int[Tensor, "candidate"], n_vocab: int
 ) -> Float[Tensor, "rows vocab"]:
-    """The same with these tokens made impossible; what is left is not made larger."""
-    if not ids:
-        return log_probs
-    return log_probs.index_fill(-1, torch.tensor(list(ids), device=log_probs.device), -inf)
+    """Put the candidates' values into rows of the whole vocabulary; the rest is -inf."""
+    everything = values.new_full((len(values), n_vocab), -inf)
+    return everything.index_copy_(1, candidates, values)

@@ -1,17 +1,14 @@
-"""A decoder-only model goes on with a text: what all engines share, and CTranslate2's own way.
-
-Nothing here imports torch, so the first words come a fraction of a second after the command.
-"""
+"""Text generation: what both engines share, and generation with CTranslate2 without torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from regard.capabilities import unsupported_reason
 from regard.errors import InputError
 from regard.generation.ctranslate2_engine import converted
-from regard.generation.search import SampleOptions
-from regard.generation.translator import room_of
+from regard.generation.search import SamplingOptions
+from regard.generation.translator import max_positions
 from regard.hardware import single_request_threads
 from regard.model_folder import Description, read_description, read_tokenizers
 from regard.text.tokenizer import Tokenizer
@@ -19,116 +16,90 @@ from regard.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Generation:
-    """A text that a model has written after a prompt."""
+    """A text that a model generated."""
 
     text: str
-    """The prompt and what follows it."""
+    """The prompt and its continuation."""
     written: str
-    """What follows it alone."""
+    """The continuation alone."""
     log_prob: float
     finished: bool
-    """Whether the model itself ended the text."""
+    """True if the model ended the text itself."""
 
 
-def begun(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """The prompt's ids without an end; a start token (or the end, as GPT-2 has it) if empty."""
-    ids = tokenizer.encode(prompt, literal=True)
-    if len(ids) > 1 and ids[-1] == tokenizer.end_id:
-        ids = ids[:-1]
-    if ids:
-        return ids
-    first = tokenizer.start_id if tokenizer.start_id is not None else tokenizer.end_id
-    if first is None:
-        raise InputError("the prompt is empty, and this model knows no start token: write a word.")
-    return [first]
-
-
-def checked(tokenizer: Tokenizer, ids: list[int], positions: int, **options: Any) -> SampleOptions:
-    """How to draw, for a model of so many positions that has read these ids."""
-    chosen = SampleOptions(tokenizer.end_id, **options)
-    room = max(0, positions - len(ids))
-    if chosen.max_tokens > room:
+def check_capacity(options: SamplingOptions, n_prompt: int, n_positions: int) -> None:
+    """Refuse to generate more tokens than the model has positions left after the prompt."""
+    left = max(0, n_positions - n_prompt)
+    if options.max_tokens > left:
         raise InputError(
-            f"{chosen.max_tokens} tokens were asked for after a prompt of {len(ids)}; this model "
-            f"has room for {room} more: ask for fewer, or shorten the prompt."
+            f"max_tokens is {options.max_tokens}, but after a prompt of {n_prompt} tokens the "
+            f"model has positions for {left} more: generate fewer, or shorten the prompt."
         )
-    return chosen
 
 
-def writes_fast(description: Description) -> bool:
-    """Whether CTranslate2 can run the model, and knows when its texts end."""
-    settings = description.model
-    d_k = settings.get("d_k") or settings.get("d_model", 0) // (settings.get("n_heads") or 1)
-    return (
-        description.family == "decoder"
-        and bool(description.tokenizer and description.tokenizer.get("end"))
-        and settings.get("attention", "exact") == "exact"
-        and settings.get("rotary_scaling") is None
-        and settings.get("d_v") in (None, d_k)
-    )
+def ctranslate2_refusal(description: Description) -> str | None:
+    """Return why CTranslate2 cannot generate with a model, or None if it can."""
+    if description.family == "decoder" and not (description.tokenizer or {}).get("end"):
+        return "its tokenizer has no end token"
+    if description.family != "decoder":
+        return "it is not a decoder-only model"
+    return unsupported_reason("ctranslate2", description.family, description.model)
 
 
-def write_fast(
-    folder: Path, prompt: str, *, on_text: Callable[[str], None], **options: Any
+def generate_with_ctranslate2(
+    folder: Path, prompt: str, options: SamplingOptions, on_text: Callable[[str], None]
 ) -> None:
-    """Go on with a text by CTranslate2; `options` are those of SampleOptions.
-
-    `on_text` is called with each further part of the text as soon as it is complete.
-    """
+    """Continue a prompt, calling `on_text` with each new part of the text."""
     import ctranslate2
 
     description = read_description(folder)
     tokenizer, _ = read_tokenizers(folder, description)
-    assert tokenizer is not None, "models without one are not fast"
-    ids = begun(tokenizer, prompt)
-    chosen = checked(tokenizer, ids, room_of(description.model), **options)
-    ctranslate2.set_random_seed(chosen.seed)  # for the threads that begin now
-    engine = ctranslate2.Generator(
+    assert tokenizer is not None, "ctranslate2_refusal requires a tokenizer"
+    ids = tokenizer.encode_prompt(prompt)
+    check_capacity(options, len(ids), max_positions(description.model))
+    ctranslate2.set_random_seed(options.seed)  # applies to threads that start now
+    generator = ctranslate2.Generator(
         str(converted(folder, int8=False)),
         compute_type="float32",
         intra_threads=single_request_threads(),
     )
-    told = Telling(tokenizer, ids, on_text)
-    for step in engine.generate_tokens([tokenizer.token_of(id) for id in ids], **_asked(chosen)):
-        if step.token_id != tokenizer.end_id:
-            told.token(0, step.token_id)
-    told.end()
-
-
-def _asked(options: SampleOptions) -> dict[str, Any]:
-    """The same in the engine's words."""
     best = options.temperature == 0
-    return {
-        "max_length": options.max_tokens,
-        "sampling_topk": 1 if best else options.top_k or 0,
-        "sampling_topp": 1.0 if best else options.top_p or 1.0,
-        "sampling_temperature": 1.0 if best else options.temperature,
-        "repetition_penalty": options.repetition_penalty,
-        "no_repeat_ngram_size": options.no_repeat,
-    }
+    steps = generator.generate_tokens(
+        [tokenizer.token_of(id) for id in ids],
+        max_length=options.max_tokens,
+        sampling_topk=1 if best else options.top_k or 0,
+        sampling_topp=1.0 if best else options.top_p or 1.0,
+        sampling_temperature=1.0 if best else options.temperature,
+        repetition_penalty=options.repetition_penalty,
+        no_repeat_ngram_size=options.no_repeat,
+    )
+    stream = TextStream(tokenizer, ids, on_text)
+    for step in steps:
+        if step.token_id != tokenizer.end_id:
+            stream.add(step.token_id)
+    stream.close()
 
 
-class Telling:
-    """Tells a growing text in parts that are whole characters."""
+class TextStream:
+    """Decodes a growing text and passes on complete characters."""
 
     def __init__(
-        self, tokenizer: Tokenizer, begun: list[int], on_text: Callable[[str], None] | None
+        self, tokenizer: Tokenizer, prompt_ids: list[int], on_text: Callable[[str], None]
     ) -> None:
         self.tokenizer, self.on_text = tokenizer, on_text
-        self.ids = list(begun)
-        self.told = len(tokenizer.decode(begun))
+        self._ids = list(prompt_ids)
+        self._sent = len(tokenizer.decode(prompt_ids))
 
-    def token(self, row: int, token: int) -> None:
-        """One more token was written."""
-        del row
-        self.ids.append(token)
-        text = self.tokenizer.decode(self.ids)
-        if self.on_text is not None and not text.endswith("\ufffd"):  # half a character
-            self.on_text(text[self.told :])
-            self.told = len(text)
+    def add(self, token: int) -> None:
+        """Add one token."""
+        self._ids.append(token)
+        text = self.tokenizer.decode(self._ids)
+        if not text.endswith("\ufffd"):  # an incomplete character
+            self.on_text(text[self._sent :])
+            self._sent = len(text)
 
-    def end(self) -> None:
-        """Tell what is left, half characters, too."""
-        rest = self.tokenizer.decode(self.ids)[self.told :]
-        if self.on_text is not None and rest:
+    def close(self) -> None:
+        """Pass on the rest, including incomplete characters."""
+        rest = self.tokenizer.decode(self._ids)[self._sent :]
+        if rest:
             self.on_text(rest)

@@ -1,114 +1,111 @@
-"""A model folder opened for translation, by the fastest engine that can run it."""
+"""Translation of lines of text: split into parts, tokenized, searched, decoded and rejoined."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from regard.capabilities import choose_engine
 from regard.errors import InputError
-from regard.generation.beam_tree import BeamTree, tree_of
-from regard.generation.search import Engine, Found, Pending, SearchOptions
-from regard.generation.sentences import Segment, clean, segments
+from regard.generation.beam_tree import BeamTree, build_tree
+from regard.generation.search import Engine, Hypothesis, SearchOptions
+from regard.generation.sentences import Segment, clean, segments, windows
+from regard.generation.vocabulary_shortlist import Shortlist, read_shortlist
+from regard.model_folder import Description, read_description, read_tokenizers
 from regard.text.token_names import token_names
 from regard.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from regard.trace.trace import Trace
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from regard.generation.sentences import windows
-from regard.generation.vocabulary_shortlist import Shortlist, read_shortlist
-from regard.model_folder import Description, read_description, read_tokenizers
 
 WINDOW = 2048
-"""Lines that are in memory at once, times two."""
-SLOW_WINDOW = 512
-"""The same for engines that would let people wait too long for so many."""
+"""Lines that are translated together; two windows are in memory at a time."""
+TORCH_WINDOW = 512
+"""The same for the slower torch engine, so that output appears sooner."""
+_MAX_SOURCE = 256
+"""Source tokens of a part, if the model folder does not say what the model was trained on."""
+_MAX_POSITIONS = 2048
+"""Positions of a model that computes them; CTranslate2 stores as many."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a line that was translated by itself, as text and as token ids."""
+class TranslatedPart:
+    """A part of a line that was translated by itself."""
 
     source: str
     text: str
     source_ids: list[int]
     ids: list[int]
-    """What was written, without start and end; nothing where the source was copied."""
+    """The translation's ids without start and end; empty if the source was copied."""
     copied: bool = False
-    seam: str = ""
-    """What stands between this part and the next, in the line and in its translation."""
+    separator: str = ""
+    """The text between this part and the next, in the line and in its translation."""
     tree: BeamTree | None = None
-    """Every sequence that beam search looked at, where that was asked for."""
+    """The recorded search, if `beam_tree` was set."""
+    score: float = 0.0
 
 
 @dataclass(frozen=True)
 class Translation:
-    """One line's translation."""
+    """The translation of one line."""
 
     text: str
     score: float
-    """Log-probability over the length penalty; the mean over its parts for a line in parts."""
+    """Log-probability divided by the length penalty; the mean over the parts."""
     tokens: list[str]
     source_tokens: list[str]
     alternatives: list["Translation"] = field(default_factory=list)
-    """The next best ones, where several were asked for; of a line in parts, of each part."""
-    parts: tuple[Part, ...] = field(default=(), repr=False)
-    """What was translated at a time: the whole line, unless it is long or has many sentences."""
+    """The next best translations, if `n_best` is above 1; each is made of those of the parts."""
+    parts: tuple[TranslatedPart, ...] = field(default=(), repr=False)
+    """The line in the parts that were translated one by one; often there is one."""
     traces: tuple["Trace", ...] = field(default=(), repr=False, compare=False)
-    """Of each part that was not copied, where traces were asked for."""
+    """The traces of the parts that were not copied, if `trace` was set."""
 
     @property
     def trace(self) -> "Trace":
-        """Everything the model computed when it wrote this translation."""
-        if len(self.traces) == 1:
-            return self.traces[0]
-        if self.traces:
-            raise InputError(f"the line was translated in {len(self.traces)} parts: see `traces`.")
-        raise InputError(f"there is no trace of this translation: {self._why_not}.")
+        """The trace of a translation with one part."""
+        return self._only("trace", self.traces, "see `traces`")
 
     @property
     def beam_tree(self) -> BeamTree:
-        """Every sequence that beam search looked at, its score at each step and why it died."""
+        """The tree of the beam search of a translation with one part."""
         trees = [part.tree for part in self.parts if part.tree is not None]
-        if len(trees) == 1:
-            return trees[0]
-        if trees:
-            raise InputError(f"the line was translated in {len(trees)} parts: see `parts`.")
-        raise InputError(f"there is no beam tree of this translation: {self._why_not}.")
+        return self._only("beam tree", trees, "see the `tree` of each of its `parts`")
 
-    @property
-    def _why_not(self) -> str:
-        copied = self.parts and self.parts[0].copied
-        return "the line was copied" if copied else "none was asked for"
+    def _only(self, what: str, found: Sequence[Any], instead: str) -> Any:
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise InputError(f"the line was translated in {len(found)} parts: {instead}.")
+        copied = self.parts and all(part.copied for part in self.parts)
+        reason = "the line was copied" if copied else "it was not requested"
+        raise InputError(f"this translation has no {what} because {reason}.")
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A line on its way: its parts, their tokens, and where these stand in the batch."""
+    """A line in its parts, their ids, and the index of its first part among all requests."""
 
     parts: list[Segment]
     ids: list[list[int]]
-    silent: list[bool]
-    """Whether there is nothing to translate in a part."""
+    copied: list[bool]
     first: int
 
-    def asked(self) -> list[list[int]]:
-        """The tokens of the parts that an engine translates."""
-        return [ids for ids, silent in zip(self.ids, self.silent, strict=True) if not silent]
+    def requests(self) -> list[list[int]]:
+        """Return the ids of the parts that an engine translates."""
+        return [ids for ids, copied in zip(self.ids, self.copied, strict=True) if not copied]
 
 
-class LineTranslator:
-    """A tokenizer in front of an engine and one behind it.
+class Translator:
+    """A tokenizer, an engine and a detokenizer.
 
     Args:
-        longest: the most tokens a part of a line may have; longer lines are translated in parts.
-        room: how many positions the model has, where they are counted.
-        ratios: how much shorter and longer than sources translations are, where that is known.
-        sentences: how many of them the model may get at once. One that was trained on single
-            sentences leaves out much of a paragraph.
-        window: how many lines are translated together.
+        max_source: maximum tokens of a part; longer lines are split.
+        max_positions: number of positions the model has.
+        ratios: smallest and largest number of target tokens per source token, if known.
+        sentences: maximum sentences of a part: a model trained on single sentences omits much of
+            a paragraph.
+        window: number of lines that are translated together.
     """
 
     def __init__(
@@ -117,15 +114,15 @@ class LineTranslator:
         tokenizer: Tokenizer,
         target_tokenizer: Tokenizer | None = None,
         *,
-        longest: int = 256,
-        room: int | None = None,
+        max_source: int = _MAX_SOURCE,
+        max_positions: int | None = None,
         ratios: tuple[float, float] | None = None,
         sentences: int = 1,
         window: int = WINDOW,
     ) -> None:
-        self.engine, self.room, self.ratios, self.window = engine, room, ratios, window
-        self.sentences = sentences
-        self.longest = longest if room is None else min(longest, room)
+        self.engine, self.max_positions, self.ratios = engine, max_positions, ratios
+        self.sentences, self.window = sentences, window
+        self.max_source = min(max_source, max_positions or max_source)
         self.tokenizer, self.target = tokenizer, target_tokenizer or tokenizer
         self._empty = tokenizer.special_ids | {tokenizer.unknown_id}
         self._source_names = token_names(self.tokenizer)
@@ -133,119 +130,134 @@ class LineTranslator:
         self._target_names = self._source_names if same else token_names(self.target)
 
     def translate(self, lines: Iterable[str], options: SearchOptions) -> Iterator[Translation]:
-        """The translation of each line, in order."""
+        """Yield the translation of each line, in order."""
         for done in self.translate_windows(windows(lines, self.window), options):
             yield from done
 
     def translate_windows(
         self, given: Iterable[Sequence[str]], options: SearchOptions
     ) -> Iterator[list[Translation]]:
-        """The translations of each window of lines, one window behind what is read.
+        """Yield the translations of each window, one window behind the input.
 
-        An empty window says that no line is at hand: what is being translated comes out at once.
+        An empty window says that the input is waiting: what is being translated is yielded.
         """
-        options = options.measured(self.ratios)
-        if self.room is not None:
-            options = replace(options, most=min(options.most or self.room, self.room))
-        before: tuple[list[_Line], Pending] | None = None
+        options = options.with_defaults(self.ratios, self.max_positions)
+        pending: Callable[[], list[Translation]] | None = None
         for window in given:
-            after = self._begin(window, options) if window else None
-            if before is not None:
-                yield self._finish(*before)
-            before = after
-        if before is not None:
-            yield self._finish(*before)
+            started = self._start(window, options) if window else None
+            if pending is not None:
+                yield pending()
+            pending = started
+        if pending is not None:
+            yield pending()
 
-    def _begin(self, window: Sequence[str], options: SearchOptions) -> tuple[list[_Line], Pending]:
-        ready = self._prepare([clean(line) for line in window], options)
+    def translate_ids(self, ids: list[int], options: SearchOptions) -> Translation:
+        """Translate one source of token ids, which is not split."""
+        options = options.with_defaults(self.ratios, self.max_positions)
+        (found,) = self.engine.submit([ids], options)()
+        texts = self.target.decode_batch([one.ids for one in found])
+        return self._translation(
+            Segment(self.tokenizer.decode(ids), ""), ids, list(zip(found, texts, strict=True))
+        )
+
+    def _start(
+        self, window: Sequence[str], options: SearchOptions
+    ) -> Callable[[], list[Translation]]:
+        lines = self._prepare([clean(line) for line in window], options)
+        wait = self._submit([line.requests() for line in lines], options)
+
+        def finish() -> list[Translation]:
+            found = wait()
+            texts = iter(self.target.decode_batch([one.ids for best in found for one in best]))
+            named = [[(one, next(texts)) for one in best] for best in found]
+            return [self._join(line, named) for line in lines]
+
+        return finish
+
+    def _submit(
+        self, lines: Sequence[list[list[int]]], options: SearchOptions
+    ) -> Callable[[], list[list[Hypothesis]]]:
+        """Start translating; a prefix or required words concern the first part of each line."""
         if not (options.prefix or options.must):
-            asked = [ids for line in ready for ids in line.asked()]
-            return ready, self.engine.submit(asked, options)
-        # What a line begins with, or must hold, is asked of its first part alone.
-        first = [ids for line in ready for ids in line.asked()[:1]]
-        later = [ids for line in ready for ids in line.asked()[1:]]
+            return self.engine.submit([ids for parts in lines for ids in parts], options)
         plain = replace(options, prefix="", must=())
-        both = self.engine.submit(first, options), self.engine.submit(later, plain)
-        return ready, _InTurn(*both, [len(line.asked()) for line in ready])
+        waits = (
+            self.engine.submit([ids for parts in lines for ids in parts[:1]], options),
+            self.engine.submit([ids for parts in lines for ids in parts[1:]], plain),
+        )
+
+        def wait() -> list[list[Hypothesis]]:
+            first, later = (iter(wait()) for wait in waits)
+            return [next(later if i else first) for parts in lines for i in range(len(parts))]
+
+        return wait
 
     def _prepare(self, lines: list[str], options: SearchOptions) -> list[_Line]:
-        ready, first = [], 0
-        most = None if options.must else self.sentences  # which sentence shall hold them?
+        prepared, first = [], 0
+        # Which sentence a required word belongs to is unknown, so sentences stay together.
+        most = None if options.must else self.sentences
         for line, ids in zip(lines, self.tokenizer.encode_batch(lines, literal=True), strict=True):
-            parts = self._parts(line, len(ids), most)
-            tokens = [ids] if len(parts) == 1 else [self._encode(p.text) for p in parts]
+            short = len(ids) <= self.max_source
+            fits = (lambda text: True) if short else self._fits
+            parts = segments(line, fits, max_sentences=most)
+            tokens = [ids] if len(parts) == 1 else [self._encode(part.text) for part in parts]
             pairs = zip(parts, tokens, strict=True)
-            silent = [part.strange or self._is_silent(ids) for part, ids in pairs]
-            ready.append(_Line(parts, tokens, silent, first))
-            first += len(silent) - sum(silent)
-        return ready
-
-    def _parts(self, line: str, n_tokens: int, most: int | None) -> list[Segment]:
-        if n_tokens > self.longest:
-            return segments(line, self._fits, most=most)
-        return segments(line, lambda text: True, most=most)  # its parts are shorter still
+            copied = [part.oversized or self._has_no_text(ids) for part, ids in pairs]
+            prepared.append(_Line(parts, tokens, copied, first))
+            first += len(copied) - sum(copied)
+        return prepared
 
     def _fits(self, text: str) -> bool:
-        # A token covers at least a quarter of a character (a byte), so long texts need no look.
-        if len(text) > 64 * self.longest:
-            return False
-        return len(self._encode(text)) <= self.longest
+        # A token covers at least a quarter of a character (one byte), so very long texts never fit.
+        return len(text) <= 64 * self.max_source and len(self._encode(text)) <= self.max_source
 
     def _encode(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text, literal=True)  # "[SEP]" in a text is text
+        return self.tokenizer.encode(text, literal=True)  # "[SEP]" in a line is ordinary text
 
-    def _is_silent(self, ids: list[int]) -> bool:
-        """Whether there is nothing to translate: no token at all, or none that is known."""
+    def _has_no_text(self, ids: list[int]) -> bool:
+        """Return True if there is nothing to translate: no token, or only unknown ones."""
         if len(ids) > 2 and self.tokenizer.unknown_id not in ids:
             return False
         return not self.tokenizer.decode([id for id in ids if id not in self._empty]).strip()
 
-    def _finish(self, lines: list[_Line], pending: Pending) -> list[Translation]:
-        found = pending.wait()
-        texts = iter(self.target.decode_batch([one.ids for best in found for one in best]))
-        named = [[(one, next(texts)) for one in best] for best in found]
-        return [self._put_together(line, named) for line in lines]
-
-    def _put_together(self, line: _Line, found: list[list[tuple[Found, str]]]) -> Translation:
-        """The line's translation; parts that hold no known token are copied as they are."""
-        ready, place = [], line.first
-        for part, ids, silent in zip(line.parts, line.ids, line.silent, strict=True):
-            if silent:
-                own = Part(part.text, part.text, ids, [], copied=True, seam=part.seam)
-                ready.append(Translation(part.text, 0.0, [], [], parts=(own,)))
+    def _join(self, line: _Line, found: list[list[tuple[Hypothesis, str]]]) -> Translation:
+        """Build the line's translation from those of its parts."""
+        done, index = [], line.first
+        for part, ids, copied in zip(line.parts, line.ids, line.copied, strict=True):
+            if copied:
+                own = TranslatedPart(part.text, part.text, ids, [], True, part.separator)
+                done.append(Translation(part.text, 0.0, [], [], parts=(own,)))
             else:
-                ready.append(self._translated(part, ids, found[place]))
-                place += 1
-        if len(ready) == 1:
-            return ready[0]
-        several = [[one, *one.alternatives] for one in ready]
-        # The second best of a line has the second best of each part, and so on.
-        ranks = range(max(map(len, several)))
+                done.append(self._translation(part, ids, found[index]))
+                index += 1
+        if len(done) == 1:
+            return done[0]
+        ranked = [[one, *one.alternatives] for one in done]
+        # The second best of a line consists of the second best of each part, and so on.
         first, *others = (
-            _joined([one[min(rank, len(one) - 1)] for one in several]) for rank in ranks
+            _concatenate([several[min(rank, len(several) - 1)] for several in ranked])
+            for rank in range(max(map(len, ranked)))
         )
         return replace(first, alternatives=others)
 
-    def _translated(
-        self, part: Segment, ids: list[int], found: list[tuple[Found, str]]
+    def _translation(
+        self, part: Segment, ids: list[int], found: list[tuple[Hypothesis, str]]
     ) -> Translation:
         source = [self._source_names[id] for id in ids]
         several = []
         for one, text in found:
             tokens = [self._target_names[id] for id in one.ids]
-            tree = tree_of(one.tree, self._target_names) if one.tree else None
-            own = (Part(part.text, text, ids, one.ids, seam=part.seam, tree=tree),)
-            several.append(Translation(text, one.score, tokens, source, parts=own))
-        if len(several) == 1:
-            return several[0]
-        first = several[0]
-        return Translation(first.text, first.score, first.tokens, source, several[1:], first.parts)
+            tree = build_tree(one.events, self._target_names) if one.events else None
+            own = TranslatedPart(
+                part.text, text, ids, one.ids, False, part.separator, tree, one.score
+            )
+            several.append(Translation(text, one.score, tokens, source, parts=(own,)))
+        return replace(several[0], alternatives=several[1:])
 
 
-def _joined(parts: Sequence[Translation]) -> Translation:
-    """A line of several parts as one translation."""
+def _concatenate(parts: Sequence[Translation]) -> Translation:
     return Translation(
-        "".join(one.text + one.parts[0].seam for one in parts),
+        "".join(one.text + one.parts[0].separator for one in parts),
         sum(one.score for one in parts) / len(parts),
         [token for one in parts for token in one.tokens],
         [token for one in parts for token in one.source_tokens],
@@ -253,150 +265,90 @@ def _joined(parts: Sequence[Translation]) -> Translation:
     )
 
 
-@dataclass(frozen=True)
-class _InTurn:
-    """Translations of lines' first parts and of their later ones, as one list."""
-
-    first: Pending
-    later: Pending
-    counts: Sequence[int]
-    """How many parts of each line are translated."""
-
-    def wait(self) -> list[list[Found]]:
-        first, later = iter(self.first.wait()), iter(self.later.wait())
-        return [next(later if part else first) for n in self.counts for part in range(n)]
-
-
-ENGINES = ("auto", "ctranslate2", "torch")
-_LONGEST = 256
-"""Tokens a part of a line may have, where the folder does not say what its model was trained on."""
-_ROOM = 2048
-"""Positions of a model that can compute any: more than it was trained on, no engine has more."""
-
-
 def open_translator(
     folder: Path,
     *,
     engine: str = "auto",
     int8: bool = False,
-    only_torch: str = "",
+    torch_feature: str = "",
     shortlist: bool = False,
-    others: Sequence[Path] = (),
-) -> LineTranslator:
-    """The translator in a folder; torch is imported only if its engine is needed.
+    ensemble: Sequence[Path] = (),
+) -> Translator:
+    """Open a model folder for translation; torch is imported only if its engine is used.
 
     Args:
-        only_torch: what shall be asked of it that no other engine can do.
-        shortlist: whether it shall write only what the folder's shortlist allows.
-        others: folders of models that write together with this one; all have the same tokenizers.
+        torch_feature: what is needed that only the torch engine supports, if anything.
+        shortlist: restrict the output to the folder's shortlist.
+        ensemble: folders of models to average with; all need the same tokenizers.
     """
     description = read_description(folder)
-    tokenizer, own = read_tokenizers(folder, description)
-    target = own or tokenizer
+    tokenizer, separate = read_tokenizers(folder, description)
+    target = separate or tokenizer
     if description.task != "translation" or tokenizer is None or target is None:
         raise InputError(
-            f"{folder} holds a model for {description.task}; only one for translation translates."
+            f"{folder} holds a model for {description.task}: give a model for translation."
         )
-    options = {**lengths_of(description.extras), "room": room_of(description.model)}
+    chosen = choose_engine(
+        description.family,
+        description.model,
+        engine,
+        int8=int8,
+        torch_feature=torch_feature or ("ensembles" if ensemble else ""),
+    )
+    limits = translator_limits(description.extras, description.model)
     narrow = read_shortlist(folder, tokenizer, target) if shortlist else None
-    only_torch = only_torch or ("ensembles" if others else "")
-    if choose_engine(description, engine, int8=int8, only_torch=only_torch) == "torch":
-        _check_together([folder, *others])
-        plain = _plain([folder, *others], target, narrow, int8=int8)
-        return LineTranslator(plain, tokenizer, target, window=SLOW_WINDOW, **options)
-    from regard.generation.ctranslate2_engine import FastEngine
+    if chosen == "torch":
+        folders = [folder, *ensemble]
+        _check_tokenizers(folders)
+        opened = _torch_engine(folders, target, narrow, int8=int8)
+        return Translator(opened, tokenizer, target, window=TORCH_WINDOW, **limits)
+    from regard.generation.ctranslate2_engine import CTranslate2Engine
 
     n_vocab = int(description.model["n_vocab"])
-    fast = FastEngine(folder, tokenizer, target, n_vocab=n_vocab, int8=int8, shortlist=narrow)
-    return LineTranslator(fast, tokenizer, target, **options)
-
-
-def choose_engine(
-    description: Description, engine: str, *, int8: bool = False, only_torch: str = ""
-) -> str:
-    """The engine asked for; "auto" is CTranslate2 for what it can run, else PyTorch."""
-    check_engine(engine)
-    fast = runs_fast(description)
-    if engine == "ctranslate2" and not fast:
-        raise InputError(
-            f"CTranslate2 cannot run this model ({description.family}): use the engine torch."
-        )
-    if engine == "ctranslate2" and only_torch:
-        raise InputError(f"CTranslate2 has no {only_torch}: use the engine torch.")
-    chosen = engine if engine != "auto" else "ctranslate2" if fast and not only_torch else "torch"
-    if int8 and chosen == "torch" and not runs_in_int8(description):
-        raise InputError(
-            "int8 is for Transformers with exact attention whose heads have keys of their own and "
-            f"no rotary positions, and this model ({description.family}) is none: translate "
-            "without int8."
-        )
-    return chosen
-
-
-def check_engine(engine: str) -> None:
-    """Refuse what is no engine's name."""
-    if engine not in ENGINES:
-        raise InputError(f"engine is {engine!r}; it can be {', '.join(ENGINES)}.")
-
-
-def lengths_of(extras: Mapping[str, Any]) -> dict[str, Any]:
-    """What a folder knows of the lines that its model was trained on.
-
-    How many tokens long ones had, how much shorter and longer translations were, and how many
-    sentences there were in a line.
-    """
-    ratios = extras.get("target_ratios")
-    return {
-        "longest": int(extras.get("longest_source", _LONGEST)),
-        "ratios": None if ratios is None else (float(ratios[0]), float(ratios[1])),
-        "sentences": max(int(extras.get("sentences", 1)), 1),
-    }
-
-
-def room_of(settings: Mapping[str, Any]) -> int:
-    """How many positions a model has, if it has learned each of them."""
-    return int(settings["max_positions"]) if settings.get("positions") == "learned" else _ROOM
-
-
-def runs_fast(description: Description) -> bool:
-    """Whether CTranslate2 can run the model; `regard.interop.ctranslate2` says why not."""
-    settings = description.model
-    d_k = settings.get("d_k") or settings.get("d_model", 0) // (settings.get("n_heads") or 1)
-    return (
-        description.family == "transformer"
-        and settings.get("attention", "exact") == "exact"
-        and settings.get("positions", "sinusoidal") in ("sinusoidal", "learned", "rotary")
-        and settings.get("rotary_scaling") is None
-        and settings.get("d_v") in (None, d_k)
+    options = {"n_vocab": n_vocab, "int8": int8, "shortlist": narrow}
+    return Translator(
+        CTranslate2Engine(folder, tokenizer, target, **options), tokenizer, target, **limits
     )
 
 
-def runs_in_int8(description: Description) -> bool:
-    """Whether the engine torch has int8 products for the model, too."""
-    settings = description.model
-    grouped = settings.get("n_kv_heads") not in (None, settings.get("n_heads"))
-    return runs_fast(description) and settings.get("positions") != "rotary" and not grouped
+def translator_limits(extras: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the limits of a Translator that follow from a model's training data and positions."""
+    ratios = extras.get("target_ratios")
+    return {
+        "max_source": int(extras.get("longest_source", _MAX_SOURCE)),
+        "ratios": None if ratios is None else (float(ratios[0]), float(ratios[1])),
+        "sentences": max(int(extras.get("sentences", 1)), 1),
+        "max_positions": max_positions(settings),
+    }
 
 
-def _check_together(folders: Sequence[Path]) -> None:
-    """Refuse models that would not understand each other."""
-    known = []
-    for folder in folders:
-        description = read_description(folder)
-        tokenizers = read_tokenizers(folder, description)
-        known.append([one.fingerprint for one in tokenizers if one is not None])
-        if description.task != "translation" or known[-1] != known[0]:
+def max_positions(settings: Mapping[str, Any]) -> int:
+    """Return the number of positions a model has."""
+    learned = settings.get("positions") == "learned"
+    return int(settings["max_positions"]) if learned else _MAX_POSITIONS
+
+
+def _check_tokenizers(folders: Sequence[Path]) -> None:
+    """Refuse an ensemble of models that differ in task or tokenizers."""
+    known = [_task_and_tokenizers(folder, read_description(folder)) for folder in folders]
+    for folder, one in zip(folders, known, strict=True):
+        if one != known[0]:
             raise InputError(
-                f"{folder} cannot write together with {folders[0]}: both must translate, and have "
-                "the same tokenizers."
+                f"{folder} cannot form an ensemble with {folders[0]}: both must be models for "
+                "translation with the same tokenizers."
             )
 
 
-def _plain(
+def _task_and_tokenizers(folder: Path, description: Description) -> list[str]:
+    tokenizers = read_tokenizers(folder, description)
+    return [description.task, *(one.fingerprint for one in tokenizers if one is not None)]
+
+
+def _torch_engine(
     folders: Sequence[Path], target: Tokenizer, shortlist: Shortlist | None, *, int8: bool
 ) -> Engine:
-    from regard.generation.torch_engine import PlainEngine
+    from regard.generation.torch_engine import TorchEngine
     from regard.model import Model
 
-    models = [Model.load(folder).module.eval() for folder in folders]
-    return PlainEngine(models, target, shortlist=shortlist, int8=int8, fixed=True)
+    modules = [Model.load(folder).module.eval() for folder in folders]
+    return TorchEngine(modules, target, shortlist=shortlist, int8=int8)

@@ -1,229 +1,298 @@
-"""One request, done: the model runs on a text or image under edits, and answers.
+"""Answers: run a model on one input under edits, and describe its output as JSON.
 
-| family               | kind of answer | what it holds                                            |
-|----------------------|----------------|----------------------------------------------------------|
-| transformer, seq2seq | translation    | text, tokens with probabilities, the beam's alternatives |
-| decoder              | next           | what may come next; how probable each token read was     |
-| encoder              | filled         | candidates for each gap                                  |
-| encoder, vision      | classes        | the most probable classes                                |
-| encoder              | none           | vectors only                                             |
+| family               | kind of answer | content                                                 |
+|----------------------|----------------|---------------------------------------------------------|
+| transformer, seq2seq | translation    | text, tokens with probabilities, the beam's other texts |
+| decoder              | next           | next tokens; the probability of each token of the text  |
+| encoder              | filled         | candidates for each gap                                 |
+| encoder, vision      | classes        | the most probable classes                               |
+| encoder              | none           | vectors only                                            |
 
-An answer under edits also has `before` (the same without them), `compare` (how probable what was
-said before is now) and `unmet` (edits of positions that the new text no longer has).
+An answer under edits also has `before` (the answer without edits), `compare` (the probabilities of
+the answer before the edits, with and without them) and `unmet` (edits of positions that the new
+text does not have).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from math import exp
 from typing import Any
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor
 
 from regard.analysis.site_json import plain
-from regard.errors import InputError
-from regard.generation.search import Found
+from regard.generation.search import SearchOptions
+from regard.generation.tracing import trace_answer
 from regard.model import Model
-from regard.server.edit_json import PutToken, write_edit
-from regard.server.edited_search import search
-from regard.server.jobs import Job, Watching
-from regard.server.model_inputs import Given, fitting, put_tokens, target_ids, with_ends
-from regard.server.requests import AskTrace
-from regard.server.trace_store import Kept
+from regard.server.error_codes import ApiError
+from regard.server.jobs import Job, ProgressListener
+from regard.server.model_inputs import ModelInput, TraceRequest, replace_tokens, target_ids
 from regard.tap import listen
 from regard.text.tokenizer import Tokenizer
 from regard.trace.capture import trace_model
-from regard.trace.edits import Edit
+from regard.trace.edits import CellEdit, Edit
+from regard.trace.outputs import (
+    ClassificationOutput,
+    FillOutput,
+    NextTokenOutput,
+    TranslationOutput,
+)
 from regard.trace.trace import Trace
 
-HOTTEST = 100.0
+_STORED_VALUES = (".input", ".joined", ".output", ".residual", "embedding.patches")
+"""Values that the page requests; the others are dropped to save memory."""
 
 
-def following(
-    kept: Kept, tokenizer: Tokenizer | None, *, temperature: float, count: int
-) -> list[dict[str, Any]]:
-    """The most probable next tokens of a language model's trace, the best first."""
-    if kept.answer["kind"] != "next":
-        raise InputError("only a language model says what comes next.")
-    if not 0 <= temperature <= HOTTEST:
-        raise InputError(f"temperature is {temperature}; ask for 0 to {HOTTEST:.0f}.")
-    logits = kept.trace.values["output.logits"][0, -1]
-    chances, ids = _chances(logits, temperature).topk(min(count, len(logits)))
-    names = [str(id) if tokenizer is None else tokenizer.token_of(id) for id in ids.tolist()]
-    texts = [None if tokenizer is None else _text_with(kept, tokenizer, id) for id in ids.tolist()]
-    rows = zip(ids.tolist(), names, chances.tolist(), texts, strict=True)
-    return [
-        {"id": id, "name": name, "probability": chance, "text": text}
-        for id, name, chance, text in rows
-    ]
+class CandidateInfo(BaseModel):
+    """A possible token or class."""
+
+    id: int
+    name: str
+    probability: float
 
 
-def _chances(logits: Tensor, temperature: float) -> Tensor:
-    """The probabilities at a temperature; at 0 the largest logit has all."""
-    if temperature == 0:
-        return torch.nn.functional.one_hot(logits.argmax(), len(logits)).to(logits.dtype)
-    return (logits.double() / temperature).softmax(-1)
+class NextToken(CandidateInfo):
+    """A possible next token."""
+
+    text: str | None
+    """The text continued with it; None for a token without text, such as the end."""
 
 
-def _text_with(kept: Kept, tokenizer: Tokenizer, id: int) -> str | None:
-    """The text that was read with one more token; None if that token is no text."""
-    text = kept.asked["text"]
-    before = tokenizer.encode(text)
-    if len(before) > 1 and before[-1] == tokenizer.end_id:
-        before = before[:-1]
-    plain, longer = tokenizer.decode(before), tokenizer.decode([*before, id])
-    if plain == longer:
-        return None
-    return text + longer.removeprefix(plain) if longer.startswith(plain) else longer
+class GapInfo(BaseModel):
+    """Candidates for a mask token."""
+
+    position: int
+    candidates: list[CandidateInfo]
 
 
-_KEPT = (".input", ".joined", ".output", ".residual", "embedding.patches")
-"""Values that the page can ask for; the others are let go, for they take most of the room."""
+class TokenInfo(BaseModel):
+    """A token, the number of its word, and its probability."""
+
+    text: str
+    word: int | None
+    probability: float | None
+
+
+class BeamResult(BaseModel):
+    """Another translation that the beam search found."""
+
+    text: str
+    score: float
+    ids: list[int]
+
+
+class Comparison(BaseModel):
+    """Probability of a token or class of the earlier answer, without and with edits."""
+
+    at: int | None
+    name: str
+    before: float | None
+    after: float
+
+
+class PartInfo(BaseModel):
+    """A part of a text that is translated in several parts, and its translation."""
+
+    source: str
+    text: str
+
+
+class Answer(BaseModel):
+    """Answer of a model; `kind` says which optional fields are present."""
+
+    kind: str
+    output: Any = None
+    text: str | None = None
+    ids: list[int] | None = None
+    tokens: list[TokenInfo] | None = None
+    score: float | None = None
+    beam: int | None = None
+    alternatives: list[BeamResult] | None = None
+    parts: list[PartInfo] | None = None
+    candidates: list[CandidateInfo] | None = None
+    gaps: list[GapInfo] | None = None
+    before: "Answer | None" = None
+    compare: list[Comparison] | None = None
+    unmet: list[dict[str, Any]] | None = None
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What a request changes: inside the model, and among the tokens it reads."""
-
-    inner: Sequence[Edit] = ()
-    tokens: Sequence[PutToken] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.inner or self.tokens)
-
-
-@dataclass(frozen=True)
-class Run:
-    """A trace and the answer that came with it."""
+class AnsweredRun:
+    """A trace and the model's answer."""
 
     trace: Trace
-    answer: dict[str, Any]
+    answer: Answer
 
 
-def run(model: Model, given: Given, ask: AskTrace, job: Job) -> Run:
-    """Run the model on what is given, without edits."""
-    if model.family in ("transformer", "seq2seq"):
-        return _translate(model, given, ask, (), job)
-    return _finished(_traced(model, given.content, None, (), job))
-
-
-def run_changed(
-    model: Model, given: Given, ask: AskTrace, changes: Changes, before: Run, job: Job
-) -> Run:
-    """Run the model under changes, and compare with what it answered before."""
-    given = put_tokens(model, given, changes.tokens, written=before.answer.get("ids"))
-    unmet: list[Edit] = []
-    if model.family in ("transformer", "seq2seq"):
-        fitting(changes.inner, before.trace, strict=True)
-        after = _translate(model, given, ask, changes.inner, job)
-        same = after.answer["ids"] == before.answer["ids"]
-        forced = after.trace if same else _forced(model, given, changes.inner, before, job)
-        told = _chances_now(before.answer, forced)
-        met = fitting(changes.inner, after.trace)
-        unmet = [edit for edit in changes.inner if edit not in met]
-    else:
-        trace = _traced(model, given.content, None, changes.inner, job)
-        told = _candidates_now(before.answer, trace)
-        after = _finished(trace)
-    compared = {"before": before.answer, "compare": told}
-    compared["unmet"] = [write_edit(edit) for edit in unmet]
-    return Run(after.trace, {**after.answer, **compared})
-
-
-def _translate(model: Model, given: Given, ask: AskTrace, edits: Sequence[Edit], job: Job) -> Run:
-    """The answer of a translator: what it writes itself, unless a target is given."""
-    source, found = given.source_ids(model), list[Found]()
-    if given.target is None:
-        found = search(model, source, beam=ask.beam, edits=edits, job=job)
-        target = with_ends(model, found[0].ids)
-    else:
-        target = target_ids(model, given.target)
-    lengths = len(source), len(target) - 1
-    trace = _traced(model, given.content, target, fitting(edits, lengths), job)
-    made = _finished(trace)
-    written = model.target_tokenizer
-    others = [
-        {"text": "" if written is None else written.decode(one.ids), "score": one.score}
-        | {"ids": one.ids}
-        for one in found[1:]
-    ]
-    score = found[0].score if found else None
-    return Run(trace, {**made.answer, "score": score, "beam": ask.beam, "alternatives": others})
-
-
-def _traced(model: Model, content: Any, target: Any, edits: Sequence[Edit], job: Job) -> Trace:
+def answer(
+    model: Model, given: ModelInput, request: TraceRequest, edits: Sequence[Edit], job: Job
+) -> AnsweredRun:
+    """Run a model under edits; a translator searches for its target if none is given."""
     n_sites = sum(hasattr(module, "to_query") for module in model.module.modules())
-    with listen(Watching(job, "tracing", n_sites or None)):
-        return trace_model(model, content, target, edits=edits)
+    progress = ProgressListener(job, "tracing", n_sites or None)
+    search = SearchOptions(beam=request.beam, n_best=request.beam)
+    if is_translator(model) and given.target is None:
+        progress = ProgressListener(job, "writing")
+    target = None if given.target is None else target_ids(model, given.target)
+    with listen(progress):
+        trace = trace_answer(
+            model, given.content, target, edits=edits, search=search, missing="ignore"
+        )
+    if request.part >= len(trace.parts):
+        raise ApiError("unknown_part", part=request.part, count=len(trace.parts))
+    return _describe(trace, request)
 
 
-def _finished(trace: Trace) -> Run:
-    """The answer as JSON; what nobody will look at is let go."""
-    output = trace.output or {}
-    answer: dict[str, Any] = {"kind": "none", "output": plain(output)}
-    if "ids" in output:
-        answer |= {"kind": "translation", "text": output["text"], "ids": output["ids"]}
-        answer["tokens"] = _tokens(trace, "output", output["log_probabilities"])
-    elif "next" in output:
-        answer |= {"kind": "next", "candidates": output["next"]}
-        answer["tokens"] = _tokens(trace, "target", [None, *output["log_probabilities"]])
-    elif output.get("filled"):
-        answer |= {"kind": "filled", "gaps": output["filled"]}
-    elif "classes" in output:
-        answer |= {"kind": "classes", "candidates": output["classes"]}
-    kept = {path: x for path, x in trace.values.items() if _is_looked_at(path)}
-    if answer["kind"] == "next":  # other temperatures give other chances
-        kept["output.logits"] = trace.values["output.logits"][:, -1:].clone()
-    trace.values = kept
-    return Run(trace, answer)
+def answer_edited(
+    model: Model, given: ModelInput, request: TraceRequest, before: AnsweredRun, job: Job
+) -> AnsweredRun:
+    """Run a model under the edits of a request, and compare with the answer before them."""
+    edits, tokens = request.parsed_edits()
+    if not is_translator(model):
+        given = replace_tokens(model, given, tokens, answer_ids=None)
+        with listen(ProgressListener(job, "tracing")):
+            trace = trace_model(model, given.content, edits=edits)
+        compare = _compare_candidates(before.answer, trace)
+        after = _describe(trace, request)
+        return _compared(after, before, compare, [])
+    part = ModelInput(before.trace.output.part_source or given.content, given.target)
+    edited = replace_tokens(model, part, tokens, answer_ids=before.answer.ids)
+    # With the same target, every edit must apply.
+    target = target_ids(model, before.answer.ids)
+    with listen(ProgressListener(job, "tracing")):
+        forced = trace_model(model, edited.content, target, edits=edits)
+    compare = [
+        Comparison(at=at, name=token.text, before=token.probability, after=exp(log_prob))
+        for at, (token, log_prob) in enumerate(
+            zip(before.answer.tokens or (), forced.output.log_probs, strict=True)
+        )
+    ]
+    if edited.target is not None and target_ids(model, edited.target) == target:
+        after = _describe(forced, request)
+    elif tokens:
+        after = answer(model, edited, request.model_copy(update={"part": 0}), edits, job)
+    else:
+        after = answer(model, given, request, edits, job)
+    unmet = [edit.to_dict() for edit in edits if not _applies(edit, after.trace)]
+    return _compared(after, before, compare, unmet)
 
 
-def _is_looked_at(path: str) -> bool:
-    return path.endswith(_KEPT) and ".feed_forward." not in path
+def is_translator(model: Model) -> bool:
+    """Return True for models that read a source and write a target."""
+    return model.family in ("transformer", "seq2seq")
 
 
-def _tokens(
-    trace: Trace, side: str, log_probabilities: Sequence[float | None]
-) -> list[dict[str, Any]]:
-    rows = zip(trace.tokens[side], trace.words[side], log_probabilities, strict=True)
+def _applies(edit: Edit, trace: Trace) -> bool:
+    """Return True if the positions of an edit exist at one of its sites."""
+    return not isinstance(edit, CellEdit) or any(
+        (edit.query or 0) < site.n_query and (edit.key or 0) < site.n_key
+        for path, site in trace.sites.items()
+        if fnmatchcase(path, edit.site)
+    )
+
+
+def _compared(
+    after: AnsweredRun,
+    before: AnsweredRun,
+    compare: list[Comparison],
+    unmet: list[dict[str, Any]],
+) -> AnsweredRun:
+    fields = {"before": before.answer, "compare": compare, "unmet": unmet}
+    return AnsweredRun(after.trace, after.answer.model_copy(update=fields))
+
+
+def next_tokens(
+    trace: Trace, text: str, tokenizer: Tokenizer | None, *, temperature: float, count: int
+) -> list[NextToken]:
+    """Return the most probable next tokens of a language model's trace at a temperature."""
+    logits = trace.values["output.logits"][0, -1]
+    if temperature == 0:
+        probabilities = torch.nn.functional.one_hot(logits.argmax(), len(logits)).to(logits.dtype)
+    else:
+        probabilities = (logits.double() / temperature).softmax(-1)
+    best, ids = probabilities.topk(min(count, len(logits)))
     return [
-        {"text": text, "word": word, "probability": None if chance is None else exp(chance)}
-        for text, word, chance in rows
+        NextToken(
+            id=id,
+            name=str(id) if tokenizer is None else tokenizer.token_of(id),
+            probability=probability,
+            text=None if tokenizer is None else _continued(text, tokenizer, id),
+        )
+        for id, probability in zip(ids.tolist(), best.tolist(), strict=True)
     ]
 
 
-def _forced(model: Model, given: Given, edits: Sequence[Edit], before: Run, job: Job) -> Trace:
-    """What the model computes if it writes the same as before."""
-    target = with_ends(model, before.answer["ids"])
-    lengths = len(given.source_ids(model)), len(target) - 1
-    return _traced(model, given.content, target, fitting(edits, lengths), job)
+def _continued(text: str, tokenizer: Tokenizer, id: int) -> str | None:
+    """Return the text with one more token; None if that token has no text."""
+    ids = tokenizer.encode(text)
+    if len(ids) > 1 and ids[-1] == tokenizer.end_id:
+        ids = ids[:-1]
+    before, after = tokenizer.decode(ids), tokenizer.decode([*ids, id])
+    if before == after:
+        return None
+    return text + after.removeprefix(before) if after.startswith(before) else after
 
 
-def _chances_now(before: dict[str, Any], forced: Trace) -> list[dict[str, Any]]:
-    """How probable each token that was written before is now, if all before it stay."""
-    rows = zip(before["tokens"], forced.output["log_probabilities"], strict=True)
+def _describe(trace: Trace, request: TraceRequest) -> AnsweredRun:
+    """Return the answer of a trace, and drop the values that the page does not request."""
+    parts, part = trace.parts, trace.parts[min(request.part, len(trace.parts) - 1)]
+    fields: dict[str, Any] = {"kind": "none"}
+    output = part.output
+    if isinstance(output, TranslationOutput):
+        fields = {
+            "kind": "translation",
+            "text": output.text,
+            "ids": output.ids,
+            "tokens": _tokens(part, "output", output.log_probs),
+            "score": output.score,
+            "beam": request.beam,
+            "alternatives": [asdict(one) for one in output.alternatives],
+            "parts": [
+                {"source": one.output.part_source, "text": one.output.part_text} for one in parts
+            ],
+        }
+    elif isinstance(output, NextTokenOutput):
+        fields = {"kind": "next", "candidates": [asdict(one) for one in output.candidates]}
+        fields["tokens"] = _tokens(part, "target", [None, *output.log_probs])
+    elif isinstance(output, FillOutput) and output.gaps:
+        fields = {"kind": "filled", "gaps": [asdict(one) for one in output.gaps]}
+    elif isinstance(output, ClassificationOutput):
+        fields = {"kind": "classes", "candidates": [asdict(one) for one in output.candidates]}
+    stored = {
+        path: value
+        for path, value in part.values.items()
+        if path.endswith(_STORED_VALUES) and ".feed_forward." not in path
+    }
+    if fields["kind"] == "next":  # needed for other temperatures
+        stored["output.logits"] = part.values["output.logits"][:, -1:].clone()
+    part.values, part.later_parts = stored, []
+    return AnsweredRun(part, Answer(output=plain(output), **fields))
+
+
+def _tokens(trace: Trace, side: str, log_probs: Sequence[float | None]) -> list[TokenInfo]:
+    rows = zip(trace.tokens[side], trace.words[side], log_probs, strict=True)
     return [
-        {"at": at, "name": token["text"], "before": token["probability"], "after": exp(chance)}
-        for at, (token, chance) in enumerate(rows)
+        TokenInfo(text=text, word=word, probability=None if value is None else exp(value))
+        for text, word, value in rows
     ]
 
 
-def _candidates_now(before: dict[str, Any], trace: Trace) -> list[dict[str, Any]]:
-    """How probable the candidates of the answer before are now."""
-    lists: list[tuple[int | None, Tensor, list[dict[str, Any]]]] = []
-    if before["kind"] == "next":
-        logits = trace.values["output.logits"][0, -1]
-        lists.append((None, logits, before["candidates"]))
-    elif before["kind"] == "classes":
-        lists.append((None, trace.values["output.classes"][0], before["candidates"]))
-    elif before["kind"] == "filled":
-        logits = trace.values["output.logits"][0]
-        lists += [
-            (gap["position"], logits[gap["position"]], gap["candidates"]) for gap in before["gaps"]
-        ]
+def _compare_candidates(before: Answer, trace: Trace) -> list[Comparison]:
+    """Compare the probabilities of the candidates of the earlier answer."""
+    groups: list[tuple[int | None, Tensor, list[CandidateInfo]]] = []
+    if before.kind in ("next", "classes"):
+        next_logits = before.kind == "next"
+        logits = trace.values["output.logits" if next_logits else "output.classes"][0]
+        groups.append((None, logits[-1] if next_logits else logits, before.candidates or []))
+    for gap in before.gaps or ():
+        logits = trace.values["output.logits"][0, gap.position]
+        groups.append((gap.position, logits, gap.candidates))
     return [
-        {"at": at, "name": one["name"], "before": one["probability"]}
-        | {"after": float(logits.softmax(-1)[one["id"]])}
-        for at, logits, candidates in lists
+        Comparison(at=at, name=one.name, before=one.probability, after=after[one.id])
+        for at, logits, candidates in groups
+        for after in [logits.softmax(-1).tolist()]
         for one in candidates
     ]

@@ -1,18 +1,18 @@
-"""Run a bundle on one text or image and keep everything it computed.
+"""Run a model on one input and record everything it computes.
 
-| family               | runs on                       | tokens of the trace  | output            |
-|----------------------|-------------------------------|----------------------|-------------------|
-| transformer, seq2seq | a text and its target, or     | source; target, read | text, ids and log |
-|                      | what the model would write    | by the decoder;      | probabilities     |
-|                      |                               | output, to predict   |                   |
-| encoder              | a text                        | source               | fillings, classes |
-| decoder              | a text                        | target               | what may be next  |
-| vision               | an image                      | source: patches      | classes           |
+| family               | input           | tokens of the trace                  | output          |
+|----------------------|-----------------|--------------------------------------|-----------------|
+| transformer, seq2seq | text and target | source; target, read by the decoder; | translation     |
+|                      |                 | output, predicted by it              |                 |
+| encoder              | text            | source                               | gaps or classes |
+| decoder              | text            | target                               | next tokens     |
+| vision               | image           | source: patches                      | classes         |
+
+`regard.generation.tracing` finds the target of a translator if none is given.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 import torch
@@ -22,246 +22,204 @@ from regard.data.image_files import read_pixels
 from regard.errors import InputError
 from regard.model import Model
 from regard.models.vision import patch_grid
-from regard.tap import Tapped, listen
+from regard.tap import Tapped
 from regard.text.pieces import Piece
 from regard.text.tokenizer import Tokenizer
-from regard.trace.edits import Edit, Editor
+from regard.trace.editor import Editor
+from regard.trace.edits import Edit
+from regard.trace.outputs import (
+    ClassificationOutput,
+    FillOutput,
+    Gap,
+    NextTokenOutput,
+    ScoredCandidate,
+    TranslationOutput,
+)
 from regard.trace.trace import Trace, watch
 
-N_BEST = 5
-"""How many candidates an output lists."""
+N_CANDIDATES = 5
+"""Number of candidates that an output lists."""
+
+
+class TolerantEditor(Editor):
+    """An editor of one edit that ignores sites where the edit does not fit.
+
+    While a text grows, and in some of its parts, the positions of an edit do not exist.
+    """
+
+    def __init__(self, edit: Edit) -> None:
+        super().__init__([edit])
+        self.edit = edit
+        self.applied = False
+        self._error: InputError | None = None
+
+    def see(self, tapped: Tapped) -> Any:
+        try:
+            value = super().see(tapped)
+        except InputError as error:
+            self._error = error
+            return tapped.value
+        self.applied = self.applied or value is not tapped.value
+        return value
+
+    def check(self) -> None:
+        """Raise an error if the edit was not applied anywhere."""
+        if not self.applied and self._error is not None:
+            raise self._error
+        if not self.applied:
+            self.finish()
 
 
 @torch.no_grad()
 def trace_model(
     model: Model, given: Any, target: Any = None, *, edits: Sequence[Edit] = ()
 ) -> Trace:
-    """What the model computes on a text, ids or an image, changed by `edits`.
+    """Record one run of the model.
 
     Args:
-        given: a text, or token ids; an image's path, an image or a tensor for vision models.
-        target: a text or ids, for models that have a target; the model writes one if absent.
+        given: a text or token ids; an image's path, an image or a tensor for vision models.
+        target: a text or token ids; required for models with a target.
+        edits: changes to what is computed, which must all fit.
     """
-    trace = _traced(model, given, target, edits)
+    with watch(edits=edits) as trace:
+        if model.family in ("transformer", "seq2seq"):
+            _run_translator(model, given, target, trace)
+        elif target is not None:
+            raise InputError(
+                f"a model of the family {model.family} has no target: give it one text or image."
+            )
+        else:
+            run = {"encoder": _run_encoder, "decoder": _run_decoder, "vision": _run_vision}
+            run[model.family](model, given, trace)
     trace.origin = model
     return trace
 
 
-def _traced(model: Model, given: Any, target: Any, edits: Sequence[Edit]) -> Trace:
-    if model.family in ("transformer", "seq2seq"):
-        return _trace_pair(model, given, target, edits)
-    if target is not None:
-        raise InputError(
-            f"a model of the family {model.family} has no target: give it one text or image."
-        )
-    run = {"encoder": _trace_encoder, "decoder": _trace_decoder, "vision": _trace_vision}
-    return run[model.family](model, given, edits)
-
-
 @dataclass(frozen=True)
-class _Tokens:
-    """Token ids with the pieces of text that they stand for."""
+class Tokens:
+    """Token ids, the pieces of text they cover, and the number of each one's word."""
 
     ids: list[int]
     pieces: list[str]
     words: list[int | None]
-    """The number of each one's word; None for special tokens."""
+    """None for special tokens."""
 
-    def batch(self) -> Tensor:
-        return torch.tensor([self.ids])
+    def batch(self, model: Model) -> Tensor:
+        """Return the ids as a batch of one, on the model's device."""
+        return torch.tensor([self.ids], device=model.device)
 
 
-def _read(tokenizer: Tokenizer | None, given: Any) -> _Tokens:
-    """The tokens of a text, or of ids."""
-    if not isinstance(given, str):
-        ids = [int(id) for id in (given.tolist() if isinstance(given, Tensor) else given)]
-        if tokenizer is None:
-            return _some(_Tokens(ids, [str(id) for id in ids], list(range(len(ids)))))
-        return _some(_of_pieces(tokenizer.pieces_of(ids)))
+def read_tokens(tokenizer: Tokenizer | None, given: Any) -> Tokens:
+    """Tokenize a text, or look up token ids."""
+    if isinstance(given, str) and tokenizer is None:
+        raise InputError("this model has no tokenizer: give token ids instead of a text.")
+    ids = [] if isinstance(given, str) else [int(id) for id in given]
     if tokenizer is None:
-        raise InputError("this model has no tokenizer, so it cannot read a text: give token ids.")
-    return _some(_of_pieces(tokenizer.pieces(given)))
-
-
-def _of_pieces(found: Sequence[Piece]) -> _Tokens:
-    ids, texts, words = ([getattr(x, name) for x in found] for name in ("id", "text", "word"))
-    return _Tokens(ids, texts, words)
-
-
-def _some(tokens: _Tokens) -> _Tokens:
+        tokens = Tokens(ids, [str(id) for id in ids], list(range(len(ids))))
+    else:
+        found = tokenizer.pieces(given) if isinstance(given, str) else tokenizer.pieces_of(ids)
+        tokens = _tokens_of(found)
     if not tokens.ids:
-        raise InputError("there is nothing to run the model on: the text has no tokens.")
+        raise InputError("the input has no tokens: give a text that is not empty.")
     return tokens
 
 
-def _trace_pair(model: Model, given: Any, target: Any, edits: Sequence[Edit]) -> Trace:
-    source = _read(model.tokenizer, given)
+def _tokens_of(found: Sequence[Piece]) -> Tokens:
+    return Tokens([x.id for x in found], [x.text for x in found], [x.word for x in found])
+
+
+def _run_translator(model: Model, given: Any, target: Any, trace: Trace) -> None:
     if target is None:
-        written = _read(model.target_tokenizer, write_greedily(model, source.ids, edits=edits))
-    else:
-        written = _with_ends(model.target_tokenizer, _read(model.target_tokenizer, target))
-    with watch(edits=edits) as trace:
-        logits = model.module(source.batch(), written.batch())
-    sides = {"target": written.pieces[:-1], "output": written.pieces[1:]}
-    trace.tokens = {"source": source.pieces, **sides}
-    trace.words = {
-        "source": source.words,
-        "target": written.words[:-1],
-        "output": written.words[1:],
-    }
-    tokenizer = model.target_tokenizer
-    trace.output = {
-        "text": "" if tokenizer is None else tokenizer.decode(written.ids),
-        "ids": written.ids[1:],
-        "log_probabilities": _chances(logits[0], written.ids[1:]),
-    }
-    return trace
+        raise InputError("this model needs a target: give one, or call model.trace.")
+    source, tokenizer = read_tokens(model.tokenizer, given), model.target_tokenizer
+    read = _with_start_and_end(tokenizer, read_tokens(tokenizer, target))
+    logits = model.module(source.batch(model), read.batch(model))
+    trace.tokens = {"source": source.pieces, "target": read.pieces[:-1], "output": read.pieces[1:]}
+    trace.words = {"source": source.words, "target": read.words[:-1], "output": read.words[1:]}
+    text = "" if tokenizer is None else tokenizer.decode(read.ids)
+    log_probs = _log_probs(logits[0], read.ids[1:])
+    trace.output = TranslationOutput(
+        text,
+        tuple(read.ids[1:]),
+        log_probs,
+        part_source=_source_text(model, source),
+        part_text=text,
+    )
 
 
-def _with_ends(tokenizer: Tokenizer | None, tokens: _Tokens) -> _Tokens:
-    """The target from its start token to its end token, as the decoder was trained."""
+def _source_text(model: Model, source: Tokens) -> str:
+    return "" if model.tokenizer is None else model.tokenizer.decode(source.ids)
+
+
+def _with_start_and_end(tokenizer: Tokenizer | None, tokens: Tokens) -> Tokens:
+    """Add the start and end tokens that the decoder was trained with."""
     if tokenizer is None:
         return tokens
-    front = [] if tokens.ids[0] == tokenizer.start_id else _names(tokenizer, tokenizer.start_id)
-    back = [] if tokens.ids[-1] == tokenizer.end_id else _names(tokenizer, tokenizer.end_id)
-    ids = [*(id for id, _ in front), *tokens.ids, *(id for id, _ in back)]
-    pieces = [*(name for _, name in front), *tokens.pieces, *(name for _, name in back)]
-    return _Tokens(ids, pieces, [*(None for _ in front), *tokens.words, *(None for _ in back)])
+    ids = tokenizer.add_start_and_end(tokens.ids)
+    front = int(len(ids) > len(tokens.ids) and ids[0] != tokens.ids[0])
+    back = len(ids) - len(tokens.ids) - front
+    names = [tokenizer.token_of(id) for id in (ids[0], ids[-1])]
+    pieces = [*names[:front], *tokens.pieces, *([names[1]] * back)]
+    return Tokens(ids, pieces, [*([None] * front), *tokens.words, *([None] * back)])
 
 
-def _names(tokenizer: Tokenizer, id: int | None) -> list[tuple[int, str]]:
-    return [] if id is None else [(id, tokenizer.token_of(id))]
-
-
-class Patient(Editor):
-    """The editor of one edit that waits until it fits: while a text grows, later tokens lack."""
-
-    def __init__(self, edit: Edit) -> None:
-        super().__init__([edit])
-
-    def see(self, tapped: Tapped) -> Any:
-        try:
-            return super().see(tapped)
-        except InputError:
-            return tapped.value
-
-
-@torch.no_grad()
-def write_greedily(
-    model: Model, source_ids: Sequence[int], *, edits: Sequence[Edit] = ()
-) -> list[int]:
-    """The target that the model writes if it always takes the best token, start and end included.
-
-    With edits the whole target is read anew for each token, so that they mean the same positions
-    as in the trace.
-    """
-    tokenizer, config = model.target_tokenizer, model.config
-    if tokenizer is None or tokenizer.start_id is None or tokenizer.end_id is None:
-        raise InputError(
-            "this model's tokenizer does not say how a target starts and ends, so it cannot write "
-            "one by itself: give a target."
-        )
-    longest = 2 * len(source_ids) + 16
-    if getattr(config, "positions", None) == "learned":
-        longest = min(longest, config.max_positions)
-    never = sorted({tokenizer.start_id, config.pad_id} - {tokenizer.end_id})
-    ids = [tokenizer.start_id]
-    with listen(*(Patient(edit) for edit in edits)):
-        logits_after = _reader(model, source_ids, cached=not edits)
-        while len(ids) <= longest and ids[1:][-1:] != [tokenizer.end_id]:
-            logits = logits_after(ids)
-            logits[never] = -inf
-            ids.append(int(logits.argmax()))
-    return ids
-
-
-def _reader(
-    model: Model, source_ids: Sequence[int], *, cached: bool
-) -> Callable[[list[int]], Tensor]:
-    """A function from a target so far, one token longer each time, to logits of the next token."""
-    module = model.module
-    memory = module.encode(torch.tensor([list(source_ids)]))
-    cache = module.new_cache() if cached else None
-
-    def logits_after(ids: list[int]) -> Tensor:
-        fresh = torch.tensor([ids[-1:] if cached else ids])
-        return module.project(module.decode(fresh, memory, cache=cache))[0, -1]
-
-    return logits_after
-
-
-def _trace_encoder(model: Model, given: Any, edits: Sequence[Edit]) -> Trace:
-    tokens, module = _read(model.tokenizer, given), model.module
-    filled, classes = None, None
-    with watch(edits=edits) as trace:
-        states = module(tokens.batch())
-        if module.fill is not None:
-            filled = module.fill_logits(states)
-        if module.classifier is not None:
-            classes = module.classify(states)
-        else:
-            module.pooled(states)
+def _run_encoder(model: Model, given: Any, trace: Trace) -> None:
+    tokens, module = read_tokens(model.tokenizer, given), model.module
     trace.tokens, trace.words = {"source": tokens.pieces}, {"source": tokens.words}
-    trace.output = {}
-    if filled is not None:
+    states = module(tokens.batch(model))
+    if module.fill is not None:
+        logits = module.fill_logits(states)[0]
         mask_id = None if model.tokenizer is None else model.tokenizer.mask_id
         masked = [i for i, id in enumerate(tokens.ids) if id == mask_id]
-        trace.output["filled"] = [
-            {"position": i, "candidates": _best(filled[0, i], model.tokenizer)} for i in masked
-        ]
-    if classes is not None:
-        trace.output["classes"] = _best(classes[0], model.labels)
-    return trace
+        gaps = (Gap(i, _candidates(logits[i], model.tokenizer)) for i in masked)
+        trace.output = FillOutput(tuple(gaps))
+    if module.classifier is None:
+        module.pooled(states)
+        return
+    classes = module.classify(states)[0]
+    if not (trace.output and trace.output.gaps):
+        trace.output = ClassificationOutput(_candidates(classes, model.labels))
 
 
-def _trace_decoder(model: Model, given: Any, edits: Sequence[Edit]) -> Trace:
-    tokens = _read(model.tokenizer, given)
+def _run_decoder(model: Model, given: Any, trace: Trace) -> None:
+    tokens = read_tokens(model.tokenizer, given)
     end_id = None if model.tokenizer is None else model.tokenizer.end_id
     if isinstance(given, str) and tokens.ids[-1] == end_id and len(tokens.ids) > 1:
-        # the text goes on: it has no end
-        tokens = _Tokens(tokens.ids[:-1], tokens.pieces[:-1], tokens.words[:-1])
-    with watch(edits=edits) as trace:
-        logits = model.module(tokens.batch())
+        # A text to be continued has no end token.
+        tokens = Tokens(tokens.ids[:-1], tokens.pieces[:-1], tokens.words[:-1])
     trace.tokens, trace.words = {"target": tokens.pieces}, {"target": tokens.words}
-    trace.output = {
-        "next": _best(logits[0, -1], model.tokenizer),
-        "log_probabilities": _chances(logits[0, :-1], tokens.ids[1:]),
-    }
-    return trace
+    logits = model.module(tokens.batch(model))[0]
+    log_probs = _log_probs(logits[:-1], tokens.ids[1:])
+    trace.output = NextTokenOutput(_candidates(logits[-1], model.tokenizer), log_probs)
 
 
-def _trace_vision(model: Model, given: Any, edits: Sequence[Edit]) -> Trace:
+def _run_vision(model: Model, given: Any, trace: Trace) -> None:
     config = model.config
     images = read_pixels(
-        given,
-        normalization=model.pixels,
-        n_channels=config.n_channels,
-        size=config.image_size,
+        given, normalization=model.pixels, n_channels=config.n_channels, size=config.image_size
     )
-    with watch(edits=edits) as trace:
-        logits = model.module(images)
+    logits = model.module(images.to(model.device))
     grid = patch_grid(config, images.size(2), images.size(3))
     special = ["[class]", "[distillation]"][: grid.first]
-    places = [f"{row},{column}" for row in range(grid.n_rows) for column in range(grid.n_columns)]
-    trace.tokens = {"source": special + places}
+    patches = [f"{row},{column}" for row in range(grid.n_rows) for column in range(grid.n_columns)]
+    trace.tokens = {"source": special + patches}
     if config.n_classes is not None:
-        trace.output = {"classes": _best(logits[0], model.labels)}
-    return trace
+        trace.output = ClassificationOutput(_candidates(logits[0], model.labels))
 
 
-def _chances(logits: Tensor, ids: Sequence[int]) -> list[float]:
-    """The log probability that the model gave each of these tokens."""
-    table = logits.log_softmax(dim=-1)
-    return table.gather(-1, torch.tensor(ids).view(-1, 1)).flatten().tolist()
+def _log_probs(logits: Tensor, ids: Sequence[int]) -> tuple[float, ...]:
+    """Return the log-probability of each of these ids."""
+    at = torch.tensor(ids, dtype=torch.long, device=logits.device).view(-1, 1)
+    return tuple(logits.log_softmax(dim=-1).gather(-1, at).flatten().tolist())
 
 
-def _best(logits: Tensor, names: Tokenizer | tuple[str, ...] | None) -> list[dict[str, Any]]:
-    """The most probable entries, the best first."""
-    probability, ids = logits.softmax(dim=-1).topk(min(N_BEST, len(logits)))
-    return [
-        {"id": id, "name": _name(id, names), "probability": p}
-        for id, p in zip(ids.tolist(), probability.tolist(), strict=True)
-    ]
+def _candidates(
+    logits: Tensor, names: Tokenizer | tuple[str, ...] | None
+) -> tuple[ScoredCandidate, ...]:
+    """Return the most probable entries, the best first."""
+    values, ids = logits.softmax(dim=-1).topk(min(N_CANDIDATES, len(logits)))
+    pairs = zip(ids.tolist(), values.tolist(), strict=True)
+    return tuple(ScoredCandidate(id, _name(id, names), value) for id, value in pairs)
 
 
 def _name(id: int, names: Tokenizer | tuple[str, ...] | None) -> str:

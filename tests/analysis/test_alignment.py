@@ -11,7 +11,7 @@ from regard.evaluation.alignment import (
     group_tokens,
     numbers_of,
 )
-from regard.generation.translator import Part, Translation
+from regard.generation.translator import TranslatedPart, Translation
 from tests.generation.toy import tokenizer
 
 
@@ -66,12 +66,12 @@ def test_words_are_what_stands_between_spaces():
 def test_names_of_special_tokens_in_a_text_are_words():
     words = tokenizer()
     ids = words.encode("one two", literal=True)
-    part = Part("one two", "eins", ids, words.encode("eins", specials=False))
+    part = TranslatedPart("one two", "eins", ids, words.encode("eins", specials=False))
     grouping = group_tokens(part, words, words)
     assert (grouping.n_source, grouping.n_target) == (2, 1)
     assert set(grouping.source) == {None, 0, 1}
     assert set(grouping.target) == {0}
-    odd = Part("[SEP] one", "eins", words.encode("[SEP] one", literal=True), part.ids)
+    odd = TranslatedPart("[SEP] one", "eins", words.encode("[SEP] one", literal=True), part.ids)
     assert len(group_tokens(odd, words, words).source) == len(odd.source_ids)
 
 
@@ -86,17 +86,17 @@ def test_hard_links_take_the_largest_weight_and_the_first_of_equals():
 def test_parts_are_counted_on_and_copies_are_aligned_one_by_one():
     words = tokenizer()
 
-    def part(source, text, seam):
-        return Part(
-            source, text, words.encode(source), words.encode(text, specials=False), seam=seam
+    def part(source, text, separator):
+        return TranslatedPart(
+            source, text, words.encode(source), words.encode(text, specials=False), separator=separator
         )
 
     parts = (
         part("one two", "zwei eins", " "),
-        Part("🍜 🍣", "🍜 🍣", [], [], copied=True, seam=" "),
+        TranslatedPart("🍜 🍣", "🍜 🍣", [], [], copied=True, separator=" "),
         part("three", "drei", ""),
     )
-    text = "".join(one.text + one.seam for one in parts)
+    text = "".join(one.text + one.separator for one in parts)
     tables = [table_of(parts[0], words, [(1, 0), (0, 1)]), table_of(parts[2], words, [(0, 0)])]
     found = alignment_of(Translation(text, 0.0, [], [], parts=parts), tables, (words, words))
     assert found.source_words == ["one", "two", "🍜", "🍣", "three"]
@@ -107,7 +107,7 @@ def test_parts_are_counted_on_and_copies_are_aligned_one_by_one():
 def test_a_word_that_was_split_is_one_word_of_both_parts():
     words = tokenizer()
     ids, written = words.encode("one"), words.encode("eins", specials=False)
-    parts = tuple(Part("one", "eins", ids, written, seam=seam) for seam in ("", ""))
+    parts = tuple(TranslatedPart("one", "eins", ids, written, separator=separator) for separator in ("", ""))
     tables = [table_of(part, words, [(0, 0)]) for part in parts]
     found = alignment_of(Translation("einseins", 0.0, [], [], parts=parts), tables, (words, words))
     assert found.source_words == ["oneone"]

@@ -3,20 +3,19 @@ from math import inf
 import pytest
 
 from regard.bench.translation import agreement, missed_by
-from regard.generation.beam import Event
-from regard.generation.beam_tree import tree_of
+from regard.generation.beam_tree import BeamEvent, build_tree
 from regard.generation.search import SearchOptions
-from regard.generation.translator import Part, Translation, open_translator
+from regard.generation.translator import TranslatedPart, Translation, open_translator
 from tests.generation.toy import pairs, toy
 
 END = 1
-TREE = tree_of(
+TREE = build_tree(
     [
-        Event(1, (2,), -1.0, -1.0, "kept"),
-        Event(1, (3,), -1.5, -1.5, "kept"),
-        Event(1, (4,), -1.50001, -1.50001, "pruned"),
-        Event(2, (2, END), -1.2, -0.6, "finished"),
-        Event(2, (3, END), -1.6, -0.8, "finished"),
+        BeamEvent(1, (2,), -1.0, -1.0, "kept"),
+        BeamEvent(1, (3,), -1.5, -1.5, "kept"),
+        BeamEvent(1, (4,), -1.50001, -1.50001, "pruned"),
+        BeamEvent(2, (2, END), -1.2, -0.6, "finished"),
+        BeamEvent(2, (3, END), -1.6, -0.8, "finished"),
     ],
     ["<s>", "</s>", "a", "b", "c"],
 )
@@ -24,7 +23,7 @@ TREE = tree_of(
 
 def written(ids, tree=None):
     return Translation(
-        "", 0.0, [str(id) for id in ids], [], parts=(Part("", "", [], ids, tree=tree),)
+        "", 0.0, [str(id) for id in ids], [], parts=(TranslatedPart("", "", [], ids, tree=tree),)
     )
 
 

@@ -9,9 +9,9 @@ from regard.generation.beam import BeamOptions, beam_search, largest
 from regard.generation.fast_decoder import (
     Dense,
     Int8,
-    LeanStepper,
-    LeanTransformer,
-    can_be_lean,
+    FastStepper,
+    FastTransformer,
+    can_run,
     make_product,
 )
 from regard.generation.stepper import TranslationStepper
@@ -44,7 +44,7 @@ def lively(**settings):
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_the_lean_decoder_says_what_the_model_says_while_rows_come_and_go(settings, kind):
     model = lively(**settings)  # so small that no product is in int8; only their order differs
-    lean = LeanStepper(LeanTransformer(model, kind=kind), SOURCES, LENGTHS, end_id=END)
+    lean = FastStepper(FastTransformer(model, kind=kind), SOURCES, LENGTHS, end_id=END)
     plain = TranslationStepper(model, SOURCES, LENGTHS)
     start = torch.full((4, 1), START)
     first, expected = lean.step(start), plain.step(start)
@@ -60,7 +60,7 @@ def test_the_lean_decoder_says_what_the_model_says_while_rows_come_and_go(settin
 @torch.no_grad()
 def test_a_text_longer_than_the_store_goes_on():
     model = lively()
-    lean = LeanStepper(LeanTransformer(model), SOURCES[:1], LENGTHS[:1], end_id=END)
+    lean = FastStepper(FastTransformer(model), SOURCES[:1], LENGTHS[:1], end_id=END)
     ids = torch.randint(4, 40, (1, 70))
     stepped = torch.stack([lean.step(ids[:, i : i + 1])[0] for i in range(70)])
     states = model.decode(ids, model.encode(SOURCES[:1], LENGTHS[:1]), LENGTHS[:1])
@@ -70,8 +70,8 @@ def test_a_text_longer_than_the_store_goes_on():
 @torch.no_grad()
 def test_barred_and_unlisted_tokens_are_impossible_and_the_others_share_their_probability():
     model, few = lively(), torch.tensor([3, 5, 8, 9])
-    decoder = LeanTransformer(model, never=[8])
-    lean = LeanStepper(decoder, SOURCES, LENGTHS, end_id=END, candidates=few)
+    decoder = FastTransformer(model, never=[8])
+    lean = FastStepper(decoder, SOURCES, LENGTHS, end_id=END, candidates=few)
     plain = TranslationStepper(model, SOURCES, LENGTHS)
     for ids in (torch.full((4, 1), START), torch.full((4, 1), 5)):
         found, every = lean.step(ids), plain.step(ids)
@@ -86,7 +86,7 @@ def test_beam_search_finds_the_same_by_either(beam):
     model, options = lively(norm="pre"), BeamOptions(START, END, beam=beam, shortest=1)
     limits = [9] * len(SOURCES)
     lean = beam_search(
-        LeanStepper(LeanTransformer(model), SOURCES, LENGTHS, end_id=END), limits, options
+        FastStepper(FastTransformer(model), SOURCES, LENGTHS, end_id=END), limits, options
     )
     plain = beam_search(TranslationStepper(model, SOURCES, LENGTHS), limits, options)
     assert [one[0].ids for one in lean] == [one[0].ids for one in plain]
@@ -94,7 +94,7 @@ def test_beam_search_finds_the_same_by_either(beam):
 
 def test_a_change_of_the_models_weights_is_seen_at_once():
     model = lively()
-    decoder = LeanTransformer(model)
+    decoder = FastTransformer(model)
     with torch.no_grad():
         model.decoder.layers[0].feed_forward.inner.to_output.weight.zero_()
     assert not decoder.layers[0].last.matrix.any()
@@ -104,7 +104,7 @@ def test_a_change_of_the_models_weights_is_seen_at_once():
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_the_lean_encoder_reads_what_the_model_reads(settings):
     model = lively(**settings)
-    read = LeanTransformer(model, kind="turned").encode(SOURCES, LENGTHS)
+    read = FastTransformer(model, kind="turned").encode(SOURCES, LENGTHS)
     for row, (found, expected) in enumerate(zip(read, model.encode(SOURCES, LENGTHS), strict=True)):
         real = slice(LENGTHS[row])
         assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
@@ -113,16 +113,16 @@ def test_the_lean_encoder_reads_what_the_model_reads(settings):
 @torch.no_grad()
 def test_positions_that_were_not_learned_are_refused():
     model = lively(positions="learned", max_positions=9)
-    lean = LeanStepper(LeanTransformer(model), SOURCES, LENGTHS, end_id=END)
+    lean = FastStepper(FastTransformer(model), SOURCES, LENGTHS, end_id=END)
     with pytest.raises(InputError, match="learned only 9 positions"):
         lean.step(torch.full((4, 10), 5))
 
 
 def test_other_models_are_not_lean():
-    assert can_be_lean(lively())
-    assert not can_be_lean(lively(positions="rotary"))
-    assert not can_be_lean(lively(n_kv_heads=1))
-    assert not can_be_lean(torch.nn.Linear(1, 1))
+    assert can_run(lively())
+    assert not can_run(lively(positions="rotary"))
+    assert not can_run(lively(n_kv_heads=1))
+    assert not can_run(torch.nn.Linear(1, 1))
 
 
 def test_products_in_eight_bits_are_close_where_they_are_made_and_exact_elsewhere():
@@ -161,7 +161,7 @@ def test_no_row_in_eight_bits_depends_on_those_beside_it(positive):
 @torch.no_grad()
 def test_half_precision_is_widened_as_in_the_definition():
     model = lively().bfloat16()
-    lean = LeanStepper(LeanTransformer(model), SOURCES, LENGTHS, end_id=END)
+    lean = FastStepper(FastTransformer(model), SOURCES, LENGTHS, end_id=END)
     plain = TranslationStepper(model, SOURCES, LENGTHS)
     for one in (lean, plain):
         one.step(torch.full((4, 1), START))

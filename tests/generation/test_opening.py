@@ -2,7 +2,7 @@ import pytest
 
 from regard.errors import InputError
 from regard.generation.search import SearchOptions
-from regard.generation.translator import choose_engine, open_translator, room_of
+from regard.generation.translator import choose_engine, open_translator, max_positions
 from regard.model_folder import read_description
 
 
@@ -46,7 +46,7 @@ def test_int8_that_the_engine_torch_does_not_have_is_refused(make_folder, settin
 def test_learned_positions_are_never_overrun(make_folder, engine):
     folder = make_folder(positions="learned", max_positions=12)
     translator = open_translator(folder, engine=engine)
-    assert room_of(read_description(folder).model) == 12
+    assert max_positions(read_description(folder).model) == 12
     line = "one two three four five six seven eight " * 4
     (done,) = translator.translate([line], SearchOptions())
     assert len(done.parts) > 2

@@ -7,8 +7,8 @@ from torch.testing import assert_close
 
 from regard.errors import InputError
 from regard.generation.sampling import sample, shape
-from regard.generation.search import SampleOptions
-from regard.generation.stepper import Stepper, WritingStepper
+from regard.generation.search import SamplingOptions
+from regard.generation.stepper import Stepper, DecoderStepper
 from regard.models.decoder import Decoder, DecoderConfig
 
 PROBABILITIES = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
@@ -28,7 +28,7 @@ class Always(Stepper):
 
 
 def shaped(**options):
-    return shape(PROBABILITIES.log(), [[]], SampleOptions(None, **options)).exp()
+    return shape(PROBABILITIES.log(), [[]], SamplingOptions(None, **options)).exp()
 
 
 def test_shapes_by_hand():
@@ -46,19 +46,19 @@ def test_shapes_by_hand():
 def test_repetition_is_made_less_likely_or_impossible():
     before = [[0, 1, 0]]
     penalized = shape(
-        PROBABILITIES.log(), before, SampleOptions(None, repetition_penalty=2.0)
+        PROBABILITIES.log(), before, SamplingOptions(None, repetition_penalty=2.0)
     ).exp()
     raw = torch.tensor([[0.25, 0.09, 0.15, 0.05]])
     assert_close(penalized, raw / raw.sum())
-    barred = shape(PROBABILITIES.log(), before, SampleOptions(None, no_repeat=2))
+    barred = shape(PROBABILITIES.log(), before, SamplingOptions(None, no_repeat=2))
     assert barred[0, 1] == -inf  # "0 1" was written already
     assert (barred[0, [0, 2, 3]] > -inf).all()
-    only_new = shape(PROBABILITIES.log(), before, SampleOptions(None, no_repeat=1))
+    only_new = shape(PROBABILITIES.log(), before, SamplingOptions(None, no_repeat=1))
     assert (only_new[0] == -inf).tolist() == [True, True, False, False]
 
 
 def test_tokens_are_drawn_as_often_as_their_probability_says():
-    options = SampleOptions(None, max_tokens=4000, seed=1)
+    options = SamplingOptions(None, max_tokens=4000, seed=1)
     (text,) = sample(Always(), torch.tensor([[0]]), options)
     counts = Counter(text.ids)
     for token, probability in enumerate(PROBABILITIES[0].tolist()):
@@ -67,7 +67,7 @@ def test_tokens_are_drawn_as_often_as_their_probability_says():
 
 
 def test_a_text_does_not_depend_on_what_is_written_beside_it():
-    options = SampleOptions(3, max_tokens=30, seed=5)
+    options = SamplingOptions(3, max_tokens=30, seed=5)
     prompts = torch.tensor([[0], [1], [2]])
     together = sample(Always(3), prompts, options)
     alone = sample(Always(1), prompts[:1], options)
@@ -77,7 +77,7 @@ def test_a_text_does_not_depend_on_what_is_written_beside_it():
 
 
 def test_the_end_token_ends_a_text_and_is_not_part_of_it():
-    texts = sample(Always(20), torch.zeros(20, 1, dtype=torch.long), SampleOptions(0, max_tokens=6))
+    texts = sample(Always(20), torch.zeros(20, 1, dtype=torch.long), SamplingOptions(0, max_tokens=6))
     for text in texts:
         assert 0 not in text.ids
         assert text.finished == (len(text.ids) < 6)
@@ -85,7 +85,7 @@ def test_the_end_token_ends_a_text_and_is_not_part_of_it():
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_text_ends_when_nothing_is_left_that_may_be_written(temperature):
-    options = SampleOptions(None, max_tokens=9, no_repeat=1, temperature=temperature)
+    options = SamplingOptions(None, max_tokens=9, no_repeat=1, temperature=temperature)
     found = sample(Always(), torch.tensor([[0]]), options, seen=[[]])
     assert sorted(found[0].ids) == [0, 1, 2, 3]
     assert not found[0].finished
@@ -94,7 +94,7 @@ def test_a_text_ends_when_nothing_is_left_that_may_be_written(temperature):
 def test_tokens_are_told_as_they_are_written():
     told = []
     (text,) = sample(
-        Always(), torch.tensor([[0]]), SampleOptions(None, max_tokens=5),
+        Always(), torch.tensor([[0]]), SamplingOptions(None, max_tokens=5),
         on_token=lambda row, token: told.append((row, token)),
     )  # fmt: skip
     assert told == [(0, token) for token in text.ids]
@@ -110,8 +110,8 @@ def test_prompts_of_any_length_side_by_side_write_what_each_writes_alone():
     prompts = [[3, 4, 5, 6], [7], [8, 9]]
     padded = torch.tensor([[0] * (4 - len(p)) + p for p in prompts])
     lengths = torch.tensor([4, 1, 2])
-    options = SampleOptions(1, max_tokens=12, temperature=0.0)
-    together = sample(WritingStepper(model, lengths), padded, options, seen=prompts)
+    options = SamplingOptions(1, max_tokens=12, temperature=0.0)
+    together = sample(DecoderStepper(model, lengths), padded, options, seen=prompts)
     for i, prompt in enumerate(prompts):
         ids = list(prompt)
         for _ in range(12):  # the definition: no cache, no padding, no batch
@@ -136,4 +136,4 @@ def test_prompts_of_any_length_side_by_side_write_what_each_writes_alone():
 )
 def test_options_that_make_no_sense_are_refused(options, sentence):
     with pytest.raises(InputError, match=sentence):
-        SampleOptions(None, **options)
+        SamplingOptions(None, **options)

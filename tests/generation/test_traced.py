@@ -75,7 +75,7 @@ class Remembering(TranslationStepper):
 @pytest.fixture
 def remembered(monkeypatch):
     # step by step by the model itself, which tests/generation/test_lean.py compares the other with
-    monkeypatch.setattr(plain, "can_be_lean", lambda model: False)
+    monkeypatch.setattr(plain, "can_run", lambda model: False)
     monkeypatch.setattr(plain, "TranslationStepper", Remembering)
     monkeypatch.setattr(Remembering, "written", {})
     return Remembering.written

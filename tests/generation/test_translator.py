@@ -6,8 +6,8 @@ import torch
 from regard.errors import InputError
 from regard.generation.search import Found, SearchOptions
 from regard.generation.stepper import Stepper, TranslationStepper
-from regard.generation.torch_engine import PlainEngine, _Barred
-from regard.generation.translator import WINDOW, LineTranslator, Translation
+from regard.generation.torch_engine import TorchEngine, _Barred
+from regard.generation.translator import WINDOW, Translator, Translation
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.text.token_names import suppressed_ids
 from regard.text.tokenizer_training import train_tokenizer
@@ -46,14 +46,14 @@ class Upper:
 
 def test_lines_come_back_in_order_whatever_they_hold(tokenizer):
     lines = ["the dog .", "", "a cat", "   ", "\x00", "the dog", "🍜🍜"]
-    done = list(LineTranslator(Upper(), tokenizer).translate(lines, SearchOptions()))
+    done = list(Translator(Upper(), tokenizer).translate(lines, SearchOptions()))
     assert [one.text for one in done] == ["the dog .", "", "a cat", "", "", "the dog", "🍜🍜"]
 
 
 def test_long_lines_are_split_and_rejoined_and_never_cut(tokenizer):
     line = "the dog is sleeping . " * 50 + "a cat"
     engine = Upper()
-    (done,) = LineTranslator(engine, tokenizer, longest=20).translate([line], SearchOptions())
+    (done,) = Translator(engine, tokenizer, longest=20).translate([line], SearchOptions())
     assert done.text == line
     assert engine.asked[0] > 5
 
@@ -62,14 +62,14 @@ def test_a_paragraph_is_translated_by_sentences_and_keeps_all_of_them(tokenizer)
     line = "A dog. A cat ? The dog is sleeping ."
     for sentences, asked in ((1, 3), (2, 2), (3, 1)):
         engine = Upper()
-        translator = LineTranslator(engine, tokenizer, sentences=sentences)
+        translator = Translator(engine, tokenizer, sentences=sentences)
         (done,) = translator.translate([line], SearchOptions())
         assert engine.asked == [asked]
         assert "".join(part.source + part.seam for part in done.parts) == line
 
 
 def test_the_second_best_of_a_line_has_the_second_best_of_each_part(model, tokenizer):
-    translator = LineTranslator(PlainEngine([model], tokenizer), tokenizer)
+    translator = Translator(TorchEngine([model], tokenizer), tokenizer)
     options = SearchOptions(beam=3, n_best=2)
     lines = ["a dog !", "A cat .", "a dog ! A cat ."]
     first, second, both = translator.translate(lines, options)
@@ -81,7 +81,7 @@ def test_the_second_best_of_a_line_has_the_second_best_of_each_part(model, token
 
 
 def test_a_forced_beginning_is_that_of_the_line_and_not_of_its_parts(model, tokenizer):
-    translator = LineTranslator(PlainEngine([model], tokenizer), tokenizer)
+    translator = Translator(TorchEngine([model], tokenizer), tokenizer)
     (done,) = translator.translate(["a dog ! A cat ."], SearchOptions(prefix="the dog"))
     plain = next(translator.translate(["A cat ."], SearchOptions()))
     assert done.text.startswith("the dog")
@@ -90,7 +90,7 @@ def test_a_forced_beginning_is_that_of_the_line_and_not_of_its_parts(model, toke
 
 def test_a_word_of_a_hundred_kilobytes_comes_through(tokenizer):
     word = "dog" * 33_000
-    (done,) = LineTranslator(Upper(), tokenizer, longest=64).translate([word], SearchOptions())
+    (done,) = Translator(Upper(), tokenizer, longest=64).translate([word], SearchOptions())
     assert done.text == word
 
 
@@ -103,7 +103,7 @@ def test_memory_holds_two_windows_and_no_more(tokenizer):
             taken += 1
             yield "the dog"
 
-    stream = LineTranslator(Upper(), tokenizer).translate(lines(), SearchOptions())
+    stream = Translator(Upper(), tokenizer).translate(lines(), SearchOptions())
     next(stream)
     assert taken == 2 * WINDOW
     assert sum(1 for _ in stream) == 5 * WINDOW - 1
@@ -117,7 +117,7 @@ def test_an_empty_window_brings_out_what_is_being_translated(tokenizer):
             taken.append(window)
             yield window
 
-    stream = LineTranslator(Upper(), tokenizer).translate_windows(windows(), SearchOptions())
+    stream = Translator(Upper(), tokenizer).translate_windows(windows(), SearchOptions())
     assert [one.text for one in next(stream)] == ["a dog"]
     assert len(taken) == 2  # and not a window later
     assert [[one.text for one in window] for window in stream] == [["a cat"], ["the dog"]]
@@ -125,13 +125,13 @@ def test_an_empty_window_brings_out_what_is_being_translated(tokenizer):
 
 def test_parts_tell_what_was_translated_at_a_time(tokenizer):
     line = "the dog is sleeping . a cat , and a dog !"
-    (done,) = LineTranslator(Upper(), tokenizer, longest=8).translate([line], SearchOptions())
+    (done,) = Translator(Upper(), tokenizer, longest=8).translate([line], SearchOptions())
     assert "".join(part.source + part.seam for part in done.parts) == line
     assert "".join(part.text + part.seam for part in done.parts) == done.text
     for part in done.parts:
         assert part.source_ids == tokenizer.encode(part.source)
         assert tokenizer.decode(part.ids) == part.text
-    (copied,) = LineTranslator(Upper(), tokenizer).translate(["🍜"], SearchOptions())
+    (copied,) = Translator(Upper(), tokenizer).translate(["🍜"], SearchOptions())
     assert copied.parts[0].copied
     with pytest.raises(InputError, match="no trace of this translation: the line was copied"):
         copied.trace  # noqa: B018
@@ -142,7 +142,7 @@ def test_parts_tell_what_was_translated_at_a_time(tokenizer):
 def test_no_engine_writes_special_or_unused_tokens(model, tokenizer):
     options = SearchOptions(beam=4, n_best=4)
     sources = [tokenizer.encode(text) for text in TEXTS]
-    found = PlainEngine([model], tokenizer).submit(sources, options).wait()
+    found = TorchEngine([model], tokenizer).submit(sources, options).wait()
     written = {id for best in found for one in best for id in one.ids}
     assert not written & set(suppressed_ids(tokenizer, len(tokenizer)))
     assert suppressed_ids(tokenizer, len(tokenizer) + 2)[-2:] == [
@@ -154,7 +154,7 @@ def test_no_engine_writes_special_or_unused_tokens(model, tokenizer):
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_torch_engine_translates_alike_alone_and_in_batches(model, tokenizer, beam):
-    engine, options = PlainEngine([model], tokenizer), SearchOptions(beam=beam, n_best=beam)
+    engine, options = TorchEngine([model], tokenizer), SearchOptions(beam=beam, n_best=beam)
     sources = [tokenizer.encode(text) for text in TEXTS * 3 + ["a", "dog dog dog dog dog dog"]]
     together = engine.submit(sources, options).wait()
     for source, found in zip(sources, together, strict=True):
@@ -168,7 +168,7 @@ def test_the_torch_engine_translates_alike_alone_and_in_batches(model, tokenizer
 def test_a_score_is_the_mean_log_probability_of_what_was_written(model, tokenizer):
     options = SearchOptions(beam=2, alpha=1.0)
     source = tokenizer.encode(TEXTS[0])
-    ((best,),) = PlainEngine([model], tokenizer).submit([source], options).wait()
+    ((best,),) = TorchEngine([model], tokenizer).submit([source], options).wait()
     stepper = TranslationStepper(model, torch.tensor([source]), torch.tensor([len(source)]))
     total, before = 0.0, tokenizer.start_id
     ended = len(best.ids) < options.limit(len(source))
@@ -186,7 +186,7 @@ def test_a_score_is_the_mean_log_probability_of_what_was_written(model, tokenize
 def test_two_equal_models_vote_like_one(model, tokenizer):
     source = tokenizer.encode(TEXTS[1])
     one, two = (
-        PlainEngine([model] * count, tokenizer).submit([source], SearchOptions()).wait()
+        TorchEngine([model] * count, tokenizer).submit([source], SearchOptions()).wait()
         for count in (1, 2)
     )
     assert one[0][0].ids == two[0][0].ids
@@ -213,7 +213,7 @@ def test_what_is_left_when_a_certain_token_is_barred_has_probabilities():
 
 def test_threads_are_given_back(model, tokenizer):
     before = torch.get_num_threads()
-    PlainEngine([model], tokenizer).submit([tokenizer.encode("a dog")], SearchOptions()).wait()
+    TorchEngine([model], tokenizer).submit([tokenizer.encode("a dog")], SearchOptions()).wait()
     assert torch.get_num_threads() == before
 
 

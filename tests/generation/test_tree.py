@@ -7,7 +7,7 @@ import regard
 from regard.cli.main import app
 from regard.errors import InputError
 from regard.generation.beam import Event
-from regard.generation.beam_tree import FATES, tree_of
+from regard.generation.beam_tree import FATES, build_tree
 from regard.generation.search import SearchOptions
 from regard.generation.translator import open_translator
 
@@ -21,7 +21,7 @@ def test_a_tree_by_hand():
         Event(2, (2, 1), -1.5, -0.75, "finished"),
         Event(2, (2, 3), -4.0, -2.0, "overtaken"),
     ]
-    tree = tree_of(events, NAMES)
+    tree = build_tree(events, NAMES)
     assert [(node.parent, node.token, node.fate) for node in tree.nodes] == [
         (None, "a", "kept"),
         (None, "b", "pruned"),
@@ -73,7 +73,7 @@ def test_who_looks_at_the_tree_must_have_asked_for_it(toy_folder):
     with pytest.raises(InputError, match="no beam tree of this translation: none was asked for"):
         plain.beam_tree  # noqa: B018
     with pytest.raises(InputError, match="CTranslate2 has no beam tree: use the engine torch"):
-        open_translator(toy_folder, engine="ctranslate2", only_torch="beam tree")
+        open_translator(toy_folder, engine="ctranslate2", torch_feature="beam tree")
     assert open_translator(toy_folder, engine="torch").engine.name == "torch"
 
 

@@ -1,0 +1,239 @@
+"""Traces of answers: a translator's search and its trace use the same text, parts and edits.
+
+`model.trace`, `regard trace` and the server all call `trace_answer`, so that what is explained is
+what `model.translate` answers.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.generation.beam import Alternative, alternatives
+from regard.generation.search import Hypothesis, SearchOptions
+from regard.generation.stepper import Stepper, SuppressingStepper, TranslationStepper
+from regard.generation.torch_engine import TorchEngine, pad_ids
+from regard.generation.translator import (
+    TORCH_WINDOW,
+    Translation,
+    Translator,
+    translator_limits,
+)
+from regard.model import Model
+from regard.tap import listen
+from regard.text.token_names import suppressed_ids
+from regard.trace.capture import TolerantEditor, trace_model
+from regard.trace.edits import Ablate, Edit
+from regard.trace.outputs import AlternativeTranslation
+from regard.trace.trace import Trace
+
+_DEFAULT_SEARCH = SearchOptions()
+
+
+def trace_answer(
+    model: Model,
+    given: Any,
+    target: Any = None,
+    *,
+    edits: Sequence[Edit] = (),
+    search: SearchOptions = _DEFAULT_SEARCH,
+    missing: str = "error",
+) -> Trace:
+    """Record what the model computes when it answers.
+
+    A translator first searches for its answer exactly as `model.translate` does, unless a target
+    is given, and then reads it once. A text that is translated in several parts gives the trace of
+    the first one; its `parts` lists all of them. Edits apply to every part that has their
+    positions.
+
+    Args:
+        given: a text or token ids, which are one part; an image for vision models.
+        target: a text or token ids to read instead of the model's own answer.
+        missing: "error" to refuse edits that apply nowhere, "ignore" to skip them.
+    """
+    if model.family not in ("transformer", "seq2seq") or target is not None:
+        return trace_model(model, given, target, edits=edits)
+    editors = [TolerantEditor(edit) for edit in edits]
+    translator = edited_translator(model, editors) if edits else model.translator(search)
+    if isinstance(given, str):
+        (answer,) = translator.translate([given], search)
+    else:
+        answer = translator.translate_ids([int(id) for id in given], search)
+    trace = _trace_parts(model, answer, editors)
+    if missing == "error":
+        for editor in editors:
+            editor.check()
+    return trace
+
+
+def trace_translation(model: Model, answer: Translation, edits: Sequence[Edit] = ()) -> Translation:
+    """Add a trace of each translated part to a translation."""
+    if all(part.copied for part in answer.parts):
+        return answer
+    trace = _trace_parts(model, answer, [TolerantEditor(edit) for edit in edits])
+    return replace(answer, traces=tuple(trace.parts))
+
+
+def _trace_parts(model: Model, answer: Translation, editors: Sequence[TolerantEditor]) -> Trace:
+    traces = [
+        _trace_part(model, answer, i, editors)
+        for i, part in enumerate(answer.parts)
+        if not part.copied
+    ]
+    if not traces:
+        raise InputError(
+            "there is nothing to trace: the model knows none of the text's tokens, so the text is "
+            "copied."
+        )
+    traces[0].later_parts = traces[1:]
+    return traces[0]
+
+
+def _trace_part(
+    model: Model, answer: Translation, index: int, editors: Sequence[TolerantEditor]
+) -> Trace:
+    part, tokenizer = answer.parts[index], model.target_tokenizer
+    assert tokenizer is not None, "translators have tokenizers"
+    # Characters of the text itself are better labels than decoded ids, where both agree.
+    assert model.tokenizer is not None
+    same = model.tokenizer.encode(part.source) == part.source_ids
+    target = [tokenizer.start_id, *part.ids, tokenizer.end_id]
+    with listen(*editors):
+        trace = trace_model(model, part.source if same else part.source_ids, target)
+    ranked = [one.parts[index] for one in answer.alternatives]
+    trace.output = replace(
+        trace.output,
+        text=answer.text,
+        part_source=part.source,
+        part_text=part.text,
+        score=part.score,
+        alternatives=tuple(
+            AlternativeTranslation(one.text, tuple(one.ids), one.score) for one in ranked
+        ),
+    )
+    return trace
+
+
+def translate_edited(
+    model: Model, texts: Sequence[str], options: SearchOptions, edits: Sequence[Edit]
+) -> list[Translation]:
+    """Translate under edits with the torch engine, one part at a time."""
+    editors = [TolerantEditor(edit) for edit in edits]
+    found = list(edited_translator(model, editors).translate(texts, options))
+    for editor in editors if any(not p.copied for one in found for p in one.parts) else ():
+        editor.check()
+    return found
+
+
+def edited_translator(model: Model, editors: Sequence[TolerantEditor]) -> Translator:
+    """Return a translator that searches under edits."""
+    tokenizer, target = model.translation_tokenizers()
+    limits = translator_limits(model.extras, model.config.to_dict())
+    engine = _EditedEngine(TorchEngine([_steppable(model, editors)], target), editors)
+    return Translator(engine, tokenizer, target, window=TORCH_WINDOW, **limits)
+
+
+class _EditedEngine:
+    """The torch engine under edits; each source is a batch by itself, so positions are its own."""
+
+    name = "torch"
+
+    def __init__(self, engine: TorchEngine, editors: Sequence[TolerantEditor]) -> None:
+        self.engine, self.editors = engine, editors
+
+    def submit(
+        self, sources: Sequence[list[int]], options: SearchOptions
+    ) -> Callable[[], list[list[Hypothesis]]]:
+        """Return a function that translates the sources."""
+
+        def wait() -> list[list[Hypothesis]]:
+            with listen(*self.editors):
+                return [self.engine.translate([source], options)[0] for source in sources]
+
+        return wait
+
+
+def alternatives_at(
+    model: Model,
+    source_ids: Sequence[int],
+    prefix: list[int],
+    *,
+    edits: Sequence[Edit] = (),
+    search: SearchOptions = _DEFAULT_SEARCH,
+    count: int = 5,
+) -> list[Alternative]:
+    """Return the most probable tokens after a prefix, each with the best text that follows.
+
+    Args:
+        prefix: target ids without the start token.
+    """
+    _, tokenizer = model.translation_tokenizers()
+    editors = [TolerantEditor(edit) for edit in edits]
+    module = _steppable(model, editors)
+    limits = translator_limits(model.extras, model.config.to_dict())
+    options = search.with_defaults(limits["ratios"], limits["max_positions"])
+    start_id, end_id = tokenizer.required_id("start"), tokenizer.required_id("end")
+    suppressed = suppressed_ids(tokenizer, model.config.n_vocab)
+
+    def make_stepper(n_rows: int) -> Stepper:
+        rows = pad_ids([list(source_ids)] * n_rows, model.device)
+        return SuppressingStepper(TranslationStepper(module, *rows), suppressed, end_id=end_id)
+
+    with torch.inference_mode(), listen(*editors):
+        return alternatives(
+            make_stepper,
+            prefix,
+            options.limit(len(source_ids)),
+            options,
+            start_id=start_id,
+            end_id=end_id,
+            count=count,
+        )
+
+
+def _steppable(model: Model, editors: Sequence[TolerantEditor]) -> Any:
+    """Return the module, or one that reads the whole target at each step if it cannot be cached."""
+    module = model.module.eval()
+    # The mean over all queries needs all queries.
+    means = any(isinstance(one.edit, Ablate) and one.edit.to == "mean" for one in editors)
+    cacheable = getattr(getattr(module, "decoder", None), "cacheable", True)
+    return module if cacheable and not means else _UncachedModule(module)
+
+
+class _ReadIds:
+    """The target ids that each row has read, in place of cached keys and values."""
+
+    def __init__(self) -> None:
+        self.ids: Tensor | None = None
+
+    def keep(self, rows: Tensor) -> None:
+        if self.ids is not None:
+            self.ids = self.ids[rows]
+
+
+class _UncachedModule:
+    """An encoder–decoder that reads the whole target at each step: slow, right for every edit."""
+
+    def __init__(self, module: Any) -> None:
+        self.module, self.config = module, module.config
+        self.encode, self.project = module.encode, module.project
+
+    def decode(
+        self, target_ids: Tensor, memory: Any, source_lengths: Any = None, *, cache: Any = None
+    ) -> Tensor:
+        """Return one vector for each new token."""
+        read = cache["read"]
+        read.ids = target_ids if read.ids is None else torch.cat([read.ids, target_ids], dim=1)
+        states = self.module.decode(read.ids, memory, source_lengths)
+        return states[:, -target_ids.size(1) :]
+
+    def parameters(self) -> Iterator[Tensor]:
+        """Return the module's parameters, which determine the device."""
+        return self.module.parameters()
+
+    def new_cache(self) -> dict[str, _ReadIds]:
+        """Return an empty cache."""
+        return {"read": _ReadIds()}

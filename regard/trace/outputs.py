@@ -1,0 +1,140 @@
+"""The outputs of traced runs, one frozen dataclass for each task.
+
+Outputs also read like the dictionaries they are saved as: `output["text"]`, `"ids" in output`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, eq=False)
+class Output(Mapping[str, Any]):
+    """What a model predicted in a traced run."""
+
+    keys_by_field: ClassVar[Mapping[str, str]] = {}
+    """Names in the dictionary form where they differ from the fields'."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the output as JSON values."""
+        names = self.keys_by_field
+        return {names.get(name, name): _plain(value) for name, value in asdict(self).items()}
+
+    def __getitem__(self, name: str) -> Any:
+        return self.to_dict()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (self.keys_by_field.get(field.name, field.name) for field in fields(self))
+
+    def __len__(self) -> int:
+        return len(fields(self))
+
+
+@dataclass(frozen=True)
+class ScoredCandidate:
+    """One of the most probable tokens or classes."""
+
+    id: int
+    name: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class AlternativeTranslation:
+    """A translation that the search ranked below the best one."""
+
+    text: str
+    ids: tuple[int, ...]
+    score: float
+
+
+@dataclass(frozen=True, eq=False)
+class TranslationOutput(Output):
+    """The output of an encoder–decoder model."""
+
+    keys_by_field = {"log_probs": "log_probabilities"}  # noqa: RUF012
+
+    text: str
+    """The whole answer, also if this is the trace of one of several parts."""
+    ids: tuple[int, ...]
+    """The target's ids after its start token, with its end token; of this part."""
+    log_probs: tuple[float, ...]
+    """The log-probability of each id given those before it."""
+    score: float | None = None
+    """Log-probability divided by the length penalty; None if the target was given."""
+    alternatives: tuple[AlternativeTranslation, ...] = ()
+    """The next best translations of this part, if the search returned several."""
+    part_source: str = ""
+    """The source text of this part."""
+    part_text: str = ""
+    """The translation of this part."""
+
+
+@dataclass(frozen=True, eq=False)
+class NextTokenOutput(Output):
+    """The output of a decoder-only model."""
+
+    keys_by_field = {"candidates": "next", "log_probs": "log_probabilities"}  # noqa: RUF012
+
+    candidates: tuple[ScoredCandidate, ...]
+    log_probs: tuple[float, ...]
+    """The log-probability of each token of the text but the first."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The most probable tokens of one masked position."""
+
+    position: int
+    candidates: tuple[ScoredCandidate, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class FillOutput(Output):
+    """The output of a masked language model."""
+
+    keys_by_field = {"gaps": "filled"}  # noqa: RUF012
+
+    gaps: tuple[Gap, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassificationOutput(Output):
+    """The output of a classifier of images or texts."""
+
+    keys_by_field = {"candidates": "classes"}  # noqa: RUF012
+
+    candidates: tuple[ScoredCandidate, ...]
+
+
+def output_from_dict(data: Any) -> Any:
+    """Return the output that `to_dict` was called on; other values are returned unchanged."""
+    if not isinstance(data, Mapping):
+        return data
+    kinds = (TranslationOutput, NextTokenOutput, FillOutput, ClassificationOutput)
+    for kind in kinds:
+        names = {kind.keys_by_field.get(f.name, f.name): f.name for f in fields(kind)}
+        required = "text" if kind is TranslationOutput else next(iter(names))
+        if required in data and set(data) <= set(names):
+            given = {names[key]: _typed(names[key], value) for key, value in data.items()}
+            return kind(**given)
+    return dict(data)
+
+
+def _typed(name: str, value: Any) -> Any:
+    kinds = {"candidates": ScoredCandidate, "alternatives": AlternativeTranslation}
+    if name == "gaps":
+        return tuple(Gap(one["position"], _typed("candidates", one["candidates"])) for one in value)
+    if name in kinds:
+        return tuple(kinds[name](**_tuples(one)) for one in value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(one) if isinstance(one, list) else one for name, one in data.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
