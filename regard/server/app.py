@@ -1,78 +1,218 @@
-"""The web application: the API, the page's files, and what holds for every answer."""
+"""The web application: routes, the page's files, request checks and error responses."""
 
 import contextlib
 import errno
-import logging
 import os
 import socket
 import sys
 import webbrowser
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 import uvicorn
-from starlette.applications import Starlette
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import InputError, RegardError
+from regard.server import array_routes, routes, trace_routes
+from regard.server.error_codes import (
+    ERROR_CODES,
+    ApiError,
+    ErrorResponse,
+    JobCanceledError,
+    describe_error,
+    validation_error,
+)
 from regard.server.html_export import PAGE
-from regard.server.jobs import BROKEN, CLIENT_GONE, Busy, Canceled
-from regard.server.openapi import document
-from regard.server.operations import OPERATIONS
-from regard.server.replay import Runs
-from regard.server.routes import Api, TooLargeError
-from regard.server.service import GoneError, Service
+from regard.server.service import Service
+from regard.server.settings import LIMITS
 
-PORT = 8765
-_TRIES = 50
-_PATIENCE = 2
-"""Seconds that open connections are given when the server ends."""
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+_PORTS_TO_TRY = 50
+_SHUTDOWN_SECONDS = 2
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": (
+        "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
+        "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+}
+_DESCRIPTION = (
+    "Run Transformers and inspect them. Arrays are safetensors files. Long requests report "
+    "progress if they accept text/event-stream: events `progress`, then `result` or `error`; "
+    "closing the connection cancels the work."
+)
+
+
+def make_app(
+    service: Service, *, hosts: Collection[str] | None = LOCAL_HOSTS, version: str = ""
+) -> FastAPI:
+    """Build the application.
+
+    Args:
+        hosts: host names under which it answers, None for all. Other names are refused to keep
+            out pages whose own host name points to this machine (DNS rebinding).
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        del app
+        yield
+        service.close()
+
+    app = FastAPI(
+        title="regard",
+        version=version or "0",
+        description=_DESCRIPTION,
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # it would load scripts from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+        responses={"default": {"model": ErrorResponse, "description": "Error"}},
+    )
+    app.state.service = service
+    for module in (routes, trace_routes, array_routes):
+        app.include_router(module.router)
+    app.router.default = GZipMiddleware(PageFiles(directory=PAGE, html=True))
+    app.add_middleware(RequestGuard, hosts=hosts)
+    for kind in (RegardError, JobCanceledError, Exception):
+        app.add_exception_handler(kind, _on_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    return app
+
+
+class PageFiles(StaticFiles):
+    """The page's files, which browsers revalidate on each load."""
+
+    def file_response(self, *args: object, **options: object) -> Response:
+        """Return a file, or 304 if it has not changed."""
+        response = super().file_response(*args, **options)  # type: ignore[arg-type]
+        response.headers["cache-control"] = "no-cache"
+        return response
+
+
+class RequestGuard:
+    """Middleware that refuses foreign hosts and origins and large bodies, and adds headers."""
+
+    def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None) -> None:
+        self.app, self.hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        n_bytes = 0
+
+        async def receive_limited() -> Message:
+            nonlocal n_bytes
+            message = await receive()
+            n_bytes += len(message.get("body", b""))
+            if n_bytes > LIMITS.body_bytes:
+                raise HTTPException(413)
+            return message
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name for name, _ in message["headers"]}
+                added = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                message["headers"] = [
+                    *message["headers"],
+                    *(one for one in added if one[0] not in present),
+                ]
+            await send(message)
+
+        refusal = self._refusal(Request(scope))
+        app = self.app if refusal is None else error_response(refusal)
+        await app(scope, receive_limited, send_with_headers)
+
+    def _refusal(self, request: Request) -> ApiError | None:
+        host = request.headers.get("host", "")
+        if self.hosts is not None and urlsplit(f"//{host}").hostname not in self.hosts:
+            return ApiError("wrong_host", host=repr(host[:100]), allowed=" or ".join(self.hosts))
+        origin = request.headers.get("origin")
+        if request.method != "GET" and origin and urlsplit(origin).netloc != host:
+            return ApiError("wrong_origin")
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > LIMITS.body_bytes:
+            return ApiError("body_too_large", limit=LIMITS.body_bytes)
+        return None
+
+
+def error_response(error: Exception) -> JSONResponse:
+    """Return the response to an error."""
+    info = describe_error(error)
+    headers = {"cache-control": "no-store"}
+    if info.code == "queue_full":
+        headers["retry-after"] = "2"
+    body = ErrorResponse(error=info).model_dump()
+    return JSONResponse(body, ERROR_CODES[info.code].status, headers)
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    del request
+    return error_response(error)
+
+
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    del request
+    assert isinstance(error, RequestValidationError)
+    return error_response(validation_error(error.errors()[0]))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    path, status = request.url.path[:200], getattr(error, "status_code", 500)
+    if status == 413:
+        return error_response(ApiError("body_too_large", limit=LIMITS.body_bytes))
+    if status == 405:
+        return error_response(ApiError("method_not_allowed", path=path, method=request.method))
+    return error_response(ApiError("not_found", path=path) if status == 404 else error)
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens at the port, or at the next one that is free; 0 takes any."""
+    """Return a socket that listens on the port, or on the next free one; 0 takes any."""
     if not 0 <= port < 65_536:
-        raise InputError(f"port is {port}; it must be 0 (any that is free) to 65535.")
+        raise InputError(f"port is {port}; it must be 0 (any free port) to 65535.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for candidate in range(port, min(port + _TRIES, 65_536)) if port else (0,):
-        made = socket.socket(family, socket.SOCK_STREAM)
+    for candidate in range(port, min(port + _PORTS_TO_TRY, 65_536)) if port else (0,):
+        bound = socket.socket(family, socket.SOCK_STREAM)
         if os.name == "posix":
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            made.bind((host, candidate))
-            made.listen(128)
+            bound.bind((host, candidate))
+            bound.listen(128)
         except OSError as error:
-            made.close()
+            bound.close()
             if error.errno == errno.EADDRINUSE:
                 continue
             raise InputError(
-                f"the server cannot listen at {host}, port {candidate}: {error.strerror}. Name "
-                "another with --host or --port."
+                f"the server cannot listen on {host}, port {candidate} ({error.strerror}): choose "
+                "another address with --host and --port."
             ) from error
-        return made
+        return bound
     raise InputError(
-        f"the ports {port} to {port + _TRIES - 1} are all in use: name another with --port."
+        f"ports {port} to {port + _PORTS_TO_TRY - 1} are all in use: choose another with --port."
     )
 
 
 def address_of(bound: socket.socket, host: str) -> str:
-    """What to type into a browser on this machine."""
+    """Return the URL to open in a browser on this machine."""
     port = bound.getsockname()[1]
-    shown = "127.0.0.1" if host in ("0.0.0.0", "") else "[::1]" if host == "::" else host
-    return f"http://{f'[{shown}]' if ':' in shown and shown[0] != '[' else shown}:{port}"
+    shown = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
 
 
 def is_local(host: str) -> bool:
-    """Whether only programs of this machine can reach a host name."""
+    """Return True if only programs on this machine can reach a host name."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -86,165 +226,18 @@ def run(app: ASGIApp, bound: socket.socket) -> None:
         log_level="warning",
         access_log=False,
         lifespan="on",
-        timeout_graceful_shutdown=_PATIENCE,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
     with contextlib.suppress(KeyboardInterrupt), bound:
         uvicorn.Server(config).run(sockets=[bound])
 
 
 def open_browser(address: str) -> bool:
-    """Open the address where there is a browser with a screen; False where there is none."""
-    if sys.platform.startswith("linux") and not _has_screen():
+    """Open an address; return False if there is no browser with a display."""
+    has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if sys.platform.startswith("linux") and not has_display:
         return False
     try:
         return webbrowser.open(address)
     except webbrowser.Error:
         return False
-
-
-def _has_screen() -> bool:
-    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-LOCAL = ("127.0.0.1", "localhost", "::1")
-_LOG = logging.getLogger("regard.server")
-_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "content-security-policy": (
-        "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
-        "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
-    ),
-}
-
-
-def make_app(
-    service: Service,
-    *,
-    runs: Runs | None = None,
-    hosts: Collection[str] | None = LOCAL,
-    version: str = "",
-) -> Starlette:
-    """The application.
-
-    Args:
-        runs: training runs that can be replayed.
-        hosts: the names under which it answers; None for all. A page from elsewhere that has its
-            own name lead to this machine is so kept out.
-    """
-
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        del app
-        yield
-        service.close()
-
-    return Starlette(
-        routes=_routes(Api(service, runs), version),
-        middleware=[Middleware(Guard, hosts=hosts)],
-        exception_handlers={
-            HTTPException: _http_fault,
-            TooLargeError: _fault(413),
-            GoneError: _fault(404),
-            RegardError: _fault(422),
-            Busy: _busy,
-            Canceled: _canceled,
-            Exception: _broken,
-        },
-        lifespan=lifespan,
-    )
-
-
-def _routes(api: Api, version: str) -> list[BaseRoute]:
-    described = document(version)
-
-    async def openapi(request: Request) -> JSONResponse:
-        del request
-        return JSONResponse(described, headers={"cache-control": "no-cache"})
-
-    routes: list[BaseRoute] = [Route("/openapi.json", openapi)]
-    for one in OPERATIONS:
-        path = one.path.removeprefix("/api").replace("{number}", "{number:int}")
-        routes.append(Route(path, getattr(api, one.name), methods=[one.method]))
-    page = GZipMiddleware(PageFiles(directory=PAGE, html=True))
-    return [Mount("/api", routes=routes), Mount("/", page)]
-
-
-class PageFiles(StaticFiles):
-    """The page's files; a browser asks each time whether they are still the same."""
-
-    def file_response(self, *args: object, **options: object) -> Response:
-        """A file, or the word that it has not changed."""
-        made = super().file_response(*args, **options)  # type: ignore[arg-type]
-        made.headers["cache-control"] = "no-cache"
-        return made
-
-
-class Guard:
-    """Lets in only requests that mean this server, and says on every answer what pages may do."""
-
-    def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None) -> None:
-        self.app, self.hosts = app, hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
-                extra = [(k.encode(), v.encode()) for k, v in _HEADERS.items()]
-                message["headers"] = [*message["headers"], *(x for x in extra if x[0] not in given)]
-            await send(message)
-
-        said = self._refusal(Request(scope))
-        app = self.app if said is None else _sentence(403, said)
-        await app(scope, receive, send_with_headers)
-
-    def _refusal(self, request: Request) -> str | None:
-        host = request.headers.get("host", "")
-        if self.hosts is not None and urlsplit(f"//{host}").hostname not in self.hosts:
-            return f"this server answers only as {', '.join(self.hosts)}, not as {host[:100]!r}."
-        origin = request.headers.get("origin")
-        if request.method != "GET" and origin and urlsplit(origin).netloc != host:
-            return "another page may not ask this server anything."
-        return None
-
-
-def _sentence(status: int, text: str) -> JSONResponse:
-    return JSONResponse({"error": text}, status, headers={"cache-control": "no-store"})
-
-
-def _fault(status: int):  # noqa: ANN202  a handler
-    def handle(request: Request, error: Exception) -> Response:
-        del request
-        return _sentence(status, str(error))
-
-    return handle
-
-
-def _http_fault(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    said = {404: "there is nothing at {path}.", 405: "{path} cannot be asked with {method}."}
-    text = said.get(status, "{path} cannot be answered.")
-    return _sentence(status, text.format(path=request.url.path[:200], method=request.method))
-
-
-def _busy(request: Request, error: Exception) -> Response:
-    del request, error
-    made = _sentence(503, "too many requests wait for this model: try again in a moment.")
-    made.headers["retry-after"] = "2"
-    return made
-
-
-def _canceled(request: Request, error: Exception) -> Response:
-    del request, error
-    return _sentence(CLIENT_GONE, "the request was canceled.")
-
-
-def _broken(request: Request, error: Exception) -> Response:
-    del request, error
-    return _sentence(500, BROKEN)

@@ -1,19 +1,32 @@
-"""The models that a server has: those that come with regard, and folders named when it started.
+"""Models and training runs that a server offers.
 
-Only names that are listed here are ever opened: no request can name a file.
+Only what is listed here is ever opened: no request can name a file. A training run can be replayed
+if its recipe names texts to take snapshots of:
+
+    FOLDER/training/recipe.json                             evaluate.snapshots: the texts
+    FOLDER/training/snapshots/step-00000300/0.safetensors   trace of the first text
+    FOLDER/training/metrics.jsonl                           losses and validation results
+
+Run folders are read again on each request because training may still be in progress.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import json
+import re
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from regard.errors import FileError, InputError, UnknownNameError, nearest
+from pydantic import BaseModel
+
+from regard.errors import FileError, InputError, nearest
 from regard.interop.model_names import bundled, find_model, named
 from regard.model import Model, load
 from regard.model_folder import Description, read_description
-from regard.server.jobs import Worker
+from regard.server.error_codes import ApiError
+from regard.server.jobs import ModelWorker
+from regard.trace.trace import Trace
 
 EXAMPLES = {
     "translation": ["The dog is sleeping.", "A man is reading a book.", "Where is the station?"],
@@ -22,24 +35,66 @@ EXAMPLES = {
     "classification": ["What a wonderful day!"],
     "embedding": ["The dog is sleeping in the garden."],
 }
-"""What to try on a model whose folder suggests nothing: extras.examples in config.json does."""
-_PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+"""Inputs to try on a model whose config.json has no extras.examples."""
+_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+_STEP = re.compile(r"step-(\d+)")
+
+
+class ExampleInfo(BaseModel):
+    """An input to try on a model: a text, or an image of the model's folder."""
+
+    text: str | None = None
+    target: str | None = None
+    image: str | None = None
+    name: str | None = None
+
+
+class ModelInfo(BaseModel):
+    """A model of the server."""
+
+    name: str
+    family: str
+    task: str
+    reads: str
+    bundled: bool
+    examples: list[ExampleInfo]
+
+
+class Checkpoint(BaseModel):
+    """A step of a training run that has a snapshot, with the last metrics up to then."""
+
+    step: int
+    epoch: float | None
+    loss: float | None
+    """Training loss of the last batches."""
+    score: float | None
+    """The run's metric on the validation data."""
+    scores: dict[str, Any]
+
+
+class RunInfo(BaseModel):
+    """A training run: the texts of its snapshots, and its checkpoints so far."""
+
+    name: str
+    texts: list[str]
+    metric: str
+    checkpoints: list[Checkpoint]
 
 
 @dataclass
-class Entry:
-    """One model: what is known without loading it, its thread, and the model once it is needed."""
+class ModelEntry:
+    """A model folder, its description and worker thread; the model is loaded on first use."""
 
     name: str
     folder: Path
-    described: Description
+    description: Description
     bundled: bool
-    worker: Worker
+    worker: ModelWorker
     _model: Model | None = None
     _lock: Lock = field(default_factory=Lock)
 
     def model(self) -> Model:
-        """The model, loaded the first time somebody needs it."""
+        """Return the model, loading it on the first call."""
         with self._lock:
             if self._model is None:
                 self._model = load(self.folder)
@@ -48,84 +103,193 @@ class Entry:
 
     @property
     def reads(self) -> str:
-        """What it runs on: "text" or "image"."""
-        return "image" if self.described.family == "vision" else "text"
+        """The kind of input: "text" or "image"."""
+        return "image" if self.description.family == "vision" else "text"
 
-    def examples(self) -> list[dict[str, Any]]:
-        """What to try on it: {"text": …} or {"image": "example:N", "name": …}."""
+    def examples(self) -> list[ExampleInfo]:
+        """Return inputs to try."""
         if self.reads == "image":
-            names = enumerate(path.stem for path in self.pictures())
-            return [{"image": f"example:{i}", "name": name} for i, name in names]
-        given = self.described.extras.get("examples") or EXAMPLES[self.described.task]
-        mask = (self.described.tokenizer or {}).get("mask", "[MASK]")
-        texts = [{"text": one} if isinstance(one, str) else dict(one) for one in given]
-        return [{**one, "text": one["text"].replace("{mask}", mask)} for one in texts]
+            names = enumerate(path.stem for path in self._images())
+            return [ExampleInfo(image=f"example:{i}", name=name) for i, name in names]
+        given = self.description.extras.get("examples") or EXAMPLES[self.description.task]
+        mask = (self.description.tokenizer or {}).get("mask", "[MASK]")
+        texts = [{"text": one} if isinstance(one, str) else one for one in given]
+        return [
+            ExampleInfo(**{**one, "text": one["text"].replace("{mask}", mask)}) for one in texts
+        ]
 
-    def pictures(self) -> list[Path]:
-        """The pictures in the folder `examples` of a model that reads images."""
+    def _images(self) -> list[Path]:
         folder = self.folder / "examples"
         found = folder.iterdir() if folder.is_dir() else ()
-        return sorted(path for path in found if path.suffix.lower() in _PICTURES)
+        return sorted(path for path in found if path.suffix.lower() in _IMAGE_SUFFIXES)
 
-    def picture(self, number: int) -> Path:
-        """One of those pictures."""
-        found = self.pictures()
+    def image(self, number: int) -> Path:
+        """Return the path of an example image."""
+        found = self._images()
         if number >= len(found):
-            raise InputError(f"{self.name} has no example {number}; it has {len(found)} pictures.")
+            raise ApiError("unknown_example", name=self.name, number=number, count=len(found))
         return found[number]
 
-    def describe(self) -> dict[str, Any]:
-        """The entry as JSON."""
-        return {
-            "name": self.name,
-            "family": self.described.family,
-            "task": self.described.task,
-            "reads": self.reads,
-            "bundled": self.bundled,
-            "examples": self.examples(),
-        }
+    def describe(self) -> ModelInfo:
+        """Return the entry as JSON."""
+        return ModelInfo(
+            name=self.name,
+            family=self.description.family,
+            task=self.description.task,
+            reads=self.reads,
+            bundled=self.bundled,
+            examples=self.examples(),
+        )
 
 
 class Catalog:
-    """All models of a server, by name.
+    """All models of a server by name: those given first, then the bundled ones.
 
     Args:
-        given: names of bundled models, or folders. The first of them is opened first.
+        given: names of bundled models, or folders.
     """
 
     def __init__(self, given: Iterable[str | Path] = ()) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, ModelEntry] = {}
         for one in given:
             folder = find_model(one)
-            own = named().get(str(one)) != folder
-            self._add(folder.resolve().name if own else str(one), folder, bundled=not own)
+            is_bundled = named().get(str(one)) == folder
+            name = str(one) if is_bundled else folder.resolve().name
+            self._add(name, folder, read_description(folder), bundled=is_bundled)
         for name, folder in bundled().items():
             if all(folder != entry.folder for entry in self.entries.values()):
-                self._add(name, folder, bundled=True)
+                try:
+                    self._add(name, folder, read_description(folder), bundled=True)
+                except FileError:
+                    continue  # a damaged model must not keep the others from being served
 
-    def __getitem__(self, name: str) -> Entry:
-        if name not in self.entries:
-            if not self.entries:
-                raise UnknownNameError(
-                    f"there is no model {name!r}: this server has none. Start it with the folder "
-                    "of one: regard serve FOLDER."
-                )
-            raise UnknownNameError(f"there is no model {name!r}; {nearest(name, self.entries)}.")
-        return self.entries[name]
+    def __getitem__(self, name: str) -> ModelEntry:
+        if name in self.entries:
+            return self.entries[name]
+        if not self.entries:
+            raise ApiError("no_models", name=name)
+        raise ApiError("unknown_model", name=name, hint=nearest(name, self.entries))
 
     def close(self) -> None:
-        """End all threads."""
+        """End all worker threads."""
         for entry in self.entries.values():
             entry.worker.close()
 
-    def _add(self, name: str, folder: Path, *, bundled: bool) -> None:
-        unique, number = name, 2
-        while unique in self.entries:
-            unique, number = f"{name}-{number}", number + 1
-        try:
-            described = read_description(folder)
-        except FileError:
-            if not bundled:
-                raise
-            return  # one that is damaged does not keep the others from being served
-        self.entries[unique] = Entry(unique, folder, described, bundled, Worker(unique))
+    def _add(self, name: str, folder: Path, description: Description, *, bundled: bool) -> None:
+        name = _unique(name, self.entries)
+        self.entries[name] = ModelEntry(name, folder, description, bundled, ModelWorker(name))
+
+
+def _unique(name: str, taken: Container[str]) -> str:
+    unique, number = name, 2
+    while unique in taken:
+        unique, number = f"{name}-{number}", number + 1
+    return unique
+
+
+@dataclass(frozen=True)
+class ReplayRun:
+    """A training run with snapshots."""
+
+    name: str
+    folder: Path
+    texts: tuple[str, ...]
+    metric: str
+
+    def steps(self) -> list[int]:
+        """Return the steps that have snapshots of all texts, in order."""
+        folder = self.folder / "training" / "snapshots"
+        found = ((path, _STEP.fullmatch(path.name)) for path in folder.glob("step-*"))
+        texts = range(len(self.texts))
+        return sorted(
+            int(match[1])
+            for path, match in found
+            if match and all((path / f"{text}.safetensors").is_file() for text in texts)
+        )
+
+    def describe(self) -> RunInfo:
+        """Return the run as JSON."""
+        texts = [text.partition("\t")[0] for text in self.texts]
+        checkpoints = list(self._checkpoints())
+        return RunInfo(name=self.name, texts=texts, metric=self.metric, checkpoints=checkpoints)
+
+    def trace(self, step: int, text: int) -> Trace:
+        """Load the snapshot of a text at a step."""
+        steps = self.steps()
+        if step not in steps:
+            hint = f"it has {len(steps)}, {steps[0]} to {steps[-1]}" if steps else "it has none yet"
+            raise ApiError("unknown_step", name=self.name, step=step, hint=hint)
+        if text >= len(self.texts):
+            raise ApiError("unknown_text", name=self.name, text=text, count=len(self.texts))
+        folder = self.folder / "training" / "snapshots" / f"step-{step:08d}"
+        return Trace.load(folder / f"{text}.safetensors")
+
+    def _checkpoints(self) -> Iterator[Checkpoint]:
+        latest: dict[str, Any] = {"loss": None, "epoch": None, "validation": {}}
+        lines = list(self._metrics())
+        for step in self.steps():
+            while lines and lines[0].get("step", 0) <= step:
+                line = lines.pop(0)
+                latest |= {name: line[name] for name in latest if name in line}
+            scores = latest["validation"]
+            yield Checkpoint(
+                step=step,
+                epoch=latest["epoch"],
+                loss=latest["loss"],
+                score=scores.get(self.metric),
+                scores=scores,
+            )
+
+    def _metrics(self) -> Iterator[dict[str, Any]]:
+        path = self.folder / "training" / "metrics.jsonl"
+        if not path.is_file():
+            return
+        for line in path.read_text("utf-8").splitlines():
+            try:
+                yield json.loads(line)
+            except ValueError:
+                return  # the last line is still being written
+
+
+class Runs:
+    """The training runs of a server, by name."""
+
+    def __init__(self, folders: Iterable[Path] = ()) -> None:
+        self.runs: dict[str, ReplayRun] = {}
+        for folder in folders:
+            run = open_run(folder)
+            if all(run.folder != other.folder for other in self.runs.values()):
+                name = _unique(run.name, self.runs)
+                self.runs[name] = replace(run, name=name)
+
+    def __getitem__(self, name: str) -> ReplayRun:
+        if name not in self.runs:
+            hint = nearest(name, self.runs) if self.runs else "start it with regard serve --run"
+            raise ApiError("unknown_run", name=name, hint=hint)
+        return self.runs[name]
+
+
+def is_run(folder: Path) -> bool:
+    """Return True if a folder holds a training run with snapshots."""
+    return (folder / "training" / "snapshots").is_dir()
+
+
+def open_run(folder: Path) -> ReplayRun:
+    """Open the training run in a folder."""
+    recipe = folder / "training" / "recipe.json"
+    if not recipe.is_file():
+        raise FileError(
+            f"{folder} is not a training run (training/recipe.json is missing): give the folder "
+            "that was passed to regard train with -o."
+        )
+    try:
+        given = json.loads(recipe.read_bytes()).get("evaluate", {})
+        texts, metric = tuple(given.get("snapshots", ())), given.get("metric", "loss")
+    except (ValueError, AttributeError) as error:
+        raise FileError(f"{recipe} cannot be read ({error}): train again.") from error
+    if not texts:
+        raise InputError(
+            f"the run in {folder} has no snapshots: add texts to [evaluate] snapshots in the "
+            "recipe and train again."
+        )
+    return ReplayRun(folder.resolve().name, folder.resolve(), texts, metric)

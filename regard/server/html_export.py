@@ -1,13 +1,15 @@
-"""A trace as one page: the explorer and its data in a single file that asks for nothing outside."""
+"""Export of a trace: the explorer and its data as one HTML file, and as a notebook widget."""
 
 import json
 import re
+import sys
 import zlib
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from html import escape
+from importlib.util import find_spec
 from math import log2
 from pathlib import Path
 from typing import Any, Literal
@@ -31,111 +33,107 @@ _COMMENT = re.compile(
 
 @cache
 def joined_script(entry: str = "js/offline.js") -> str:
-    """One script that does what the module `entry` does; its exports are in `$offline`."""
-    order: dict[Path, str] = {}
-    _visit(PAGE / entry, order, ())
-    return "\n".join(order.values())
+    """Join a module and everything it imports into one script; its exports are in `$offline`."""
+    scripts: dict[Path, str] = {}
+    _add_module(PAGE / entry, scripts, ())
+    return "\n".join(scripts.values())
 
 
 @cache
 def joined_style() -> str:
-    """All style sheets, in the order in which the page has them."""
+    """Join all style sheets in the order of the page."""
     sheets = re.findall(r'href="(css/[^"]+)"', (PAGE / "index.html").read_text("utf-8"))
     return "\n".join((PAGE / sheet).read_text("utf-8") for sheet in sheets)
 
 
-def _visit(path: Path, order: dict[Path, str], above: tuple[Path, ...]) -> None:
-    """Put a module behind all that it imports."""
-    if path in above:
-        circle = " → ".join(one.name for one in (*above, path))
-        raise AssertionError(f"modules of the page import each other in a circle: {circle}")
-    if path in order:
+def _add_module(path: Path, scripts: dict[Path, str], importers: tuple[Path, ...]) -> None:
+    """Add a module after everything it imports."""
+    if path in importers:
+        cycle = " → ".join(one.name for one in (*importers, path))
+        raise AssertionError(f"modules of the page import each other in a cycle: {cycle}")
+    if path in scripts:
         return
     source = path.read_text("utf-8")
     for _, place in _IMPORT.findall(source):
-        _visit((path.parent / place).resolve(), order, (*above, path))
-    order[path] = _as_function(path, source)
+        _add_module((path.parent / place).resolve(), scripts, (*importers, path))
 
+    def destructure(found: re.Match[str]) -> str:
+        names = " ".join(found[1].split()).rstrip(", ").replace(" as ", ": ")
+        return f"const {{ {names} }} = {_variable((path.parent / found[2]).resolve())};\n"
 
-def _as_function(path: Path, source: str) -> str:
-    exports = _EXPORT.findall(source)
-    body = _COMMENT.sub("", source)
-    body = _IMPORT.sub(lambda found: _taken(path, found[1], found[2]), body)
-    body = _EXPORT.sub("", body)
+    body = _EXPORT.sub("", _IMPORT.sub(destructure, _COMMENT.sub("", source)))
     if re.search(r"^(?:import|export)\b", body, re.MULTILINE):
         raise AssertionError(f"{path.name} imports or exports in a way that cannot be joined")
-    return f"const {_name(path)} = (() => {{\n{body}return {{ {', '.join(exports)} }};\n}})();"
+    exports = ", ".join(_EXPORT.findall(source))
+    scripts[path] = f"const {_variable(path)} = (() => {{\n{body}return {{ {exports} }};\n}})();"
 
 
-def _taken(path: Path, names: str, place: str) -> str:
-    parts = " ".join(names.split()).rstrip(", ").replace(" as ", ": ")
-    return f"const {{ {parts} }} = {_name((path.parent / place).resolve())};\n"
-
-
-def _name(path: Path) -> str:
+def _variable(path: Path) -> str:
     return "$" + "_".join(path.resolve().relative_to(PAGE / "js").with_suffix("").parts)
 
 
-_ROOM = {"float32": 4 * 0.86, "float16": 2 * 0.86}
-_MOST = 65504.0
-"""The largest number of 16 bits."""
+_BYTES_PER_NUMBER = {"float32": 4 * 0.86, "float16": 2 * 0.86}
+"""Size after compression, at least."""
+_LARGEST_FLOAT16 = 65504.0
 
 
 @dataclass(frozen=True)
-class Steps:
-    """Numbers as counts of steps, at most `most`; each row of an array has its own step."""
+class Quantized:
+    """Encoding as integers up to `most`, with one step size for each row of an array."""
 
     most: int
 
 
-Kind = Literal["float32", "float16"] | Steps
-"""How numbers are kept, from exact to coarse."""
+ArrayEncoding = Literal["float32", "float16"] | Quantized
 
 
-def pack(array: np.ndarray, kind: Kind) -> dict[str, Any]:
-    """An array as the page's `unpack` reads it."""
-    name = "uint8" if array.dtype == np.uint8 else "int8" if isinstance(kind, Steps) else kind
-    if name == "uint8":
-        data = array.tobytes()
-    elif isinstance(kind, Steps):
-        data = _counts(array, kind.most)
-    elif kind == "float16":
-        data = _by_place(array.clip(-_MOST, _MOST).astype("<f2"))
+def pack(array: np.ndarray, encoding: ArrayEncoding) -> dict[str, Any]:
+    """Encode an array for the page's `unpack`; bytes stay as they are."""
+    # Quantized numbers hardly ever repeat, so searching for repetitions only costs time.
+    is_quantized = isinstance(encoding, Quantized)
+    name, strategy = "int8", zlib.Z_HUFFMAN_ONLY
+    if not is_quantized:
+        name, strategy = encoding, zlib.Z_DEFAULT_STRATEGY
+    if array.dtype == np.uint8:
+        name, data = "uint8", array.tobytes()
+    elif is_quantized:
+        data = _quantize(array, encoding.most)
+    elif encoding == "float16":
+        data = _byte_planes(array.clip(-_LARGEST_FLOAT16, _LARGEST_FLOAT16).astype("<f2"))
     else:
-        data = _by_place(array.astype("<f4"))
-    # Counts hardly ever repeat, so looking for repetitions costs time and gives nothing.
-    way = zlib.Z_HUFFMAN_ONLY if isinstance(kind, Steps) else zlib.Z_DEFAULT_STRATEGY
-    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, 9, way)
+        data = _byte_planes(array.astype("<f4"))
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, 9, strategy)
     deflated = packer.compress(data) + packer.flush()
     return {"dtype": name, "shape": list(array.shape), "data": b64encode(deflated).decode()}
 
 
-def least_size(array: np.ndarray, kind: Kind) -> float:
-    """How many bytes `pack` will need at least, or a little less."""
+def estimate_size(array: np.ndarray, encoding: ArrayEncoding) -> float:
+    """Estimate the number of bytes that `pack` needs, rather too small than too large."""
     if array.dtype == np.uint8:
         return 0.0
-    room = log2(2 * kind.most) * 0.95 / 8 if isinstance(kind, Steps) else _ROOM[kind]
-    return array.size * room * 4 / 3
+    if isinstance(encoding, Quantized):
+        return array.size * log2(2 * encoding.most) * 0.95 / 8 * 4 / 3
+    return array.size * _BYTES_PER_NUMBER[encoding] * 4 / 3
 
 
-def _by_place(array: np.ndarray) -> bytes:
-    """All first bytes, then all second ones, …: signs and exponents are alike, so they deflate."""
+def _byte_planes(array: np.ndarray) -> bytes:
+    """Return all first bytes, then all second ones, …: similar bytes compress better."""
     return array.reshape(-1).view(np.uint8).reshape(-1, array.itemsize).T.tobytes()
 
 
-def _counts(array: np.ndarray, most: int) -> bytes:
+def _quantize(array: np.ndarray, most: int) -> bytes:
     rows = array.reshape(-1, array.shape[-1])
     step = (np.abs(rows).max(axis=1, keepdims=True) / most).astype("<f2").astype(np.float32)
     counts = np.rint(rows / np.where(step == 0, 1, step)).clip(-127, 127).astype(np.int8)
-    return _by_place(step.astype("<f2")) + counts.tobytes()
+    return _byte_planes(step.astype("<f2")) + counts.tobytes()
 
 
 MEGABYTES = 2.5
 _PARTS = ("vectors", "tables", "streams", "space", "exact")
-_EXACT: dict[str, Kind] = dict.fromkeys(_PARTS, "float32")
-_HALF: dict[str, Kind] = dict.fromkeys(_PARTS, "float16")
-# From the best to the smallest: what a plan does not mention is left out of the page.
-_PLANS: tuple[dict[str, Kind], ...] = (
+_EXACT: dict[str, ArrayEncoding] = dict.fromkeys(_PARTS, "float32")
+_HALF: dict[str, ArrayEncoding] = dict.fromkeys(_PARTS, "float16")
+# From the most exact to the smallest; the page leaves out what a plan does not mention.
+_PLANS: tuple[dict[str, ArrayEncoding], ...] = (
     {**_EXACT, "weights": "float32"},
     {**_EXACT, "weights": "float16"},
     _EXACT,
@@ -143,10 +141,10 @@ _PLANS: tuple[dict[str, Kind], ...] = (
     {**_HALF, "weights": "float16"},
     _HALF,
     {"vectors": "float16", "tables": "float16", "space": "float16", "exact": "float16"},
-    {"vectors": "float16", "tables": "float16", "space": Steps(127)},
+    {"vectors": "float16", "tables": "float16", "space": Quantized(127)},
     {"vectors": "float16", "tables": "float16"},
     *(
-        {"vectors": Steps(most), "tables": "float16", "space": Steps(127)}
+        {"vectors": Quantized(most), "tables": "float16", "space": Quantized(127)}
         for most in (127, 112, 96, 80, 64)
     ),
 )
@@ -177,83 +175,130 @@ $offline.startFromPage(document.getElementById("regard"));
 def write_html(
     trace: Trace, path: Path, *, title: str = "", megabytes: float = MEGABYTES, batch: int = 0
 ) -> None:
-    """Write the explorer with this trace to one HTML file, which appears whole or not at all.
+    """Write the explorer with this trace to one HTML file, atomically.
 
     Args:
-        title: what the page calls the model.
-        megabytes: the size to keep to. The page holds the most exact numbers, and as much of the
-            residual streams and projection matrices, as fit; it says so where it had to round.
-        batch: which sequence of the batch.
+        title: name of the model on the page.
+        megabytes: size limit. The page has the most exact numbers, and as much of the residual
+            streams and projection matrices, as fit; it says where it had to round.
+        batch: sequence of the batch to show.
     """
     write_atomic(path, as_html(trace, title=title, megabytes=megabytes, batch=batch))
 
 
 def as_html(trace: Trace, *, title: str = "", megabytes: float = MEGABYTES, batch: int = 0) -> str:
-    """The page as text."""
-    return around(as_data(trace, title=title, megabytes=megabytes, batch=batch), title=title)
+    """Return the page as text."""
+    return _page(as_json(trace, title=title, megabytes=megabytes, batch=batch), title)
 
 
-def as_data(trace: Trace, *, title: str = "", megabytes: float = MEGABYTES, batch: int = 0) -> str:
-    """What a page of this size can hold of a trace, as JSON."""
+def as_json(trace: Trace, *, title: str = "", megabytes: float = MEGABYTES, batch: int = 0) -> str:
+    """Return the data of a page that keeps within a size, as JSON."""
     if not megabytes > 0:
-        raise InputError(f"megabytes is {megabytes}; give the size of the page, more than 0.")
-    made = payload(trace, title=title, batch=batch)
-    made.about["worked"] = DEFAULT
-    parts = (joined_script(), joined_style(), _TEMPLATE)
-    return _packed(made, megabytes * 1e6 - sum(len(part.encode()) for part in parts))
-
-
-def around(data: str, *, title: str = "") -> str:
-    """The page with this data in it."""
-    return _TEMPLATE.format(
-        title=escape(f"regard: {title}" if title else "regard"),
-        style=_inside(joined_style()),
-        data=data.replace("<", "\\u003c"),
-        script=_inside(joined_script()),
-    )
-
-
-def _packed(made: Payload, room: float) -> str:
-    """The payload as JSON, by the first plan that fits; by the smallest if none does."""
+        raise InputError(f"megabytes is {megabytes}; it must be larger than 0.")
+    found = payload(trace, title=title, batch=batch)
+    found.about["worked"] = DEFAULT
+    page = joined_script() + joined_style() + _TEMPLATE
+    limit = megabytes * 1e6 - len(page.encode())
     text = ""
     for plan in _PLANS:
-        least = sum(least_size(array, kind) for array, kind in _kept(made, plan).values())
-        if least <= room or plan is _PLANS[-1]:
-            text = _as_json(made, plan)
-            if len(text.encode()) <= room:
+        estimate = sum(estimate_size(*one) for one in _encodings(found, plan).values())
+        if estimate <= limit or plan is _PLANS[-1]:
+            text = _with_plan(found, plan)
+            if len(text.encode()) <= limit:
                 break
     return text
 
 
-def _kept(made: Payload, plan: Mapping[str, Kind]) -> dict[str, tuple[np.ndarray, Kind]]:
-    """The arrays that a page holds by a plan, and how."""
-    kinds = {**plan, "masks": "float32", "pixels": "float32"}  # bytes stay what they are
-    held = {name: array for name, array in made.arrays.items() if made.kinds[name] in kinds}
-    return {name: (array, kinds[made.kinds[name]]) for name, array in held.items()}
+def _page(data: str, title: str = "") -> str:
+    return _TEMPLATE.format(
+        title=escape(f"regard: {title}" if title else "regard"),
+        style=_escape_end(joined_style()),
+        data=data.replace("<", "\\u003c"),
+        script=_escape_end(joined_script()),
+    )
 
 
-def _as_json(made: Payload, plan: Mapping[str, Kind]) -> str:
-    arrays = {name: pack(array, kind) for name, (array, kind) in _kept(made, plan).items()}
-    sites = [_without_absent(site, plan) for site in made.about["sites"]]
-    digits = 2 if isinstance(plan["vectors"], Steps) else 3
-    about = {**made.about, "sites": sites, "digits": digits}
-    return json.dumps({"about": about, "arrays": arrays}, ensure_ascii=False, separators=(",", ":"))
+def _escape_end(text: str) -> str:
+    """Escape what would end the element that contains the text."""
+    return re.sub(r"<(?=/script|/style|!--)", r"<\\", text, flags=re.IGNORECASE)
 
 
-def _without_absent(site: dict[str, object], plan: Mapping[str, Kind]) -> dict[str, object]:
-    """A site that mentions only what the page holds."""
-    streams = site["streams"] if "streams" in plan else {}
-    arrays = site["arrays"]
-    assert isinstance(arrays, dict)
+def _encodings(
+    found: Payload, plan: Mapping[str, ArrayEncoding]
+) -> dict[str, tuple[np.ndarray, ArrayEncoding]]:
+    """Return the arrays that the page has by a plan, with their encodings."""
+    encodings = {**plan, "masks": "float32", "pixels": "float32"}  # these are bytes
     return {
-        **site,
-        "arrays": {name: arrays[name] for name in arrays if name != "exact" or name in plan},
-        "streams": streams,
-        "left_out": streams != site["streams"],
-        "projections": site["projections"] if "weights" in plan else None,
+        name: (array, encodings[found.kinds[name]])
+        for name, array in found.arrays.items()
+        if found.kinds[name] in encodings
     }
 
 
-def _inside(text: str) -> str:
-    """Text that cannot end the element it stands in."""
-    return re.sub(r"<(?=/script|/style|!--)", r"<\\", text, flags=re.IGNORECASE)
+def _with_plan(found: Payload, plan: Mapping[str, ArrayEncoding]) -> str:
+    arrays = {name: pack(*one) for name, one in _encodings(found, plan).items()}
+    digits = 2 if isinstance(plan["vectors"], Quantized) else 3
+    sites = []
+    for site in found.about["sites"]:
+        named = site["arrays"].items()
+        streams = site["streams"] if "streams" in plan else {}
+        sites.append(
+            {
+                **site,
+                "arrays": {name: at for name, at in named if name != "exact" or name in plan},
+                "streams": streams,
+                "left_out": streams != site["streams"],
+                "projections": site["projections"] if "weights" in plan else None,
+            }
+        )
+    about = {**found.about, "sites": sites, "digits": digits}
+    return json.dumps({"about": about, "arrays": arrays}, ensure_ascii=False, separators=(",", ":"))
+
+
+NOTEBOOK_HEIGHT = 760
+"""Height of the explorer in a notebook, in pixels."""
+
+
+def mimebundle(trace: Trace) -> dict[str, Any]:
+    """Return the representations of a trace in a notebook, by media type.
+
+    With anywidget installed, a notebook shows a widget whose `state` Python can read and set;
+    otherwise the page of `Trace.html` in a frame.
+    """
+    plain = {"text/plain": repr(trace)}
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    if not trace.sites or (shell and not hasattr(shell, "kernel")):  # a terminal shows text only
+        return plain
+    data = as_json(trace)
+    frame = (
+        f'<iframe srcdoc="{escape(_page(data))}" title="regard" '
+        f'style="width: 100%; height: {NOTEBOOK_HEIGHT}px; border: 0"></iframe>'
+    )
+    bundle = {**plain, "text/html": frame}
+    if find_spec("anywidget") is not None:
+        shown = widget(data)._repr_mimebundle_()
+        shown = shown[0] if isinstance(shown, tuple) else shown
+        bundle |= {kind: value for kind, value in shown.items() if not kind.startswith("text/")}
+    return bundle
+
+
+def widget(data: str) -> Any:
+    """Return the explorer as a notebook widget; its `state` is what a URL would hold."""
+    return _widget_class()(data=data)
+
+
+@cache
+def _widget_class() -> Any:
+    import anywidget
+    from traitlets import Unicode
+
+    class Explorer(anywidget.AnyWidget):
+        """A trace to inspect and edit in a notebook."""
+
+        _esm = f"{joined_script('js/widget.js')}\nexport default {{ render: $widget.render }};\n"
+        _css = joined_style()
+        data = Unicode().tag(sync=True)
+        state = Unicode().tag(sync=True)
+
+    return Explorer

@@ -1,190 +1,200 @@
-"""What a model runs on: a text, token ids or a picture, other tokens put in, and what fits."""
+"""Inputs of a model: the request, the text, ids or image it names, and size checks."""
 
+import base64
+import binascii
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import psutil
 from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, WithJsonSchema, model_validator
 
-from regard.analysis.heads import sides
-from regard.errors import InputError, UnknownNameError
 from regard.model import Model
-from regard.server.edit_json import PutToken
+from regard.server.error_codes import ApiError
+from regard.server.settings import LIMITS
 from regard.text.tokenizer import Tokenizer
-from regard.trace.edits import Edit
-from regard.trace.trace import Trace
+from regard.trace.edits import Edit, SetToken, edit_from_dict, edit_schema
 
-MOST_TOKENS = 16_384
-"""The longest text that is traced."""
-MOST_PIXELS = 64_000_000
-_SHARE = 0.7
-"""Of the memory that is free, what one trace may take."""
-_STREAMS = 16
-"""Vectors of width d_model that a layer leaves in a trace, for each token, while it is made."""
+_VECTORS_PER_LAYER = 16
+"""Vectors of width d_model that a layer adds to a trace for each token."""
+
+Text = Annotated[str, Field(max_length=LIMITS.text_characters)]
+Beam = Annotated[int, Field(ge=1, le=LIMITS.beam)]
+
+
+class ApiRequest(BaseModel):
+    """Base of request bodies: unknown fields and values of other types are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class TraceRequest(ApiRequest):
+    """Run a model on a text or an image under edits, and store everything it computes."""
+
+    model: str
+    """A name that /api/models lists."""
+    text: Text | None = None
+    image: str | None = None
+    """An image file in base64 (also as a data: URL), "example:N" for an example of the model, or
+    the name that /api/images returned."""
+    target: Text | list[NonNegativeInt] | None = None
+    """Target of a translation, as text or token ids; by default the model writes it."""
+    edits: list[Annotated[dict[str, Any], WithJsonSchema(edit_schema())]] = Field(
+        default=[], max_length=LIMITS.edits
+    )
+    beam: Beam = 4
+    part: NonNegativeInt = 0
+    """Part of the text to trace, if it is translated in several parts."""
+
+    @model_validator(mode="after")
+    def _check_one_input(self) -> "TraceRequest":
+        if (self.text is None) == (self.image is None):
+            raise ApiError("text_or_image")
+        return self
+
+    def without_edits(self) -> "TraceRequest":
+        """Return the same request without edits."""
+        return self.model_copy(update={"edits": []})
+
+    def parsed_edits(self) -> tuple[list[Edit], list[SetToken]]:
+        """Return the changes inside the model, and the replaced tokens."""
+        parsed = [edit_from_dict(edit) for edit in self.edits]
+        inner = [edit for edit in parsed if isinstance(edit, Edit)]
+        return inner, [edit for edit in parsed if isinstance(edit, SetToken)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the request as JSON, without the optional fields that are not used."""
+        return self.model_dump(exclude_defaults=True) | {"beam": self.beam}
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a model runs on."""
+class ModelInput:
+    """Text, token ids or image that a model runs on."""
 
     content: str | list[int] | Image.Image
     target: str | list[int] | None = None
 
     def source_ids(self, model: Model) -> list[int]:
-        """The token ids of the text, as the model reads it."""
+        """Return the token ids that the model reads."""
         if isinstance(self.content, Image.Image):
-            raise InputError("a picture has no tokens that could be read or replaced.")
+            raise ApiError("image_has_no_tokens")
         if not isinstance(self.content, str):
             return self.content
-        ids = _known(model.tokenizer).encode(self.content)
-        ends = model.family == "decoder" and len(ids) > 1 and ids[-1] == _end(model.tokenizer)
-        return ids[:-1] if ends else ids  # a text that goes on has no end
+        tokenizer = _required(model.tokenizer)
+        ids = tokenizer.encode(self.content)
+        ends = model.family == "decoder" and len(ids) > 1 and ids[-1] == tokenizer.end_id
+        return ids[:-1] if ends else ids  # a text to be continued has no end token
 
 
-def read_picture(data: bytes) -> Image.Image:
-    """The picture in the bytes of a file."""
+def decode_base64(text: str) -> bytes:
+    """Decode an image file in base64, possibly as a data: URL."""
+    data = text.partition(",")[2] if text.startswith("data:") else text
     try:
-        picture = Image.open(io.BytesIO(data))
-        if picture.width * picture.height > MOST_PIXELS:
-            raise InputError(
-                f"the picture has {picture.width:,} × {picture.height:,} pixels; send at most "
-                f"{MOST_PIXELS:,} in all."
-            )
-        picture.load()
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ApiError("invalid_base64") from error
+
+
+def read_image(data: bytes) -> Image.Image:
+    """Decode an image file."""
+    try:
+        image = Image.open(io.BytesIO(data))
+        if image.width * image.height <= LIMITS.image_pixels:
+            image.load()
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError("the image is no picture that can be read: send PNG or JPEG.") from error
-    return picture
+        raise ApiError("invalid_image") from error
+    if image.width * image.height > LIMITS.image_pixels:
+        raise ApiError(
+            "image_too_large", width=image.width, height=image.height, limit=LIMITS.image_pixels
+        )
+    return image
 
 
-def check_size(model: Model, given: Given) -> None:
-    """Refuse what would take too long or too much memory, before it does."""
+def check_size(model: Model, given: ModelInput) -> None:
+    """Refuse inputs that would take too much time or memory."""
     if isinstance(given.content, Image.Image):
         return
-    n_tokens = len(given.source_ids(model))
+    count = len(given.source_ids(model))
     if isinstance(given.target, str) and model.target_tokenizer is not None:
-        n_tokens += len(model.target_tokenizer.encode(given.target))
-    if n_tokens > MOST_TOKENS:
-        raise InputError(
-            f"the text has {n_tokens:,} tokens; at most {MOST_TOKENS:,} are traced: shorten it."
-        )
-    needed, free = _bytes_needed(model.config, n_tokens), psutil.virtual_memory().available
-    if needed > _SHARE * free:
-        raise InputError(
-            f"a trace of {n_tokens:,} tokens would take {needed / 1e9:.1f} GB of memory, and "
-            f"{free / 1e9:.1f} GB are free: shorten the text."
-        )
+        count += len(model.target_tokenizer.encode(given.target))
+    if count > LIMITS.traced_tokens:
+        raise ApiError("too_many_tokens", count=count, limit=LIMITS.traced_tokens)
+    needed, free = _trace_bytes(model.config, count), psutil.virtual_memory().available
+    if needed > LIMITS.memory_share * free:
+        gigabytes = {"needed": round(needed / 1e9, 1), "free": round(free / 1e9, 1)}
+        raise ApiError("out_of_memory", count=count, **gigabytes)
 
 
-def n_multiplications(model: Model, given: Given) -> float:
-    """About how much it is to run the model on an input: each weight once for each token."""
+def count_multiplications(model: Model, given: ModelInput) -> float:
+    """Estimate the cost of running the model: each weight once for each token."""
     n_weights = sum(weight.numel() for weight in model.module.parameters())
     if isinstance(given.content, Image.Image):
-        side = model.config.image_size / model.config.patch_size
-        return n_weights * side**2
+        return n_weights * (model.config.image_size / model.config.patch_size) ** 2
     return n_weights * 2.0 * len(given.source_ids(model))
 
 
-def _bytes_needed(config: Any, n_tokens: int) -> int:
+def _trace_bytes(config: Any, n_tokens: int) -> int:
     counts = [getattr(config, f"n_{part}layers", 0) for part in ("", "encoder_", "decoder_")]
-    width = _STREAMS * config.d_model + getattr(config, "d_ff", 4 * config.d_model)
+    width = _VECTORS_PER_LAYER * config.d_model + getattr(config, "d_ff", 4 * config.d_model)
     logits = 3 * (getattr(config, "n_vocab", 0) or 0)
     return 4 * n_tokens * (sum(counts) * width + logits)
 
 
-def put_tokens(
-    model: Model, given: Given, tokens: Sequence[PutToken], *, written: list[int] | None
-) -> Given:
-    """The input with other tokens in some places.
+def replace_tokens(
+    model: Model, given: ModelInput, tokens: Sequence[SetToken], *, answer_ids: list[int] | None
+) -> ModelInput:
+    """Replace tokens of an input.
 
     Args:
-        written: what a translator wrote before, in which tokens of the target are replaced if no
-            target was given.
+        answer_ids: the model's answer, whose tokens are replaced if the input has no target.
     """
-    pair = model.family in ("transformer", "seq2seq")
-    for one in tokens:
-        if pair and one.side == "target":
-            target = target_ids(model, given.target if given.target is not None else written)
-            put = _replaced(target, one, _known(model.target_tokenizer))
-            given = replace(given, target=put)
+    has_target = model.family in ("transformer", "seq2seq")
+    for edit in tokens:
+        if has_target and edit.side == "target":
+            target = target_ids(model, given.target if given.target is not None else answer_ids)
+            ids = _replaced(target, edit, _required(model.target_tokenizer))
+            given = replace(given, target=ids)
         else:
-            ids = _replaced(given.source_ids(model), one, _known(model.tokenizer))
+            ids = _replaced(given.source_ids(model), edit, _required(model.tokenizer))
             given = replace(given, content=ids)
     return given
 
 
-def with_ends(model: Model, ids: Sequence[int]) -> list[int]:
-    """A target from its start token to its end token."""
+def target_ids(model: Model, target: str | Sequence[int] | None) -> list[int]:
+    """Return the ids of a target given as text or ids, with start and end tokens."""
     tokenizer = model.target_tokenizer
+    if isinstance(target, str):
+        target = _required(tokenizer).encode(target)
+    ids = list(target or ())
     start, end = (None, None) if tokenizer is None else (tokenizer.start_id, tokenizer.end_id)
-    front = [] if start is None or list(ids[:1]) == [start] else [start]
-    back = [] if end is None or list(ids[-1:]) == [end] else [end]
+    front = [] if start is None or ids[:1] == [start] else [start]
+    back = [] if end is None or ids[-1:] == [end] else [end]
     return [*front, *ids, *back]
 
 
-def fitting(
-    edits: Sequence[Edit], sizes: Trace | tuple[int, int], *, strict: bool = False
-) -> list[Edit]:
-    """The edits whose positions are there, where source and target are so long.
-
-    Args:
-        strict: refuse those that are not, in a sentence.
-    """
-    if isinstance(sizes, Trace):
-        sizes = len(sizes.tokens["source"]), len(sizes.tokens["target"])
-    lengths: dict[str, int] = {"source": sizes[0], "target": sizes[1]}
-    kept = []
-    for edit in edits:
-        asks, answers = sides(edit.site)
-        pairs = (("query", lengths[asks]), ("key", lengths[answers]))
-        beyond = [(what, n) for what, n in pairs if (getattr(edit, what, None) or 0) >= n]
-        if beyond and strict:
-            raise UnknownNameError(
-                f"{edit!r} names a {beyond[0][0]} that is not there; there are {beyond[0][1]}, "
-                "counted from 0."
-            )
-        kept += [] if beyond else [edit]
-    return kept
+def _replaced(ids: Sequence[int], edit: SetToken, tokenizer: Tokenizer) -> list[int]:
+    if edit.position >= len(ids):
+        raise ApiError("unknown_position", position=edit.position, side=edit.side, count=len(ids))
+    return [*ids[: edit.position], _token_id(edit.token, tokenizer), *ids[edit.position + 1 :]]
 
 
-def _replaced(ids: Sequence[int], one: PutToken, tokenizer: Tokenizer) -> list[int]:
-    if one.position >= len(ids):
-        raise UnknownNameError(
-            f"there is no token {one.position} in the {one.side}; it has {len(ids)}, 0 to "
-            f"{len(ids) - 1}."
-        )
-    return [*ids[: one.position], _id_of(one.token, tokenizer), *ids[one.position + 1 :]]
-
-
-def _id_of(token: str | int, tokenizer: Tokenizer) -> int:
+def _token_id(token: str | int, tokenizer: Tokenizer) -> int:
     if isinstance(token, int):
-        tokenizer.token_of(token)  # refuses ids that are not there
+        tokenizer.token_of(token)  # raises an error for an unknown id
         return token
     id = tokenizer.id_of(token)
     if id is not None:
         return id
-    parts = tokenizer.pieces(token, specials=False)
-    if len(parts) != 1:
-        cut = ", ".join(repr(part.text) for part in parts[:8])
-        raise InputError(f"{token!r} is {len(parts)} tokens to this model ({cut}): give one.")
-    return parts[0].id
+    pieces = tokenizer.pieces(token, specials=False)
+    if len(pieces) != 1:
+        names = ", ".join(repr(piece.text) for piece in pieces[:8])
+        raise ApiError("not_one_token", token=repr(token), count=len(pieces), tokens=names)
+    return pieces[0].id
 
 
-def target_ids(model: Model, target: str | list[int] | None) -> list[int]:
-    """A target that was given as text or ids, from its start token to its end token."""
-    if isinstance(target, str):
-        target = _known(model.target_tokenizer).encode(target)
-    return with_ends(model, target or [])
-
-
-def _known(tokenizer: Tokenizer | None) -> Tokenizer:
+def _required(tokenizer: Tokenizer | None) -> Tokenizer:
     if tokenizer is None:
-        raise InputError("this model has no tokenizer, so it cannot read a text.")
+        raise ApiError("no_tokenizer")
     return tokenizer
-
-
-def _end(tokenizer: Tokenizer | None) -> int | None:
-    return None if tokenizer is None else tokenizer.end_id

@@ -1,303 +1,214 @@
-"""The JSON API: what each address answers. The page uses nothing else; scripts can use all of it.
+"""Routes for models, uploads, texts and training runs.
 
-Arrays are sent as safetensors files (see wire.py), errors as {"error": sentence}.
+A route is one function. The models of its request and response stand above it; OpenAPI is
+generated from them.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
-from starlette.types import ASGIApp
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import FileResponse
+from pydantic import BaseModel, Field, NonNegativeInt
 
 from regard.analysis.worked_example import DEFAULT
-from regard.errors import InputError
-from regard.server.answers import following
-from regard.server.arrays import (
-    MEDIA_TYPE,
-    Span,
-    exact_arrays,
-    head_about,
-    head_vectors,
-    packed,
-    pixels,
-    projection_arrays,
-    reduced,
-    rollout_array,
-    space_arrays,
-    step_arrays,
-)
-from regard.server.jobs import CLIENT_GONE, Job, client_of, respond, wait_for
-from regard.server.model_inputs import read_picture
-from regard.server.replay import Runs
-from regard.server.requests import (
-    MOST_BYTES,
-    AskGeneration,
-    AskTrace,
-    AskTranslation,
-    read_ask,
-    read_count,
-    read_number,
-)
-from regard.server.service import Service
-from regard.server.trace_store import Kept
+from regard.generation.translator import Translation
+from regard.server.catalog import ExampleInfo, ModelInfo, RunInfo
+from regard.server.error_codes import ERROR_CODES, ErrorCode
+from regard.server.jobs import Job
+from regard.server.model_inputs import ApiRequest, Beam, Text, read_image
+from regard.server.service import Context
+from regard.server.settings import LIMITS, Limits
+from regard.trace.edits import edit_schema
 
-# What an id names never changes, so nobody need ask for it twice.
-_FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
-_FRESH = {"cache-control": "no-cache"}
-Handler = Callable[[Request], Awaitable[ASGIApp]]
+router = APIRouter(prefix="/api")
+_REVALIDATE = {"cache-control": "no-cache"}
+_TEXTS_PER_BATCH = 16
 
 
-class TooLargeError(InputError):
-    """A request with a larger body than the server reads."""
+class ModelList(BaseModel):
+    """All models, the first to open first, and the worked example that needs none."""
+
+    models: list[ModelInfo]
+    worked: dict[str, Any]
+    """Matrices of the worked example."""
+    example: str
+    """Trace id of the worked example."""
+    runs: list[str]
+    """Names of the training runs that can be replayed."""
+    limits: Limits
 
 
-@dataclass(frozen=True)
-class Place:
-    """Which head of which site of which trace a request means."""
+@router.get("/models")
+def models(context: Context, response: Response) -> ModelList:
+    """List the models, training runs and limits of the server."""
+    response.headers.update(_REVALIDATE)
+    service = context.service
+    return ModelList(
+        models=[entry.describe() for entry in service.catalog.entries.values()],
+        worked=DEFAULT,
+        example=service.worked_example().id,
+        runs=list(service.runs.runs),
+        limits=LIMITS,
+    )
 
-    kept: Kept
-    path: str
-    head: int
+
+@router.get("/limits")
+def limits() -> Limits:
+    """Return the limits on requests."""
+    return LIMITS
 
 
-class Api:
-    """The handlers, by what they do; `openapi.py` says at which addresses."""
+@router.get("/errors")
+def errors() -> dict[str, ErrorCode]:
+    """Return the status and message template of every error code."""
+    return ERROR_CODES
 
-    def __init__(self, service: Service, runs: Runs | None = None) -> None:
-        self.service = service
-        self._runs = runs or Runs()
 
-    async def models(self, request: Request) -> ASGIApp:
-        """All models, and the worked example of a server that has none."""
-        del request
-        entries = [entry.describe() for entry in self.service.catalog.entries.values()]
-        told = {"models": entries, "worked": DEFAULT, "example": self.service.example().id}
-        return JSONResponse({**told, "runs": list(self._runs.runs)}, headers=_FRESH)
+@router.get("/edits/schema")
+def edits_schema() -> dict[str, Any]:
+    """Return the JSON schema of edits."""
+    return edit_schema()
 
-    async def runs(self, request: Request) -> ASGIApp:
-        """All training runs, with the checkpoints that they have by now."""
-        job = Job(
-            lambda job: {"runs": [run.describe() for run in self._runs.runs.values()]},
-            client_of(request),
-        )
-        return await respond(request, self.service.read, job)
 
-    async def snapshot(self, request: Request) -> ASGIApp:
-        """What a run's model saw in one of its texts at a checkpoint."""
-        name, step = request.path_params["run"], request.path_params["number"]
-        text, store = read_count(request.query_params, "text", 0), self.service.store
-        job = Job(
-            lambda job: self.service.describe(self._runs.snapshot(store, name, step, text)),
-            client_of(request),
-        )
-        return await respond(request, self.service.read, job)
+class ExampleList(BaseModel):
+    """Inputs to try on a model."""
 
-    async def examples(self, request: Request) -> ASGIApp:
-        """What to try on a model."""
-        entry = self.service.catalog[request.query_params.get("model", "")]
-        return JSONResponse({"examples": entry.examples()}, headers=_FRESH)
+    examples: list[ExampleInfo]
 
-    async def example(self, request: Request) -> ASGIApp:
-        """One picture of a model's examples."""
-        entry = self.service.catalog[request.path_params["model"]]
-        return FileResponse(entry.picture(request.path_params["number"]), headers=_FRESH)
 
-    async def image(self, request: Request) -> ASGIApp:
-        """Keep a picture, and say by which name a request can mean it."""
-        data = await read_body(request)
-        read_picture(data)
-        return JSONResponse({"image": self.service.uploads.put(data)})
+@router.get("/examples", response_model_exclude_unset=True)
+def examples(model: str, context: Context, response: Response) -> ExampleList:
+    """List inputs to try on a model."""
+    response.headers.update(_REVALIDATE)
+    return ExampleList(examples=context.service.catalog[model].examples())
 
-    async def trace(self, request: Request) -> ASGIApp:
-        """Trace, and describe the trace."""
-        ask = read_ask(AskTrace, await read_body(request))
-        describe = self.service.describe
-        return await self._compute(
-            request, ask.model, lambda job: describe(self.service.trace(ask, job))
-        )
 
-    async def answer(self, request: Request) -> ASGIApp:
-        """Trace, and give the answer only: what a change has changed."""
-        ask = read_ask(AskTrace, await read_body(request))
+@router.get("/examples/{model}/{number}", response_class=FileResponse)
+def example_image(model: str, number: NonNegativeInt, context: Context) -> FileResponse:
+    """Return an example image of a model."""
+    return FileResponse(context.service.catalog[model].image(number), headers=_REVALIDATE)
 
-        def work(job: Job) -> dict[str, Any]:
-            kept = self.service.trace(ask, job)
-            return {"id": kept.id, "answer": kept.answer}
 
-        return await self._compute(request, ask.model, work)
+class Upload(BaseModel):
+    """Name by which requests refer to an uploaded image."""
 
-    async def translate(self, request: Request) -> ASGIApp:
-        """Translate texts."""
-        ask = read_ask(AskTranslation, await read_body(request))
-        translate = self.service.translate
-        return await self._compute(
-            request, ask.model, lambda job: {"translations": translate(ask, job)}
-        )
+    image: str
 
-    async def generate(self, request: Request) -> ASGIApp:
-        """Go on with a text."""
-        ask = read_ask(AskGeneration, await read_body(request))
-        return await self._compute(request, ask.model, lambda job: self.service.generate(ask, job))
 
-    async def described(self, request: Request) -> ASGIApp:
-        """The description of a trace that is kept."""
-        kept = self._kept(request)
-        job = Job(lambda job: self.service.describe(kept), client_of(request))
-        return await respond(request, self.service.read, job)
+_IMAGE_BODY = {"content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}
 
-    async def alternatives(self, request: Request) -> ASGIApp:
-        """What else could stand at a position of a translation."""
-        kept, given = self._kept(request), request.query_params
-        position, count = read_count(given, "position"), read_count(given, "count", 5)
-        check_count(count)
-        if kept.answer["kind"] != "translation":
-            raise InputError("only a translation has other words at its positions.")
-        find = self.service.alternatives
-        return await self._compute(
-            request,
-            kept.asked.get("model", ""),
-            lambda job: {"alternatives": find(kept, position, count, job)},
+
+@router.post("/images", openapi_extra={"requestBody": _IMAGE_BODY})
+async def upload_image(request: Request, context: Context) -> Upload:
+    """Store an image file, sent as the request body."""
+    data = await request.body()
+    read_image(data)
+    return Upload(image=context.service.upload(data))
+
+
+class TranslationRequest(ApiRequest):
+    """Translate texts."""
+
+    model: str
+    texts: list[Text] = Field(max_length=LIMITS.texts)
+    beam: Beam = 4
+    n_best: int = Field(default=1, ge=1)
+    """Translations for each text."""
+
+
+class TranslationInfo(BaseModel):
+    """A translation of one text, and the next best ones."""
+
+    text: str
+    score: float
+    tokens: list[str]
+    source_tokens: list[str]
+    alternatives: list["TranslationInfo"]
+
+    @classmethod
+    def of(cls, found: Translation) -> "TranslationInfo":
+        """Convert a translation."""
+        return cls(
+            text=found.text,
+            score=found.score,
+            tokens=found.tokens,
+            source_tokens=found.source_tokens,
+            alternatives=[cls.of(one) for one in found.alternatives],
         )
 
-    async def next(self, request: Request) -> ASGIApp:
-        """What may come next after a text."""
-        kept, given = self._kept(request), request.query_params
-        options = {"temperature": read_number(given, "temperature", 1.0)}
-        count = read_count(given, "count", 5)
-        check_count(count)
 
-        def work(job: Job) -> dict[str, Any]:
-            tokenizer = self.service.entry_of(kept).model().tokenizer
-            return {"candidates": following(kept, tokenizer, **options, count=count)}
+class TranslationList(BaseModel):
+    """Translations in the order of the texts."""
 
-        return await respond(request, self.service.read, Job(work, client_of(request)))
-
-    async def thumbnails(self, request: Request) -> ASGIApp:
-        """A small picture of every head of every site, or of the sites that are named."""
-        kept, given = self._kept(request), request.query_params
-        paths, size = given.getlist("site"), read_count(given, "size", 64)
-        about = {"coding": "root"}
-        return await self._read(
-            request,
-            lambda job: packed(self.service.thumbnails(kept, paths, size, job), about),
-        )
-
-    async def measures(self, request: Request) -> ASGIApp:
-        """What the heads of sites are like."""
-        kept, paths = self._kept(request), request.query_params.getlist("site")
-        job = Job(
-            lambda job: {"measures": self.service.measures(kept, paths, job)}, client_of(request)
-        )
-        return await respond(request, self.service.read, job)
-
-    async def vectors(self, request: Request) -> ASGIApp:
-        """What one head's tables are computed from."""
-        place = self._place(request)
-        site = place.kept.trace[place.path]
-        return await self._read(
-            request, lambda job: packed(head_vectors(site, place.head), head_about(site))
-        )
-
-    async def tile(self, request: Request) -> ASGIApp:
-        """Part of one head's table."""
-        place, given = self._place(request), request.query_params
-        spans = _span(given, "row"), _span(given, "column")
-        stage, dtype = given.get("stage", "weights"), given.get("dtype", "float32")
-
-        def work(job: Job) -> bytes:
-            table = self.service.tile(place.kept, place.path, place.head, stage, spans, job)
-            array, about = reduced(table, dtype)
-            return packed({"tile": array}, about)
-
-        return await self._read(request, work)
-
-    async def steps(self, request: Request) -> ASGIApp:
-        """The way to one weight."""
-        place, given = self._place(request), request.query_params
-        pair = read_count(given, "query"), read_count(given, "key")
-        return await self._read(
-            request,
-            lambda job: packed(*step_arrays(place.kept, place.path, place.head, *pair)),
-        )
-
-    async def projections(self, request: Request) -> ASGIApp:
-        """The matrices of one head."""
-        place = self._place(request)
-        return await self._read(
-            request, lambda job: packed(projection_arrays(place.kept, place.path, place.head))
-        )
-
-    async def space(self, request: Request) -> ASGIApp:
-        """Tokens as points, and what each head adds to them."""
-        place, axes = self._place(request), read_count(request.query_params, "axes", 2)
-        return await self._read(
-            request, lambda job: packed(*space_arrays(place.kept, place.path, axes))
-        )
-
-    async def rollout(self, request: Request) -> ASGIApp:
-        """What each token has of each token of the input."""
-        place = self._place(request)
-        return await self._read(request, lambda job: packed(rollout_array(place.kept, place.path)))
-
-    async def exact(self, request: Request) -> ASGIApp:
-        """What one head of an efficient form approximates."""
-        place = self._place(request)
-        site = place.kept.trace[place.path]
-        return await self._read(request, lambda job: packed(*exact_arrays(site, place.head)))
-
-    async def pixels(self, request: Request) -> ASGIApp:
-        """The picture that a model read."""
-        kept = self._kept(request)
-        return await self._read(request, lambda job: packed({"pixels": pixels(kept)}))
-
-    async def _compute(self, request: Request, model: str, work: Callable[[Job], Any]) -> ASGIApp:
-        """Let a job wait for its model."""
-        entry = self.service.catalog[model]
-        return await respond(request, entry.worker.submit, Job(work, client_of(request)))
-
-    async def _read(self, request: Request, work: Callable[[Job], bytes]) -> ASGIApp:
-        """Bytes that follow from a trace, and from it alone."""
-        data = await wait_for(request, self.service.read, Job(work, client_of(request)))
-        if data is None:
-            return Response(status_code=CLIENT_GONE)
-        return Response(data, media_type=MEDIA_TYPE, headers=_FOREVER)
-
-    def _kept(self, request: Request) -> Kept:
-        return self.service.kept(request.path_params["id"])
-
-    def _place(self, request: Request) -> Place:
-        kept, path = self._kept(request), request.query_params.get("site", "")
-        kept.trace[path]  # refuses a site that is not there
-        return Place(kept, path, read_count(request.query_params, "head", 0))
+    translations: list[TranslationInfo]
 
 
-def _span(given: Mapping[str, str], what: str) -> Span:
-    start, stop = (read_count(given, f"{what}_{end}") for end in ("start", "stop"))
-    return Span(start, stop, read_count(given, f"{what}_bins", max(1, min(stop - start, 2048))))
+@router.post("/translate", response_model=TranslationList)
+async def translate(body: TranslationRequest, context: Context) -> Response:
+    """Translate texts."""
+
+    def work(job: Job) -> TranslationList:
+        job.report("loading", 0)
+        model, done = context.service.catalog[body.model].model(), []
+        for first in range(0, len(body.texts), _TEXTS_PER_BATCH):
+            job.report("writing", first, len(body.texts))
+            batch = body.texts[first : first + _TEXTS_PER_BATCH]
+            done += model.translate(batch, beam=body.beam, n_best=body.n_best)
+        return TranslationList(translations=[TranslationInfo.of(one) for one in done])
+
+    return await context.compute(body.model, work)
 
 
-def check_count(count: int) -> None:
-    """Refuse more possibilities than anybody reads, or none."""
-    if not 1 <= count <= 50:
-        raise InputError(f"count is {count}; ask for 1 to 50.")
+class GenerationRequest(ApiRequest):
+    """Continue a text, token by token."""
+
+    model: str
+    text: Text
+    max_tokens: int = Field(default=60, ge=1, le=LIMITS.generated_tokens)
+    temperature: float = 1.0
+    """0 always takes the most probable token."""
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
 
 
-async def read_body(request: Request) -> bytes:
-    """The body of a request, unless it is too large."""
-    said = request.headers.get("content-length", "")
-    parts, size = [], int(said) if said.isdigit() else 0
-    if size <= MOST_BYTES:
-        size = 0
-        async for part in request.stream():
-            parts.append(part)
-            size += len(part)
-            if size > MOST_BYTES:
-                break
-    if size > MOST_BYTES:
-        raise TooLargeError(
-            f"the request has more than {MOST_BYTES // 2**20} MB: send a shorter text or a "
-            "smaller picture."
-        )
-    return b"".join(parts)
+class GenerationInfo(BaseModel):
+    """A continued text."""
+
+    text: str
+    written: str
+    log_prob: float
+    finished: bool
+
+
+@router.post("/generate", response_model=GenerationInfo)
+async def generate(body: GenerationRequest, context: Context) -> Response:
+    """Continue a text; progress events have the text so far."""
+
+    def work(job: Job) -> GenerationInfo:
+        job.report("loading", 0)
+        written: list[str] = []
+
+        def on_text(text: str) -> None:
+            written.append(text)
+            job.report("writing", len(written), body.max_tokens, text="".join(written))
+
+        model = context.service.catalog[body.model].model()
+        options = body.model_dump(exclude={"model", "text"}, exclude_none=True)
+        done = model.generate(body.text, on_text=on_text, **options)
+        return GenerationInfo.model_validate(done, from_attributes=True)
+
+    return await context.compute(body.model, work)
+
+
+class RunList(BaseModel):
+    """All training runs of the server."""
+
+    runs: list[RunInfo]
+
+
+@router.get("/runs", response_model=RunList)
+async def runs(context: Context) -> Response:
+    """List training runs and their checkpoints so far."""
+    found = context.service.runs.runs.values()
+    return await context.read(lambda job: RunList(runs=[run.describe() for run in found]))

@@ -1,237 +1,269 @@
-"""What the server does, without the web: models, traces and pictures in one place."""
+"""State of a server: its models and runs, stored traces and uploads, and reader threads."""
 
+import hashlib
+import hmac
+import json
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import Annotated, Any, Generic, TypeVar
 
-from regard.analysis.heads import GLANCE, measure_heads
+from fastapi import Depends, Request, Response
+from pydantic import BaseModel
+from torch import Tensor
+
+from regard.analysis.site_json import plain
 from regard.analysis.worked_example import DEFAULT, worked_trace
-from regard.errors import InputError, UnknownNameError
-from regard.generation.translator import Translation
 from regard.hardware import limit_threads
-from regard.server.answers import Changes, Run, run, run_changed
-from regard.server.arrays import (
-    Level,
-    Span,
-    build_level,
-    check_head,
-    describe,
-    is_direct,
-    thumbnails,
-    tile,
+from regard.server.answers import Answer, AnsweredRun, answer, answer_edited
+from regard.server.catalog import Catalog, ModelEntry, Runs
+from regard.server.error_codes import ApiError
+from regard.server.jobs import Job, client_of, respond, wait_for
+from regard.server.model_inputs import (
+    ModelInput,
+    TraceRequest,
+    check_size,
+    count_multiplications,
+    decode_base64,
+    read_image,
 )
-from regard.server.catalog import Catalog, Entry
-from regard.server.edit_json import read_edits
-from regard.server.edited_search import others
-from regard.server.jobs import Job
-from regard.server.model_inputs import Given, check_size, n_multiplications, read_picture
-from regard.server.requests import AskGeneration, AskTrace, AskTranslation, read_image
-from regard.server.trace_store import PREFIX, Kept, Store, Uploads
-from regard.trace.site import Site
+from regard.server.settings import LIMITS
+from regard.trace.trace import Trace
 
-_EXAMPLE = "example:"
+_UPLOAD, _EXAMPLE = "upload:", "example:"
 _READERS = 2
-"""Threads that look at traces while models compute."""
-_TEXTS_AT_ONCE = 16
+"""Threads that read stored traces while models run."""
+_ID_LENGTH = 32
+T = TypeVar("T")
 
 
-class GoneError(UnknownNameError):
-    """A trace that is not kept, or never was."""
+class SizedCache(Generic[T]):
+    """Cache that drops the least recently used entries beyond a number of bytes.
+
+    The newest entry always stays.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._entries: OrderedDict[str, T] = OrderedDict()
+        self._sizes: dict[str, int] = {}
+        self._lock = RLock()
+
+    def get(self, key: str) -> T | None:
+        """Return an entry, now the most recently used one; None if there is none."""
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self._entries.get(key)
+
+    def put(self, key: str, entry: T, n_bytes: int) -> None:
+        """Add or replace an entry."""
+        with self._lock:
+            self._entries[key], self._sizes[key] = entry, n_bytes
+            self._entries.move_to_end(key)
+            self._evict()
+
+    def grow(self, key: str, n_bytes: int) -> None:
+        """Add to the size of an entry."""
+        with self._lock:
+            if key in self._entries:
+                self._sizes[key] += n_bytes
+                self._evict()
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all entries."""
+        with self._lock:
+            return sum(self._sizes.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _evict(self) -> None:
+        while len(self._entries) > 1 and self.n_bytes > self.limit:
+            del self._sizes[self._entries.popitem(last=False)[0]]
+
+
+@dataclass
+class StoredTrace:
+    """A trace, its request and answer, and what has been computed from it."""
+
+    id: str
+    request: dict[str, Any]
+    """The request that gives this trace again, as JSON; empty for traces of no model."""
+    trace: Trace
+    answer: Answer
+    computed: dict[Any, Any] = field(default_factory=dict)
+    _locks: dict[Any, RLock] = field(default_factory=dict)
+
+    def cached(self, key: Any, compute: Callable[[], T]) -> T:
+        """Return the value of a key, computed by the first thread that needs it."""
+        with self._locks.setdefault(key, RLock()):
+            if key not in self.computed:
+                self.computed[key] = compute()
+            return self.computed[key]
 
 
 class Service:
-    """The models, the traces, and who works on them."""
+    """Models, training runs, stored traces and uploads of a server.
 
-    def __init__(
-        self, catalog: Catalog, *, store: Store | None = None, uploads: Uploads | None = None
-    ) -> None:
+    A trace's id is a keyed hash of its request: the same request finds the same trace, and ids of
+    the requests of others cannot be guessed.
+    """
+
+    def __init__(self, catalog: Catalog, runs: Runs | None = None) -> None:
         self.catalog = catalog
-        self.store = store or Store()
-        self.uploads = uploads or Uploads()
+        self.runs = runs or Runs()
+        self.traces: SizedCache[StoredTrace] = SizedCache(LIMITS.stored_bytes)
+        self.uploads: SizedCache[bytes] = SizedCache(LIMITS.upload_bytes)
+        self._secret = secrets.token_bytes(32)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """End all threads after their current jobs."""
         self.catalog.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
-    def compute(self, entry: Entry, job: Job) -> Job:
-        """Let a job wait for its model."""
-        return entry.worker.submit(job)
-
     def read(self, job: Job) -> Job:
-        """Let a job look at traces, beside whatever models do."""
+        """Run a job in a reader thread, which does not wait for models."""
         self._readers.submit(job.run)
         return job
 
-    def example(self) -> Kept:
-        """The trace of the worked example, which needs no model."""
-        id = self.store.id_of({})
-        kept = self.store.get(id)
-        if kept is None:
-            trace = worked_trace(DEFAULT)
-            kept = Kept(id, {}, trace, {"kind": "none", "output": None})
-            self.store.put(kept)
-        return kept
+    def id_of(self, request: dict[str, Any]) -> str:
+        """Return the trace id of a request."""
+        text = json.dumps(request, sort_keys=True, ensure_ascii=False)
+        return hmac.new(self._secret, text.encode(), "sha256").hexdigest()[:_ID_LENGTH]
 
-    def kept(self, id: str) -> Kept:
-        """The trace of this id."""
-        found = self.store.get(id)
+    def upload(self, data: bytes) -> str:
+        """Store an image and return its name, which is the same for the same image."""
+        name = _UPLOAD + hashlib.sha256(data).hexdigest()
+        self.uploads.put(name, data, len(data))
+        return name
+
+    def stored(self, id: str) -> StoredTrace:
+        """Return a stored trace."""
+        found = self.traces.get(id)
         if found is None:
-            raise GoneError("this trace is not kept: ask for it again with POST /api/trace.")
+            raise ApiError("unknown_trace")
         return found
 
-    def entry_of(self, kept: Kept) -> Entry:
-        """The model that made a trace."""
-        return self.catalog[kept.asked["model"]]
+    def worked_example(self) -> StoredTrace:
+        """Return the trace of the worked example, which needs no model."""
+        return self._stored({}, {}, lambda: _without_model(worked_trace(DEFAULT)))
 
-    def named(self, ask: AskTrace) -> AskTrace:
-        """The request with its picture under a short name, as links have it."""
-        image = ask.image
-        if image is None or image.startswith((PREFIX, _EXAMPLE)):
-            return ask
-        return replace(ask, image=self.uploads.put(read_image(image)))
+    def snapshot(self, run: str, step: int, text: int) -> StoredTrace:
+        """Return the trace of a text at a step of a training run."""
+        key = {"run": run, "step": step, "text": text}
+        return self._stored(key, {}, lambda: _without_model(self.runs[run].trace(step, text)))
 
-    def trace(self, ask: AskTrace, job: Job) -> Kept:
-        """The trace of a request: the one that is kept, or a new one."""
-        ask = self.named(ask)
-        id = self.store.id_of(ask.as_json())
-        kept = self.store.get(id)
-        if kept is None:
-            made = self._run(ask, job)
-            kept = Kept(id, ask.as_json(), made.trace, made.answer)
-            self.store.put(kept)
-        return kept
+    def trace(self, request: TraceRequest, job: Job) -> StoredTrace:
+        """Return the stored trace of a request, running the model if there is none."""
+        image = request.image
+        if image is not None and not image.startswith((_UPLOAD, _EXAMPLE)):
+            request = request.model_copy(update={"image": self.upload(decode_base64(image))})
+        fields = request.to_dict()
+        return self._stored(fields, fields, lambda: self._run(request, job))
 
-    def describe(self, kept: Kept) -> dict[str, Any]:
-        """A trace as JSON."""
-        entry = self.entry_of(kept) if kept.asked else None
-        with limit_threads(_cells(kept, most=GLANCE)):
-            return kept.work_out("about", lambda: describe(kept, entry))
+    def model_input(self, entry: ModelEntry, request: TraceRequest) -> ModelInput:
+        """Return the text or image of a request."""
+        if request.image is None:
+            if entry.reads == "image":
+                raise ApiError("needs_image", name=entry.name)
+            return ModelInput(request.text or "", request.target)
+        if entry.reads == "text":
+            raise ApiError("needs_text", name=entry.name)
+        if request.target is not None:
+            raise ApiError("no_target", name=entry.name)
+        number = request.image.removeprefix(_EXAMPLE)
+        if number == request.image:
+            data = self.uploads.get(request.image)
+            if data is None:
+                raise ApiError("upload_gone")
+            return ModelInput(read_image(data))
+        if not (number.isascii() and number.isdigit()):
+            raise ApiError("unknown_example", name=entry.name, number=number, count="a number")
+        return ModelInput(read_image(entry.image(int(number)).read_bytes()))
 
-    def translate(self, ask: AskTranslation, job: Job) -> list[dict[str, Any]]:
-        """The translations of texts, a few at a time."""
+    def _stored(
+        self, key: dict[str, Any], request: dict[str, Any], run: Callable[[], AnsweredRun]
+    ) -> StoredTrace:
+        id = self.id_of(key)
+        stored = self.traces.get(id)
+        if stored is None:
+            done = run()
+            stored = StoredTrace(id, request, done.trace, done.answer)
+            self.traces.put(id, stored, count_bytes(_tensors(done.trace)))
+        return stored
+
+    def _run(self, request: TraceRequest, job: Job) -> AnsweredRun:
         job.report("loading", 0)
-        model, done = self.catalog[ask.model].model(), []
-        for first in range(0, len(ask.texts), _TEXTS_AT_ONCE):
-            job.report("writing", first, len(ask.texts))
-            part = ask.texts[first : first + _TEXTS_AT_ONCE]
-            found = model.translate(part, beam=ask.beam, n_best=ask.n_best)
-            done += [_told(one) for one in found]
-        return done
-
-    def generate(self, ask: AskGeneration, job: Job) -> dict[str, Any]:
-        """What a decoder-only model writes after a text; told token by token."""
-        job.report("loading", 0)
-        model = self.catalog[ask.model].model()
-        options = {name: value for name, value in vars(ask).items() if value is not None}
-        prompt = options.pop("text")
-        del options["model"]
-        told: list[str] = []
-
-        def on_text(text: str) -> None:
-            told.append(text)
-            job.report("writing", len(told), ask.max_tokens, text="".join(told))
-
-        return asdict(model.generate(prompt, on_text=on_text, **options))
-
-    def alternatives(self, kept: Kept, position: int, count: int, job: Job) -> list[dict[str, Any]]:
-        """What else could stand at a position of a translation, and how it would go on."""
-        if position >= len(kept.answer["ids"]):
-            raise InputError(
-                f"there is no token {position} in the answer; it has {len(kept.answer['ids'])}."
-            )
-        model = self.entry_of(kept).model()
-        ask = AskTrace(**kept.asked)
-        edits, _ = read_edits(ask.edits)
-        source = self._given(self.entry_of(kept), ask).source_ids(model)
-        begun = kept.answer["ids"][:position]
-        return others(model, source, begun, beam=ask.beam, edits=edits, count=count, job=job)
-
-    def tile(
-        self, kept: Kept, path: str, head: int, stage: str, spans: tuple[Span, Span], job: Job
-    ) -> Any:
-        """Part of a head's table."""
-        site = kept.trace[path]
-        check_head(site, head)
-        rows = spans[0].checked(site.n_query, "rows")
-        columns = spans[1].checked(site.n_key, "columns")
-        if is_direct(rows, columns):
-            return tile(site, head, stage, rows, columns)
-
-        def build() -> Level:
-            level = build_level(site, head, stage, check=job.check)
-            self.store.grow(kept, level.table.nbytes)
-            return level
-
-        return kept.work_out(("level", path, head, stage), build).part(rows, columns)
-
-    def measures(self, kept: Kept, paths: list[str], job: Job) -> dict[str, list[dict[str, float]]]:
-        """What every head of these sites is like (of all if none is named)."""
-
-        def work(site: Site) -> list[dict[str, float]]:
-            job.check()
-            return [asdict(one) for one in measure_heads(site)]
-
-        with limit_threads(_cells(kept)):
-            sites = [kept.trace[path] for path in paths or kept.trace]
-            return {
-                one.path: kept.work_out(("measures", one.path), partial(work, one)) for one in sites
-            }
-
-    def thumbnails(self, kept: Kept, paths: list[str], size: int, job: Job) -> dict[str, Any]:
-        """A picture of every head of these sites (of all if none is named)."""
-        sites = [kept.trace[path] for path in paths or kept.trace]
-        made = {}
-        with limit_threads(_cells(kept)):
-            for site in sites:
-                work = partial(thumbnails, site, size, check=job.check)
-                made[site.path] = kept.work_out(("thumbnails", site.path, size), work)
-        return made
-
-    def _run(self, ask: AskTrace, job: Job) -> Run:
-        job.report("loading", 0)
-        entry = self.catalog[ask.model]
-        model, given = entry.model(), self._given(entry, ask)
+        entry = self.catalog[request.model]
+        model, given = entry.model(), self.model_input(entry, request)
         check_size(model, given)
-        changes = Changes(*read_edits(ask.edits))
-        with limit_threads(n_multiplications(model, given)):
-            if not changes:
-                return run(model, given, ask, job)
-            before = self.trace(ask.without_edits(), job)
-            unchanged = Run(before.trace, before.answer)
-            return run_changed(model, given, ask, changes, unchanged, job)
-
-    def _given(self, entry: Entry, ask: AskTrace) -> Given:
-        if (ask.image is None) != (entry.reads == "text"):
-            reads = {"text": "a text", "image": "an image"}[entry.reads]
-            raise InputError(f"{entry.name} reads {reads}: give it one.")
-        if ask.image is None:
-            return Given(ask.text or "", ask.target)
-        if ask.target is not None:
-            raise InputError(f"{entry.name} writes nothing: it takes no target.")
-        if ask.image.startswith(_EXAMPLE):
-            number = ask.image.removeprefix(_EXAMPLE)
-            return Given(read_picture(entry.picture(_number(number)).read_bytes()))
-        return Given(read_picture(self.uploads.get(ask.image)))
+        with limit_threads(count_multiplications(model, given)):
+            if not request.edits:
+                return answer(model, given, request, (), job)
+            before = self.trace(request.without_edits(), job)
+            return answer_edited(
+                model, given, request, AnsweredRun(before.trace, before.answer), job
+            )
 
 
-def _told(one: Translation) -> dict[str, Any]:
-    plain = {name: getattr(one, name) for name in ("text", "score", "tokens", "source_tokens")}
-    return {**plain, "alternatives": [_told(other) for other in one.alternatives]}
+def _without_model(trace: Trace) -> AnsweredRun:
+    return AnsweredRun(trace, Answer(kind="none", output=plain(trace.output)))
 
 
-def _cells(kept: Kept, *, most: int | None = None) -> float:
-    """How much it is to compute every weight of a trace, or those of so many queries."""
-    sites = [kept.trace[path] for path in kept.trace]
-    rows = [one.n_query if most is None else min(one.n_query, most) for one in sites]
-    return sum(
-        one.n_heads * n * one.n_key * one.key.size(-1) for one, n in zip(sites, rows, strict=True)
-    )
+def count_bytes(tensors: Iterable[Tensor]) -> int:
+    """Return the memory behind tensors; storage that they share counts once."""
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise InputError(f"{text!r} is no number of an example; they count from 0.")
-    return int(text)
+def _tensors(trace: Trace) -> Iterable[Tensor]:
+    yield from trace.values.values()
+    for site in trace.sites.values():
+        yield from (site.query, site.key, site.value, site.sums, *site.changed.values())
+
+
+class RequestContext:
+    """The service, and how a request waits for work in its threads."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.service: Service = request.app.state.service
+
+    async def compute(self, model: str, work: Callable[[Job], BaseModel]) -> Response:
+        """Run work in the model's thread and send its result as JSON or events."""
+        return await self._json(self.service.catalog[model].worker.submit, work)
+
+    async def read(self, work: Callable[[Job], BaseModel]) -> Response:
+        """Run work in a reader thread and send its result as JSON or events."""
+        return await self._json(self.service.read, work)
+
+    async def read_bytes(self, work: Callable[[Job], bytes]) -> Response:
+        """Run work in a reader thread and send its bytes, which depend on the address only."""
+        data = await wait_for(self.request, self.service.read, Job(work, client_of(self.request)))
+        headers = {"cache-control": "private, max-age=31536000, immutable"}
+        return Response(data, media_type="application/octet-stream", headers=headers)
+
+    async def _json(
+        self, submit: Callable[[Job], Job], work: Callable[[Job], BaseModel]
+    ) -> Response:
+        def run(job: Job) -> str:
+            return work(job).model_dump_json(exclude_unset=True)
+
+        return await respond(self.request, submit, Job(run, client_of(self.request)))
+
+
+Context = Annotated[RequestContext, Depends()]
+
+
+def stored_trace(id: str, context: Context) -> StoredTrace:
+    """Return the stored trace that an address names."""
+    return context.service.stored(id)
+
+
+Stored = Annotated[StoredTrace, Depends(stored_trace)]

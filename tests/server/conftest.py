@@ -1,4 +1,4 @@
-"""Small models in folders, and a server that has them."""
+"""Small models in folders, and a server with them."""
 
 import pytest
 import torch
@@ -28,11 +28,11 @@ FAMILIES = {
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory):
-    """One model folder of each family, by its name."""
+    """One model folder of each family, by name."""
     tokenizer = train_tokenizer(TEXTS, vocab_size=80, min_frequency=1)
     place, made = tmp_path_factory.mktemp("models"), {}
     for name, (settings, task) in FAMILIES.items():
-        torch.manual_seed(14)  # with which the translator's answers come to an end
+        torch.manual_seed(14)  # the translator ends its answers with this seed
         reads_text = name != "vision"
         more = {"n_vocab": len(tokenizer)} if reads_text else {}
         model = build(config_from_dict({"family": name, **settings, **more})).eval()
@@ -46,34 +46,34 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def model(folders):
-    """The translator, as Python has it."""
+    """The translator in Python."""
     return load(folders["transformer"])
 
 
 @pytest.fixture(scope="session")
 def service(folders):
-    made = Service(Catalog(folders.values()))
-    yield made
-    made.close()
+    service = Service(Catalog(folders.values()))
+    yield service
+    service.close()
 
 
 @pytest.fixture(scope="session")
 def client(service):
     app = make_app(service, version="1.2.3")
-    # not entered: leaving it would close the service, which other tests share
+    # not used as a context manager, which would close the shared service
     return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
 
 
 @pytest.fixture(scope="session")
-def ask(client):
-    """Traces with the server and gives the description; refusals fail the test."""
+def trace(client):
+    """Trace with the server and return the description; errors fail the test."""
 
-    def trace(model="transformer", text="the dog is sleeping", **more):
-        answer = client.post("/api/trace", json={"model": model, "text": text, **more})
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+    def post(model="transformer", text="the dog is sleeping", **more):
+        response = client.post("/api/trace", json={"model": model, "text": text, **more})
+        assert response.status_code == 200, response.text
+        return response.json()
 
-    return trace
+    return post
 
 
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
@@ -81,7 +81,7 @@ OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 @pytest.fixture(scope="session")
 def browser():
-    """One browser for all tests of this process: two at a time disturb each other."""
+    """One browser for all tests of this process."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=OPTIONS)
         yield chromium

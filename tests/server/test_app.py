@@ -1,44 +1,62 @@
-"""The application: its routes are those it describes, and what it must never do it does not."""
+"""The application: addresses, the page's files, refused requests and errors."""
 
-import json
 import re
 
 import pytest
+from fastapi.testclient import TestClient
 from safetensors.numpy import load
-from starlette.routing import Mount, Route
-from starlette.testclient import TestClient
 
-from regard.server import model_inputs as inputs
-from regard.server import requests as asking
+from regard.server import app as app_module
+from regard.server import model_inputs
 from regard.server.app import make_app
 from regard.server.catalog import Catalog
 from regard.server.html_export import PAGE
 from regard.server.service import Service
+from regard.server.settings import LIMITS
+
+ADDRESSES = """
+GET /api/models, GET /api/limits, GET /api/errors, GET /api/edits/schema, GET /api/examples,
+GET /api/examples/{model}/{number}, POST /api/images, POST /api/translate, POST /api/generate,
+GET /api/runs, GET /api/runs/{run}/{step}, POST /api/trace, POST /api/answer, GET /api/trace/{id},
+GET /api/trace/{id}/alternatives, GET /api/trace/{id}/next, GET /api/trace/{id}/measures,
+GET /api/trace/{id}/thumbnails, GET /api/trace/{id}/vectors, GET /api/trace/{id}/tile,
+GET /api/trace/{id}/steps, GET /api/trace/{id}/projections, GET /api/trace/{id}/space,
+GET /api/trace/{id}/rollout, GET /api/trace/{id}/exact, GET /api/trace/{id}/pixels
+"""
 
 
-def test_the_document_describes_every_route_and_no_other(client):
-    told = client.get("/api/openapi.json").json()
-    assert told["info"]["version"] == "1.2.3"
-    described = {(method.upper(), path) for path, ways in told["paths"].items() for method in ways}
-    served = {
-        (method, "/api" + re.sub(r":\w+}", "}", route.path))
-        for route in client.app.routes[0].routes
-        if isinstance(route, Route)
-        for method in route.methods - {"HEAD"}
-    }
-    assert described == served - {("GET", "/api/openapi.json")}
-    mounts = [route.path for route in client.app.routes if isinstance(route, Mount)]
-    assert mounts == ["/api", ""] == [route.path for route in client.app.routes]
+@pytest.fixture
+def limit(monkeypatch):
+    """Change limits in a module."""
+
+    def change(module, **limits):
+        monkeypatch.setattr(module, "LIMITS", LIMITS.model_copy(update=limits))
+
+    return change
 
 
-def test_every_reference_of_the_document_leads_somewhere(client):
-    text = client.get("/api/openapi.json").text
-    names = set(re.findall(r'"#/components/schemas/(\w+)"', text))
-    assert {"TraceAbout", "AskTrace", "Edit", "HeadMeasures", "Fault"} <= names
-    assert names == set(json.loads(text)["components"]["schemas"])
+def test_openapi_describes_all_addresses(client):
+    document = client.get("/api/openapi.json").json()
+    assert document["info"]["version"] == "1.2.3"
+    described = {f"{way.upper()} {path}" for path, ways in document["paths"].items() for way in ways}
+    assert described == set(re.split(r",\s+", ADDRESSES.strip()))
+    body = document["components"]["schemas"]["TraceRequest"]["properties"]
+    assert body["beam"]["maximum"] == LIMITS.beam
+    kinds = [one["title"] for one in body["edits"]["items"]["oneOf"]]
+    assert {"forbid", "temperature", "token"} <= set(kinds)
+    tile = document["paths"]["/api/trace/{id}/tile"]["get"]
+    assert {"site", "head", "row_start", "dtype"} <= {one["name"] for one in tile["parameters"]}
+    assert "application/octet-stream" in tile["responses"]["200"]["content"]
 
 
-def test_the_page_is_served_and_asked_for_anew_each_time(client):
+def test_error_codes_are_listed_with_their_messages(client):
+    codes = client.get("/api/errors").json()
+    assert codes["queue_full"]["status"] == 429
+    error = client.get("/api/examples?model=no").json()["error"]
+    assert codes[error["code"]]["message"].format(**error["params"]) == error["message"]
+
+
+def test_the_page_is_served_and_revalidated(client):
     page = client.get("/")
     assert page.status_code == 200
     assert page.headers["content-type"].startswith("text/html")
@@ -54,7 +72,6 @@ def test_the_page_is_served_and_asked_for_anew_each_time(client):
     [
         "/../app.py",
         "/%2e%2e/app.py",
-        "/js/../../app.py",
         "/js/%2e%2e%2f%2e%2e%2fapp.py",
         "/..%5capp.py",
         "//etc/passwd",
@@ -64,24 +81,23 @@ def test_the_page_is_served_and_asked_for_anew_each_time(client):
     ],
 )
 def test_no_path_leads_out_of_the_page(client, path):
-    answer = client.get(path)
-    assert answer.status_code in (404, 422)
-    assert "def make_app" not in answer.text
-    assert "error" in answer.json()
+    response = client.get(path)
+    assert response.status_code in (404, 422)
+    assert "def make_app" not in response.text
+    assert response.json()["error"]["code"]
 
 
-def test_what_an_id_names_may_be_kept_and_what_is_asked_may_not(client, ask):
-    told = ask()
+def test_arrays_are_cached_and_answers_are_not(client, trace):
+    described = trace("encoder")
     tile = {"row_start": 0, "row_stop": 1, "column_start": 0, "column_stop": 1}
-    place = {"site": told["sites"][0]["path"], "head": 0}
-    binary = client.get(f"/api/trace/{told['id']}/tile", params={**place, **tile})
-    assert "immutable" in binary.headers["cache-control"]
-    assert "private" in binary.headers["cache-control"]
-    again = client.post("/api/answer", json={"model": "encoder", "text": "the dog"})
-    assert again.headers["cache-control"] == "no-store"
+    query = {"site": described["sites"][0]["path"], "head": 0, **tile}
+    response = client.get(f"/api/trace/{described['id']}/tile", params=query)
+    assert response.headers["cache-control"] == "private, max-age=31536000, immutable"
+    response = client.post("/api/answer", json={"model": "encoder", "text": "the dog"})
+    assert response.headers["cache-control"] == "no-store"
 
 
-def test_every_answer_says_what_pages_may_do_and_lets_no_other_page_in(client):
+def test_every_response_has_security_headers(client):
     for path in ("/", "/api/models", "/nowhere"):
         headers = client.get(path, headers={"origin": "http://elsewhere.test"}).headers
         assert "default-src 'self'" in headers["content-security-policy"]
@@ -96,164 +112,160 @@ def test_the_page_needs_nothing_that_its_policy_forbids():
     assert "http" not in text.replace("http-equiv", "")
 
 
-@pytest.mark.parametrize("host", ["evil.test", "127.0.0.1.evil.test", "localhost.evil.test", ""])
+@pytest.mark.parametrize("host", ["evil.test", "127.0.0.1.evil.test", ""])
 def test_other_host_names_are_refused(client, host):
-    answer = client.get("/api/models", headers={"host": host})
-    assert answer.status_code == 403
-    assert "answers only as" in answer.json()["error"]
+    response = client.get("/api/models", headers={"host": host})
+    assert response.status_code == 403
+    assert response.json()["error"]["code"] == "wrong_host"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8765", "localhost", "[::1]:80"])
-def test_this_machine_is_let_in(client, host):
+def test_host_names_of_this_machine_are_accepted(client, host):
     assert client.get("/api/models", headers={"host": host}).status_code == 200
 
 
-def test_a_server_for_others_answers_under_any_name(folders):
-    service = Service(Catalog([folders["encoder"]]))
-    with TestClient(
-        make_app(service, hosts=None), base_url="http://my-machine.test"
-    ) as open_to_all:
-        assert open_to_all.get("/api/models").status_code == 200
+def test_a_public_server_answers_under_any_name(folders):
+    app = make_app(Service(Catalog([folders["encoder"]])), hosts=None)
+    with TestClient(app, base_url="http://my-machine.test") as public:
+        assert public.get("/api/models").status_code == 200
 
 
-def test_pages_from_elsewhere_cannot_ask(client):
-    asked = {"model": "encoder", "text": "the dog"}
-    other = client.post("/api/trace", json=asked, headers={"origin": "http://elsewhere.test"})
-    assert other.status_code == 403
-    own = client.post("/api/trace", json=asked, headers={"origin": "http://127.0.0.1"})
+def test_pages_of_other_servers_are_refused(client):
+    body = {"model": "encoder", "text": "the dog"}
+    other = client.post("/api/trace", json=body, headers={"origin": "http://elsewhere.test"})
+    assert (other.status_code, other.json()["error"]["code"]) == (403, "wrong_origin")
+    own = client.post("/api/trace", json=body, headers={"origin": "http://127.0.0.1"})
     assert own.status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("body", "code", "message"),
     [
-        ({"model": "transformr", "text": "a"}, "no model 'transformr'"),
-        ({"text": "a"}, "needs the field 'model'"),
-        ({"model": "encoder"}, "give a text or an image"),
-        ({"model": "encoder", "text": "a", "image": "b"}, "one of the two"),
-        ({"model": "encoder", "text": 7}, "must be a text"),
-        ({"model": "encoder", "text": "a", "txt": "b"}, "no field 'txt'"),
-        ({"model": "encoder", "text": "a", "beam": True}, "must be a whole number"),
-        ({"model": "encoder", "text": "a", "beam": 99}, "1 to 16"),
-        ({"model": "encoder", "text": "a", "edits": {}}, "must be a list"),
-        ({"model": "encoder", "text": "a", "edits": [{"kind": "x"}]}, "no kind of edit"),
-        ({"model": "encoder", "text": "a", "edits": [{}] * 201}, "at most 200"),
-        ({"model": "encoder", "image": "example:0"}, "reads a text"),
-        ({"model": "vision", "text": "a"}, "reads an image"),
-        ({"model": "vision", "image": "!"}, "not in base64"),
-        ({"model": "vision", "image": "aGVsbG8="}, "no picture that can be read"),
-        ({"model": "vision", "image": "example:0"}, "no example 0"),
-        ({"model": "vision", "image": "example:../x"}, "no number of an example"),
-        ({"model": "vision", "image": "upload:00"}, "send it again"),
-        ({"model": "transformer", "text": "a", "target": [1, "b"]}, "list of token ids"),
-        ({"model": "transformer", "text": "a", "target": [10**6]}, "no id of this vocabulary"),
-        ([], "must be a JSON object"),
+        ({"model": "transformr", "text": "a"}, "unknown_model", "nearest is transformer"),
+        ({"text": "a"}, "missing_field", "needs the field model"),
+        ({"model": "encoder"}, "text_or_image", "either a text or an image"),
+        ({"model": "encoder", "text": "a", "image": "b"}, "text_or_image", ""),
+        ({"model": "encoder", "text": 7}, "invalid_field", "text is 7; it must be a valid string"),
+        ({"model": "encoder", "text": "a", "txt": "b"}, "unknown_field", "no field txt"),
+        ({"model": "encoder", "text": "a", "beam": True}, "invalid_field", "beam is true"),
+        ({"model": "encoder", "text": "a", "beam": 99}, "invalid_field", "or equal to 16"),
+        ({"model": "encoder", "text": "a", "edits": {}}, "invalid_field", "a valid list"),
+        ({"model": "encoder", "text": "a", "edits": [{"kind": "x"}]}, "unknown_name", "no edit"),
+        ({"model": "encoder", "text": "a", "edits": [{}] * 201}, "too_long", "longer than 200"),
+        ({"model": "encoder", "text": "a" * 200_001}, "too_long", "longer than 200000"),
+        ({"model": "encoder", "image": "example:0"}, "needs_text", "reads a text"),
+        ({"model": "vision", "text": "a"}, "needs_image", "reads an image"),
+        ({"model": "vision", "image": "!"}, "invalid_base64", "not valid base64"),
+        ({"model": "vision", "image": "aGVsbG8="}, "invalid_image", "cannot be read"),
+        ({"model": "vision", "image": "example:0"}, "unknown_example", "no example 0"),
+        ({"model": "vision", "image": "example:../x"}, "unknown_example", "no example ../x"),
+        ({"model": "vision", "image": "upload:00"}, "upload_gone", "upload it again"),
+        ({"model": "transformer", "text": "a", "target": [1, "b"]}, "invalid_field", "target"),
+        ([], "not_an_object", "must be a JSON object"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_a_sentence(client, asked, said):
-    answer = client.post("/api/trace", json=asked)
-    assert answer.status_code == 422
-    assert said in answer.json()["error"]
-    assert answer.headers["cache-control"] == "no-store"
-
-
-def test_a_body_that_is_no_json_is_refused(client):
-    answer = client.post("/api/trace", content=b"{")
-    assert answer.status_code == 422
-    assert "no JSON" in answer.json()["error"]
-
-
-@pytest.mark.parametrize("length_told", [True, False])
-def test_a_body_that_is_too_large_is_not_read(client, monkeypatch, length_told):
-    monkeypatch.setattr("regard.server.routes.MOST_BYTES", 1000)
-    body = b"x" * 2000 if length_told else iter([b"x" * 900, b"x" * 900, b"x" * 900])
-    answer = client.post("/api/trace", content=body)
-    assert answer.status_code == 413
-    assert "send a shorter text" in answer.json()["error"]
-
-
-def test_a_text_that_is_too_long_is_refused(client, monkeypatch):
-    monkeypatch.setattr(asking, "LONGEST_TEXT", 20)
-    answer = client.post("/api/trace", json={"model": "encoder", "text": "x" * 21})
-    assert (answer.status_code, "21 characters" in answer.text) == (422, True)
-    monkeypatch.setattr(inputs, "MOST_TOKENS", 3)
-    answer = client.post("/api/trace", json={"model": "encoder", "text": "is the dog"})
-    assert answer.status_code == 422
-    assert "at most 3 are traced" in answer.json()["error"]
-
-
-def test_a_text_that_would_take_all_memory_is_refused(client, monkeypatch):
-    monkeypatch.setattr(inputs, "_SHARE", 1e-9)
-    answer = client.post("/api/trace", json={"model": "encoder", "text": "the garden is"})
-    assert answer.status_code == 422
-    assert "GB of memory" in answer.json()["error"]
+def test_invalid_requests_have_a_code_and_a_message(client, body, code, message):
+    response = client.post("/api/trace", json=body)
+    assert response.status_code == (410 if code == "upload_gone" else 422)
+    error = response.json()["error"]
+    assert error["code"] == code
+    assert message in error["message"]
+    assert response.headers["cache-control"] == "no-store"
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "said"),
-    [
-        ("/api/trace/0123", 404, "ask for it again"),
-        ("/api/trace/0123/tile", 404, "ask for it again"),
-        ("/api/nothing", 404, "nothing at /api/nothing"),
-        ("/api/trace", 405, "cannot be asked with GET"),
-        ("/api/examples?model=no", 422, "there is no model 'no'"),
-        ("/api/examples/vision/9", 422, "no example 9"),
-        ("/api/trace/ID/vectors?site=encoder", 422, "no attention site"),
-        ("/api/trace/ID/vectors?site=encoder.layers.0.self&head=7", 422, "no head 7"),
-        ("/api/trace/ID/vectors?site=encoder.layers.0.self&head=x", 422, "whole number"),
-        ("/api/trace/ID/steps?site=encoder.layers.0.self&query=99&key=0", 422, "no query 99"),
-        ("/api/trace/ID/tile?site=encoder.layers.0.self&head=0", 422, "row_start is None"),
-        ("/api/trace/ID/space?site=encoder.layers.0.self&axes=4", 422, "2 or 3 axes"),
-        ("/api/trace/ID/thumbnails?size=9999", 422, "1 to 256"),
-        ("/api/trace/ID/pixels", 422, "no picture"),
-        ("/api/trace/ID/alternatives?position=0", 422, "only a translation"),
-        ("/api/trace/ID/next", 422, "only a language model"),
-        ("/api/trace/ID/next?temperature=warm", 422, "must be a number"),
-        ("/api/trace/ID/next?count=99", 422, "1 to 50"),
-    ],
+    ("headers", "code"),
+    [({"content-type": "application/json"}, "invalid_json"), ({}, "not_an_object")],
 )
-def test_addresses_that_lead_nowhere_are_refused_in_a_sentence(client, ask, path, status, said):
-    answer = client.get(path.replace("ID", ask("encoder")["id"]))
-    assert answer.status_code == status
-    assert said in answer.json()["error"]
+def test_a_body_that_is_not_json_is_refused(client, headers, code):
+    response = client.post("/api/trace", content=b"{", headers=headers)
+    assert (response.status_code, response.json()["error"]["code"]) == (422, code)
 
 
-def test_a_fault_of_the_server_says_so_and_no_more(client, monkeypatch):
+@pytest.mark.parametrize("path", ["/api/trace", "/api/images"])
+@pytest.mark.parametrize("has_length", [True, False])
+def test_a_body_that_is_too_large_is_not_read(client, limit, has_length, path):
+    limit(app_module, body_bytes=1000)
+    body = b"x" * 2000 if has_length else iter([b"x" * 900, b"x" * 900, b"x" * 900])
+    response = client.post(path, content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 413
+    assert response.json()["error"]["params"] == {"limit": 1000}
+
+
+def test_a_text_with_too_many_tokens_is_refused(client, limit):
+    limit(model_inputs, traced_tokens=3)
+    response = client.post("/api/trace", json={"model": "encoder", "text": "is the dog"})
+    assert response.json()["error"]["code"] == "too_many_tokens"
+
+
+def test_a_text_that_would_take_too_much_memory_is_refused(client, limit):
+    limit(model_inputs, memory_share=1e-9)
+    response = client.post("/api/trace", json={"model": "encoder", "text": "the garden is"})
+    assert "GB of memory" in response.json()["error"]["message"]
+
+
+SITE = "site=encoder.layers.0.self"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/api/trace/0123", 404, "unknown_trace"),
+        (f"/api/trace/0123/vectors?{SITE}", 404, "unknown_trace"),
+        ("/api/nothing", 404, "not_found"),
+        ("/api/trace", 405, "method_not_allowed"),
+        ("/api/examples?model=no", 422, "unknown_model"),
+        ("/api/examples/vision/9", 422, "unknown_example"),
+        ("/api/trace/ID/vectors?site=encoder", 422, "unknown_name"),
+        (f"/api/trace/ID/vectors?{SITE}&head=7", 422, "unknown_head"),
+        (f"/api/trace/ID/vectors?{SITE}&head=x", 422, "invalid_field"),
+        (f"/api/trace/ID/steps?{SITE}&query=99&key=0", 422, "unknown_name"),
+        (f"/api/trace/ID/tile?{SITE}&head=0", 422, "missing_field"),
+        (f"/api/trace/ID/tile?{SITE}&row_start=0&row_stop=99&column_start=0&column_stop=1", 422,
+         "invalid_range"),
+        (f"/api/trace/ID/space?{SITE}&axes=4", 422, "invalid_field"),
+        ("/api/trace/ID/thumbnails?size=9999", 422, "invalid_field"),
+        ("/api/trace/ID/pixels", 422, "no_image"),
+        ("/api/trace/ID/alternatives?position=0", 422, "not_a_translation"),
+        ("/api/trace/ID/next", 422, "not_a_language_model"),
+        ("/api/trace/ID/next?count=99", 422, "invalid_field"),
+    ],
+)  # fmt: skip
+def test_invalid_addresses_have_a_status_and_a_code(client, trace, path, status, code):
+    response = client.get(path.replace("ID", trace("encoder")["id"]))
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+
+
+def test_an_internal_error_reveals_nothing(client, monkeypatch):
     def broken(*args, **options):
         raise RuntimeError("a secret")
 
     monkeypatch.setattr(Service, "trace", broken)
-    answer = client.post("/api/trace", json={"model": "encoder", "text": "the dog"})
-    assert answer.status_code == 500
-    assert "secret" not in answer.text
-    assert "something went wrong" in answer.json()["error"]
+    response = client.post("/api/trace", json={"model": "encoder", "text": "the dog"})
+    assert response.status_code == 500
+    assert "secret" not in response.text
+    assert response.json()["error"]["code"] == "internal"
 
 
-def test_a_server_without_models_still_has_the_worked_example(tmp_path, monkeypatch):
+def test_a_server_without_models_has_the_worked_example(tmp_path, monkeypatch):
     monkeypatch.setattr("regard.interop.model_names.ZOO", tmp_path)
     with TestClient(make_app(Service(Catalog())), base_url="http://127.0.0.1") as empty:
-        told = empty.get("/api/models").json()
-        assert told["models"] == []
-        shown = empty.get(f"/api/trace/{told['example']}").json()
-        assert shown["tokens"]["source"] == told["worked"]["words"] == ["one", "two", "three"]
+        listed = empty.get("/api/models").json()
+        assert listed["models"] == []
+        shown = empty.get(f"/api/trace/{listed['example']}").json()
+        assert shown["tokens"]["source"] == listed["worked"]["words"] == ["one", "two", "three"]
         # by hand: q of "one" is (2, 0, 1, 1); the keys are (0, 1, 1, 2), (2, 0, 2, 0) and
-        # (1, 1, 2, 2), so q · k is 3, 6 and 6, and half of that after √4
-        place = {"site": shown["sites"][0]["path"], "head": 0, "stage": "scores"}
-        place |= {"row_start": 0, "row_stop": 1, "column_start": 0, "column_stop": 3}
-        tile = empty.get(f"/api/trace/{told['example']}/tile", params=place)
+        # (1, 1, 2, 2), so q · k is 3, 6 and 6, divided by √4
+        query = {"site": shown["sites"][0]["path"], "head": 0, "stage": "scores"}
+        query |= {"row_start": 0, "row_stop": 1, "column_start": 0, "column_stop": 3}
+        tile = empty.get(f"/api/trace/{listed['example']}/tile", params=query)
         assert load(tile.content)["tile"].tolist() == [[1.5, 3.0, 3.0]]
         refused = empty.post("/api/trace", json={"model": "en-de", "text": "a"})
-        assert "this server has none" in refused.json()["error"]
-        assert empty.get("/").status_code == 200
+        assert refused.json()["error"]["code"] == "no_models"
 
 
-def test_two_folders_of_one_name_have_two_names(folders, tmp_path):
-    other = tmp_path / "encoder"
-    other.symlink_to(folders["decoder"])
-    catalog = Catalog([folders["encoder"], tmp_path / "encoder"])
-    names = list(catalog.entries)
+def test_folders_with_the_same_name_get_different_names(folders, tmp_path):
+    (tmp_path / "encoder").symlink_to(folders["decoder"])
+    catalog = Catalog([folders["encoder"], tmp_path / "encoder", folders["encoder"]])
+    assert list(catalog.entries)[:3] == ["encoder", "decoder", "encoder-2"]
     catalog.close()
-    assert names[:2] == ["encoder", "decoder"]
-    twice = Catalog([folders["encoder"], folders["encoder"]])
-    assert list(twice.entries)[:2] == ["encoder", "encoder-2"]
-    twice.close()

@@ -74,9 +74,9 @@ def text_of(page, selector):
     return " ".join(page.inner_text(selector).split())
 
 
-def test_numbers_on_the_page_are_those_of_the_python_trace(page, address, folders, ask):
+def test_numbers_on_the_page_are_those_of_the_python_trace(page, address, folders, trace):
     model = load(folders["transformer"])
-    told = ask(text="the dog is")
+    told = trace(text="the dog is")
     ids = [model.target_tokenizer.start_id, *told["answer"]["ids"]]
     site = model.trace("the dog is", ids)[CROSS]
     opened(page, f"{address}/?model=transformer&text=the+dog+is#site={CROSS}&head=1&query=1&key=2")
@@ -88,11 +88,11 @@ def test_numbers_on_the_page_are_those_of_the_python_trace(page, address, folder
     ]
 
 
-def test_another_text_is_run_and_its_link_reopens_it(page, address, ask):
+def test_another_text_is_run_and_its_link_reopens_it(page, address, trace):
     opened(page, f"{address}/?model=transformer&text=the+dog")
     page.fill(".input-bar .text", "the garden is sleeping")
     page.press(".input-bar .text", "Enter")
-    told = ask(text="the garden is sleeping")
+    told = trace(text="the garden is sleeping")
     source = [piece.strip() for piece in told["tokens"]["source"]]
     page.wait_for_function(
         "n => document.querySelectorAll('.texts .text:first-child .token').length === n",
@@ -285,8 +285,8 @@ def test_an_edit_shows_the_best_next_token_before_and_after(page, address, clien
     assert shown == [f"{one:.3f}" for one in best]
 
 
-def test_a_click_on_what_may_come_next_goes_on_with_it(page, address, client, ask):
-    told = ask(model="decoder", text="the dog")
+def test_a_click_on_what_may_come_next_goes_on_with_it(page, address, client, trace):
+    told = trace(model="decoder", text="the dog")
     asked = f"/api/trace/{told['id']}/next?temperature=0.5"
     likely = client.get(asked).json()["candidates"]
     assert likely[0]["probability"] > told["answer"]["candidates"][0]["probability"]

@@ -1,0 +1,280 @@
+"""Routes that return arrays of a stored trace as safetensors files."""
+
+import json
+from math import isfinite
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field, NonNegativeInt
+from torch import Tensor
+
+from regard.analysis.approximation import approximation
+from regard.analysis.rollout import rollout as attention_rollout
+from regard.analysis.site_json import describe_pattern, head_arrays, mask_bits, mask_kind
+from regard.analysis.space import picture
+from regard.analysis.space import space as site_space
+from regard.analysis.steps import attention_module
+from regard.analysis.steps import projections as head_projections
+from regard.analysis.steps import steps as attention_steps
+from regard.hardware import limit_threads
+from regard.server.arrays import (
+    DType,
+    IndexRange,
+    PooledTable,
+    Stage,
+    check_head,
+    encode_table,
+    is_direct,
+    pool_table,
+    to_safetensors,
+)
+from regard.server.arrays import thumbnails as site_thumbnails
+from regard.server.arrays import tile as site_tile
+from regard.server.error_codes import ApiError
+from regard.server.jobs import Job
+from regard.server.service import Context, Stored, StoredTrace
+from regard.server.settings import LIMITS
+from regard.server.trace_routes import Sites, count_products
+from regard.trace.site import Site
+
+_FLOAT32_ROWS = 512
+"""Rows of a rollout that is sent in float32; longer ones are sent in float16."""
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+
+
+class ArrayResponse(Response):
+    """A safetensors file."""
+
+    media_type = "application/octet-stream"
+
+
+router = APIRouter(
+    prefix="/api/trace/{id}",
+    default_response_class=ArrayResponse,
+    responses={200: {"content": {"application/octet-stream": _BINARY}}},
+)
+
+
+class SiteQuery(BaseModel):
+    """A site of a trace."""
+
+    site: str
+
+
+class HeadQuery(SiteQuery):
+    """A head of a site."""
+
+    head: NonNegativeInt = 0
+
+    def of(self, stored: StoredTrace) -> Site:
+        """Return the site, after a check that the head exists."""
+        site = stored.trace[self.site]
+        check_head(site, self.head)
+        return site
+
+
+@router.get("/thumbnails")
+async def thumbnails(
+    stored: Stored,
+    context: Context,
+    size: Annotated[int, Query(ge=1, le=LIMITS.thumbnail)] = 64,
+    sites: Sites = [],  # noqa: B006
+) -> Response:
+    """Return thumbnails of all heads of the sites: head × row × column as 255 · √weight."""
+
+    def work(job: Job) -> bytes:
+        with limit_threads(count_products(stored.trace)):
+            arrays = {
+                path: stored.cached(
+                    ("thumbnails", path, size),
+                    lambda site=stored.trace[path]: site_thumbnails(site, size, check=job.check),
+                )
+                for path in sites or stored.trace
+            }
+        return to_safetensors(arrays, {"coding": "root"})
+
+    return await context.read_bytes(work)
+
+
+@router.get("/vectors")
+async def vectors(
+    query: Annotated[HeadQuery, Query()], stored: Stored, context: Context
+) -> Response:
+    """Return queries, keys and values of one head, and its mask as bits if it is irregular."""
+    site = query.of(stored)
+    is_exact = hasattr(site.pattern, "similarity")
+    if (site.changed or not is_exact) and site.n_query * site.n_key > LIMITS.table_cells:
+        raise ApiError("table_too_long", site=site.path, rows=site.n_query, columns=site.n_key)
+
+    def work(job: Job) -> bytes:
+        del job
+        arrays: dict[str, Tensor | np.ndarray] = dict(head_arrays(site, query.head))
+        kind = mask_kind(site)
+        if kind == "bits":
+            arrays["allowed"] = mask_bits(site, query.head)[0]
+        metadata = {"pattern": json.dumps(describe_pattern(site)), "mask": kind}
+        return to_safetensors(arrays, metadata)
+
+    return await context.read_bytes(work)
+
+
+class TileQuery(HeadQuery):
+    """Part of one head's table."""
+
+    stage: Stage = "weights"
+    dtype: DType = "float32"
+    row_start: NonNegativeInt
+    row_stop: NonNegativeInt
+    row_bins: int = Field(default=LIMITS.bins, ge=1, le=LIMITS.bins)
+    column_start: NonNegativeInt
+    column_stop: NonNegativeInt
+    column_bins: int = Field(default=LIMITS.bins, ge=1, le=LIMITS.bins)
+
+
+@router.get("/tile")
+async def tile(query: Annotated[TileQuery, Query()], stored: Stored, context: Context) -> Response:
+    """Return part of one head's table; each cell is the maximum of the cells it covers."""
+    site, head, stage = query.of(stored), query.head, query.stage
+    rows = IndexRange(query.row_start, query.row_stop, query.row_bins).checked(site.n_query, "rows")
+    columns = IndexRange(query.column_start, query.column_stop, query.column_bins).checked(
+        site.n_key, "columns"
+    )
+
+    def work(job: Job) -> bytes:
+        def pool() -> PooledTable:
+            pooled = pool_table(site, head, stage, check=job.check)
+            context.service.traces.grow(stored.id, pooled.table.nbytes)
+            return pooled
+
+        if is_direct(rows, columns):
+            table = site_tile(site, head, stage, rows, columns)
+        else:
+            table = stored.cached(("pooled", site.path, head, stage), pool).tile(rows, columns)
+        array, metadata = encode_table(table, query.dtype)
+        return to_safetensors({"tile": array}, metadata)
+
+    return await context.read_bytes(work)
+
+
+class CellQuery(HeadQuery):
+    """One weight of a head."""
+
+    query: NonNegativeInt
+    key: NonNegativeInt
+
+
+@router.get("/steps")
+async def steps(query: Annotated[CellQuery, Query()], stored: Stored, context: Context) -> Response:
+    """Return every step from the inputs to one weight: vectors as arrays, numbers as metadata."""
+    query.of(stored)
+
+    def work(job: Job) -> bytes:
+        del job
+        found = attention_steps(stored.trace, query.site, query.head, query.query, query.key)
+        parts = {n: x for n, x in vars(found).items() if n not in ("projections", "value")}
+        arrays = {name: x.float() for name, x in parts.items() if isinstance(x, Tensor)}
+        return to_safetensors(
+            arrays, {name: _metadata(x) for name, x in parts.items() if name not in arrays}
+        )
+
+    return await context.read_bytes(work)
+
+
+def _metadata(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: ""}[value]
+    return repr(value) if isfinite(value) else str(value)
+
+
+@router.get("/projections")
+async def projections(
+    query: Annotated[HeadQuery, Query()], stored: Stored, context: Context
+) -> Response:
+    """Return the projection matrices of one head, such as "query.weight" and "query.bias"."""
+    query.of(stored)
+
+    def work(job: Job) -> bytes:
+        del job
+        module = attention_module(stored.trace, query.site)
+        found = {} if module is None else head_projections(module, query.head)
+        arrays = {f"{name}.weight": part.weight.float() for name, part in found.items()}
+        arrays |= {
+            f"{name}.bias": part.bias.float()
+            for name, part in found.items()
+            if part.bias is not None
+        }
+        return to_safetensors(arrays)
+
+    return await context.read_bytes(work)
+
+
+class SpaceQuery(SiteQuery):
+    """Axes for the points of a site."""
+
+    axes: int = Field(default=2, ge=2, le=3)
+
+
+@router.get("/space")
+async def space(
+    query: Annotated[SpaceQuery, Query()], stored: Stored, context: Context
+) -> Response:
+    """Return tokens as points before and after a site, and the arrows that its heads add."""
+
+    def work(job: Job) -> bytes:
+        del job
+        found = site_space(stored.trace, query.site, n_axes=query.axes)
+        names = ("before", "after", "arrows", "rest")
+        arrays = {name: getattr(found, name).float() for name in names}
+        return to_safetensors(arrays, {"share": found.share})
+
+    return await context.read_bytes(work)
+
+
+@router.get("/rollout")
+async def rollout(
+    query: Annotated[SiteQuery, Query()], stored: Stored, context: Context
+) -> Response:
+    """Return the attention rollout of all layers up to this site."""
+
+    def work(job: Job) -> bytes:
+        del job
+        found = stored.cached(
+            ("rollout", query.site), lambda: attention_rollout(stored.trace, query.site)
+        )
+        dtype = torch.float32 if len(found) <= _FLOAT32_ROWS else torch.float16
+        return to_safetensors({"rollout": found.to(dtype)})
+
+    return await context.read_bytes(work)
+
+
+@router.get("/exact")
+async def exact(query: Annotated[HeadQuery, Query()], stored: Stored, context: Context) -> Response:
+    """Return the exact weights that one head of an efficient form approximates."""
+    site = query.of(stored)
+    if site.n_query * site.n_key > LIMITS.exact_cells:
+        raise ApiError("comparison_too_long", site=site.path)
+
+    def work(job: Job) -> bytes:
+        del job
+        found = approximation(site, query.head if site.lead else None)
+        arrays = {"exact": found.exact.float(), "variation": found.variation.float()}
+        return to_safetensors(arrays, {"largest": found.largest, "mean": found.mean})
+
+    return await context.read_bytes(work)
+
+
+@router.get("/pixels")
+async def pixels(stored: Stored, context: Context) -> Response:
+    """Return the image that the model read, row × column × 3 bytes."""
+
+    def work(job: Job) -> bytes:
+        del job
+        found: list[np.ndarray] = []
+        picture(stored.trace, lambda name, value, kind: found.append(value) or name)
+        if not found:
+            raise ApiError("no_image")
+        return to_safetensors({"pixels": found[0]})
+
+    return await context.read_bytes(work)

@@ -1,0 +1,177 @@
+"""Error codes of the API.
+
+Every error is sent as `{"error": {"code": …, "params": {…}, "message": …}}`. The message is the
+code's English template, filled in with the parameters; `GET /api/errors` lists all templates, so
+that the page can translate a message by its code.
+"""
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import CancelledError
+from typing import Any
+
+from pydantic import BaseModel
+
+from regard.errors import (
+    FileError,
+    InputError,
+    MaskError,
+    MissingExtraError,
+    NotFiniteError,
+    RegardError,
+    ShapeError,
+    UnknownNameError,
+)
+
+
+class ErrorCode(BaseModel, frozen=True):
+    """HTTP status and English message template of an error code."""
+
+    status: int
+    message: str
+
+
+def _codes(status: int, **templates: str) -> dict[str, ErrorCode]:
+    return {code: ErrorCode(status=status, message=text) for code, text in templates.items()}
+
+
+ERROR_CODES: dict[str, ErrorCode] = {
+    # The request as such.
+    **_codes(
+        422,
+        invalid_json="the request body is not valid JSON ({problem}).",
+        not_an_object="the request body must be a JSON object sent as application/json.",
+        missing_field="the request needs the field {field}.",
+        unknown_field="the request has no field {field}.",
+        invalid_field="{field} is {value}; {problem}.",
+        too_long="{field} is longer than {limit}: shorten it.",
+    ),
+    **_codes(403, wrong_host="this server does not answer as {host}; use {allowed}."),
+    **_codes(403, wrong_origin="requests from pages of other servers are refused."),
+    **_codes(404, not_found="there is nothing at {path}."),
+    **_codes(404, unknown_trace="this trace is not stored: request it again with POST /api/trace."),
+    **_codes(405, method_not_allowed="{path} does not support {method}."),
+    **_codes(410, upload_gone="this image is no longer stored: upload it again."),
+    **_codes(413, body_too_large="the request is larger than {limit} bytes: send less at once."),
+    **_codes(429, queue_full="too many requests are waiting for this model: try again later."),
+    **_codes(499, canceled="the request was canceled."),
+    **_codes(500, internal="an internal error occurred; the terminal of the server shows it."),
+    # Models, runs and inputs.
+    **_codes(
+        422,
+        no_models="this server has no model {name}: start it with regard serve FOLDER.",
+        unknown_model="there is no model {name}; {hint}.",
+        unknown_run="this server has no run {name}; {hint}.",
+        unknown_step="the run {name} has no snapshot of step {step}; {hint}.",
+        unknown_text="the run {name} has no text {text}; it has {count}, counted from 0.",
+        unknown_example="{name} has no example {number}; it has {count}, counted from 0.",
+        text_or_image="give either a text or an image.",
+        needs_text="{name} reads a text: give it one instead of an image.",
+        needs_image="{name} reads an image: give it one instead of a text.",
+        no_target="{name} does not write a text: leave out the target.",
+        unknown_part="there is no part {part}; the text has {count}, counted from 0.",
+        no_tokenizer="this model has no tokenizer: give token ids instead of a text.",
+        image_has_no_tokens="an image has no tokens to replace.",
+        invalid_base64="the image is not valid base64: send a PNG or JPEG file that way.",
+        invalid_image="the image cannot be read: send a PNG or JPEG file.",
+        image_too_large="the image has {width} × {height} pixels; send at most {limit} in total.",
+        too_many_tokens="the text has {count} tokens; at most {limit} are traced: shorten it.",
+        out_of_memory=(
+            "a trace of {count} tokens would take {needed} GB of memory, and {free} GB are free: "
+            "shorten the text."
+        ),
+    ),
+    # Edits and traces.
+    **_codes(
+        422,
+        unknown_position="there is no token {position} in the {side}; it has {count}, from 0.",
+        not_one_token="{token} is {count} tokens of this model ({tokens}): give a single one.",
+        edit_out_of_range="{edit} names {axis} {index}; there are only {count}, counted from 0.",
+        unknown_head="{site} has no head {head}; it has {count}, counted from 0.",
+        invalid_range="{axis} {start} to {stop} is not a range within 0 to {count}.",
+        table_too_long="{site} is too long to send its {rows} × {columns} weights: request tiles.",
+        comparison_too_long="{site} is too long to compare with exact attention: shorten the text.",
+        not_a_translation="only translations have alternatives at a position.",
+        not_a_language_model="only language models predict a next token.",
+        no_image="this trace has no image.",
+    ),
+    # Errors of the library, by their class.
+    **_codes(
+        422,
+        invalid_input="{message}",
+        unknown_name="{message}",
+        invalid_shape="{message}",
+        invalid_mask="{message}",
+        not_finite="{message}",
+        file_error="{message}",
+        missing_extra="{message}",
+    ),
+}
+_CODE_OF_CLASS: dict[type[Exception], str] = {
+    RegardError: "invalid_input",
+    InputError: "invalid_input",
+    UnknownNameError: "unknown_name",
+    ShapeError: "invalid_shape",
+    MaskError: "invalid_mask",
+    NotFiniteError: "not_finite",
+    FileError: "file_error",
+    MissingExtraError: "missing_extra",
+}
+
+
+class ApiError(InputError):
+    """An error with a code of `ERROR_CODES` and the parameters of its message."""
+
+    def __init__(self, code: str, **params: Any) -> None:
+        self.code, self.params = code, params
+        super().__init__(ERROR_CODES[code].message.format_map(params))
+
+
+class JobCanceledError(Exception):
+    """Raised inside a job whose client no longer waits for the result."""
+
+
+class ErrorInfo(BaseModel):
+    """An error: its code, the parameters of its message, and the message in English."""
+
+    code: str
+    params: dict[str, Any]
+    message: str
+
+
+class ErrorResponse(BaseModel):
+    """Body of every response that reports an error."""
+
+    error: ErrorInfo
+
+
+def describe_error(error: Exception) -> ErrorInfo:
+    """Return what a client learns about an error; only the log has more on internal ones."""
+    if not isinstance(error, RegardError):
+        canceled = isinstance(error, JobCanceledError | CancelledError)
+        error = ApiError("canceled" if canceled else "internal")
+    if isinstance(error, ApiError):
+        return ErrorInfo(code=error.code, params=error.params, message=str(error))
+    code = next(_CODE_OF_CLASS[cls] for cls in type(error).__mro__ if cls in _CODE_OF_CLASS)
+    return ErrorInfo(code=code, params={"message": str(error)}, message=str(error))
+
+
+def validation_error(found: Mapping[str, Any]) -> ApiError:
+    """Convert the first entry of pydantic's list of validation errors."""
+    kind, context = found["type"], found.get("ctx", {})
+    field = ".".join(str(part) for part in found["loc"][1:])
+    if kind == "json_invalid":
+        return ApiError("invalid_json", problem=context["error"])
+    if (not field and kind.startswith(("model_", "dict_"))) or (kind == "missing" and not field):
+        return ApiError("not_an_object")
+    if isinstance(context.get("error"), ApiError):
+        return context["error"]
+    if kind in ("missing", "extra_forbidden"):
+        code = "missing_field" if kind == "missing" else "unknown_field"
+        return ApiError(code, field=field)
+    if kind in ("string_too_long", "too_long"):
+        return ApiError("too_long", field=field, limit=context["max_length"])
+    value = json.dumps(found["input"], ensure_ascii=False, default=repr)
+    problem = found["msg"].replace("Input should be", "it must be").removeprefix("Value error, ")
+    value = value if len(value) <= 60 else f"{value[:57]}…"
+    return ApiError("invalid_field", field=field, value=value, problem=problem)

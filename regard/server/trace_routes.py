@@ -1,0 +1,281 @@
+"""Routes that run a model on one input and describe its trace as JSON."""
+
+from functools import partial
+from math import exp
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, NonNegativeInt
+
+from regard.analysis.heads import (
+    FAST_SAMPLE,
+    HeadMeasures,
+    Selection,
+    default_selection,
+    measure_heads,
+)
+from regard.analysis.site_json import describe_site
+from regard.analysis.space import picture
+from regard.generation.search import SearchOptions
+from regard.generation.tracing import alternatives_at
+from regard.hardware import limit_threads
+from regard.server.answers import Answer, NextToken, next_tokens
+from regard.server.error_codes import ApiError
+from regard.server.jobs import Job, ProgressListener
+from regard.server.model_inputs import ModelInput, TraceRequest, replace_tokens
+from regard.server.service import Context, Service, Stored, StoredTrace
+from regard.server.settings import LIMITS
+from regard.tap import listen
+from regard.trace.site import Site
+from regard.trace.trace import Trace
+
+router = APIRouter(prefix="/api")
+Sites = Annotated[list[str], Query(alias="site")]
+Count = Annotated[int, Query(ge=1, le=LIMITS.candidates)]
+
+
+class MaskInfo(BaseModel):
+    """Mask of a site: "all", "causal", or "bits" that come with a head's vectors."""
+
+    kind: str
+    text: str
+
+
+class SiteInfo(BaseModel):
+    """An attention site."""
+
+    path: str
+    group: str
+    layer: int | None
+    n_heads: int
+    n_query: int
+    n_key: int
+    d_k: int
+    d_v: int
+    asks: str | None
+    answers: str | None
+    writes: str | None
+    similarity: str
+    scale: float
+    temperature: list[float | str]
+    slopes: list[float] | None
+    mask: MaskInfo
+    rotary: bool
+    norm_first: bool | None
+    space: bool
+
+
+class ImageInfo(BaseModel):
+    """Patches of an image."""
+
+    n_rows: int
+    n_columns: int
+    patch_size: int
+    first: int
+    height: int
+    width: int
+
+
+class TraceInfo(BaseModel):
+    """Description of a trace, without its arrays."""
+
+    id: str
+    asked: dict[str, Any]
+    """The request; empty for traces of no model."""
+    title: str
+    family: str
+    task: str
+    tokens: dict[str, list[str]]
+    words: dict[str, list[int | None]]
+    output: Any
+    answer: Answer
+    start: Selection
+    """A head and a cell to show first."""
+    image: ImageInfo | None
+    sites: list[SiteInfo]
+
+
+def describe(service: Service, stored: StoredTrace) -> TraceInfo:
+    """Return the description of a stored trace."""
+
+    def compute() -> TraceInfo:
+        trace = stored.trace
+        about = service.catalog[stored.request["model"]].describe() if stored.request else None
+        image = picture(trace, lambda name, value, kind: name)
+        return TraceInfo(
+            id=stored.id,
+            asked=stored.request,
+            title=about.name if about else "",
+            family=about.family if about else "",
+            task=about.task if about else "",
+            tokens=trace.tokens,
+            words=trace.words,
+            output=stored.answer.output,
+            answer=stored.answer,
+            start=default_selection(trace),
+            image=None if image is None else ImageInfo.model_validate(image),
+            sites=[SiteInfo.model_validate(describe_site(trace, path)) for path in trace],
+        )
+
+    with limit_threads(count_products(stored.trace, queries=FAST_SAMPLE)):
+        return stored.cached("description", compute)
+
+
+def count_products(trace: Trace, *, queries: int | None = None) -> float:
+    """Estimate the cost of all weights of a trace, or of so many queries of each site."""
+    sites = [trace[path] for path in trace]
+    rows = [one.n_query if queries is None else min(one.n_query, queries) for one in sites]
+    return sum(
+        one.n_heads * n * one.n_key * one.key.size(-1) for one, n in zip(sites, rows, strict=True)
+    )
+
+
+@router.post("/trace", response_model=TraceInfo)
+async def trace(body: TraceRequest, context: Context) -> Response:
+    """Run a model, store its trace and describe it."""
+    service = context.service
+    return await context.compute(
+        body.model, lambda job: describe(service, service.trace(body, job))
+    )
+
+
+class AnswerInfo(BaseModel):
+    """An answer and the id of its trace."""
+
+    id: str
+    answer: Answer
+
+
+@router.post("/answer", response_model=AnswerInfo)
+async def answer(body: TraceRequest, context: Context) -> Response:
+    """Run a model, store its trace and return only the answer."""
+
+    def work(job: Job) -> AnswerInfo:
+        stored = context.service.trace(body, job)
+        return AnswerInfo(id=stored.id, answer=stored.answer)
+
+    return await context.compute(body.model, work)
+
+
+@router.get("/runs/{run}/{step}", response_model=TraceInfo)
+async def snapshot(
+    run: str, step: NonNegativeInt, context: Context, text: NonNegativeInt = 0
+) -> Response:
+    """Describe the snapshot of a text at a step of a training run."""
+    service = context.service
+    return await context.read(lambda job: describe(service, service.snapshot(run, step, text)))
+
+
+@router.get("/trace/{id}", response_model=TraceInfo)
+async def stored_trace(stored: Stored, context: Context) -> Response:
+    """Describe a stored trace."""
+    return await context.read(lambda job: describe(context.service, stored))
+
+
+class AlternativeInfo(BaseModel):
+    """A token that could be at a position, and the translation with it."""
+
+    token: str
+    id: int
+    probability: float
+    text: str
+    ids: list[int]
+
+
+class AlternativeList(BaseModel):
+    """Alternatives at a position, the most probable first."""
+
+    alternatives: list[AlternativeInfo]
+
+
+@router.get("/trace/{id}/alternatives", response_model=AlternativeList)
+async def alternatives(
+    stored: Stored, context: Context, position: NonNegativeInt, count: Count = 5
+) -> Response:
+    """Return the most probable tokens at a position of a translation, and the texts with them."""
+    ids, service = stored.answer.ids, context.service
+    if ids is None:
+        raise ApiError("not_a_translation")
+    if position >= len(ids):
+        raise ApiError("unknown_position", position=position, side="answer", count=len(ids))
+    request, prefix = TraceRequest(**stored.request), ids[:position]
+    search = SearchOptions(beam=request.beam)
+
+    def work(job: Job) -> AlternativeList:
+        model, (edits, tokens) = service.catalog[request.model].model(), request.parsed_edits()
+        source = ModelInput(stored.trace.output.part_source or request.text or "")
+        replaced = [edit for edit in tokens if edit.side == "source"]
+        given = replace_tokens(model, source, replaced, answer_ids=None).source_ids(model)
+        with listen(ProgressListener(job, "writing")):
+            found = alternatives_at(model, given, prefix, edits=edits, search=search, count=count)
+        _, tokenizer = model.translation_tokenizers()
+        return AlternativeList(
+            alternatives=[
+                AlternativeInfo(
+                    token=tokenizer.pieces_of([*prefix, one.token])[-1].text,
+                    id=one.token,
+                    probability=exp(one.log_prob),
+                    text=tokenizer.decode(one.continuation.ids),
+                    ids=one.continuation.ids,
+                )
+                for one in found
+            ]
+        )
+
+    return await context.compute(request.model, work)
+
+
+class NextTokenList(BaseModel):
+    """Possible next tokens, the most probable first."""
+
+    candidates: list[NextToken]
+
+
+@router.get("/trace/{id}/next", response_model=NextTokenList)
+async def next_token(
+    stored: Stored,
+    context: Context,
+    temperature: Annotated[float, Query(ge=0, le=LIMITS.temperature)] = 1.0,
+    count: Count = 5,
+) -> Response:
+    """Return the most probable next tokens at a sampling temperature."""
+    if stored.answer.kind != "next":
+        raise ApiError("not_a_language_model")
+
+    def work(job: Job) -> NextTokenList:
+        del job
+        tokenizer = context.service.catalog[stored.request["model"]].model().tokenizer
+        found = next_tokens(
+            stored.trace, stored.request["text"], tokenizer, temperature=temperature, count=count
+        )
+        return NextTokenList(candidates=found)
+
+    return await context.read(work)
+
+
+class MeasureList(BaseModel):
+    """Measures of the heads of each site."""
+
+    measures: dict[str, list[HeadMeasures]]
+
+
+@router.get("/trace/{id}/measures", response_model=MeasureList)
+async def measures(stored: Stored, context: Context, sites: Sites = []) -> Response:  # noqa: B006
+    """Measure every head of the sites, of all sites by default."""
+
+    def measure(site: Site, job: Job) -> list[HeadMeasures]:
+        job.check()
+        return measure_heads(site)
+
+    def work(job: Job) -> MeasureList:
+        with limit_threads(count_products(stored.trace)):
+            return MeasureList(
+                measures={
+                    path: stored.cached(
+                        ("measures", path), partial(measure, stored.trace[path], job)
+                    )
+                    for path in sites or stored.trace
+                }
+            )
+
+    return await context.read(work)
