@@ -1,15 +1,15 @@
-"""The error tree: every fault of a user is a RegardError whose text says what to do."""
+"""The error tree: every user error is a RegardError whose text says what to do."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class RegardError(Exception):
-    """Something a user can put right; the command line prints it in one line and exits with 2."""
+    """An error that the user can fix; the command line prints it in one line and exits with 2."""
 
 
 class InputError(RegardError, ValueError):
-    """A value that was given is not one that is allowed."""
+    """A given value that is not allowed."""
 
 
 class ShapeError(InputError):
@@ -25,11 +25,11 @@ class NotFiniteError(InputError):
 
 
 class UnknownNameError(InputError):
-    """A name nobody answers to."""
+    """A name that does not exist."""
 
 
 class FileError(RegardError, OSError):
-    """A file that is missing, damaged, foreign or cannot be written."""
+    """A file that is missing, damaged, of another kind, or cannot be written."""
 
 
 class MissingExtraError(RegardError, ImportError):
@@ -37,9 +37,19 @@ class MissingExtraError(RegardError, ImportError):
 
 
 def nearest(name: str, candidates: Iterable[str], *, count: int = 3) -> str:
-    """The candidates most like `name`, as a phrase to end an error sentence with."""
+    """Return the candidates most like `name`, as the end of an error sentence."""
     known = sorted(set(candidates))
     close = get_close_matches(name, known, n=count, cutoff=0.4) or known[:count]
     if not close:
         return "there are none"
     return "the nearest " + ("is " if len(close) == 1 else "are ") + ", ".join(close)
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Refuse a value that is not one of the choices."""
+    choices = tuple(choices)
+    if value not in choices:
+        raise UnknownNameError(
+            f"{name} is {value!r}; choose one of {', '.join(choices)} "
+            f"({nearest(str(value), choices)})."
+        )

@@ -120,16 +120,16 @@ class _Layer:
                 linear(pair),
                 linear([cross.inner.to_output]),
             )
-        self.norm, relu = layer.feed_forward.norm, inner.bend is F.relu
-        self.bend = torch.relu_ if relu else inner.bend  # the product is not used elsewhere
+        self.norm, relu = layer.feed_forward.norm, inner.activation_fn is F.relu
+        self.activation_fn = torch.relu_ if relu else inner.activation_fn  # the product is not used elsewhere
         self.to_hidden = linear([inner.to_hidden])
         self.to_output = linear([inner.to_output], positive=relu)
         self.to_gate = None if inner.to_gate is None else linear([inner.to_gate])
 
     def feed_forward(self, x: Tensor) -> Tensor:
         if self.to_gate is None:
-            return self.to_output(self.bend(self.to_hidden(x)))
-        return self.to_output(self.bend(self.to_gate(x)) * self.to_hidden(x))
+            return self.to_output(self.activation_fn(self.to_hidden(x)))
+        return self.to_output(self.activation_fn(self.to_gate(x)) * self.to_hidden(x))
 
 
 class FastTransformer:

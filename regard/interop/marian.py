@@ -1,4 +1,4 @@
-"""Marian's translators, and Pegasus, which is the same with norms in front of the sub-layers."""
+"""Marian's translators, and Pegasus, which is the same with pre-norm."""
 
 from functools import partial
 from typing import Any
@@ -9,13 +9,15 @@ from torch import Tensor
 from regard.errors import InputError
 from regard.interop.families import (
     ACTIVATIONS,
-    Kind,
+    REQUIRED,
+    CheckpointFamily,
     Settings,
     Tensors,
-    attention,
+    attention_names,
     each_layer,
+    hf_activation,
     require,
-    their_activation,
+    write_fields,
 )
 from regard.layers.position import sinusoid
 from regard.models.transformer import TransformerConfig
@@ -23,45 +25,41 @@ from regard.models.transformer import TransformerConfig
 _EPS = 1e-5
 _BIAS, _SHARED = "final_logits_bias", "shared.weight"
 _SOURCE, _TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
+_FIELDS = {
+    "d_model": ("d_model", REQUIRED),
+    "n_encoder_layers": ("encoder_layers", REQUIRED),
+    "n_decoder_layers": ("decoder_layers", REQUIRED),
+    "n_heads": ("encoder_attention_heads", REQUIRED),
+    "d_ff": ("encoder_ffn_dim", REQUIRED),
+    "dropout": ("dropout", 0.1),
+    "attention_dropout": ("attention_dropout", 0.0),
+    "max_positions": ("max_position_embeddings", 1024),
+    "scale_embedding": ("scale_embedding", False),
+}
 
 
 def _read(settings: Settings, *, norm: str) -> TransformerConfig:
-    n_heads, d_ff = (
-        _both(settings, f"encoder_{name}", f"decoder_{name}")
-        for name in ("attention_heads", "ffn_dim")
-    )
-    n_source = settings.need("vocab_size")
+    for name in ("attention_heads", "ffn_dim"):
+        value = settings.get(f"encoder_{name}", REQUIRED)
+        why = f"but encoder_{name} = {value}; regard has one number for both"
+        settings.check(f"decoder_{name}", value, why=why)
+    n_source = settings.get("vocab_size", REQUIRED)
     tied = settings.get("tie_word_embeddings", True)
     shared = settings.get("share_encoder_decoder_embeddings", True)
     return TransformerConfig(
+        **settings.read(_FIELDS),
         n_vocab=settings.get("decoder_vocab_size", n_source),
         n_source_vocab=n_source,
-        d_model=settings.need("d_model"),
-        n_heads=n_heads,
-        d_ff=d_ff,
-        n_encoder_layers=settings.need("encoder_layers"),
-        n_decoder_layers=settings.need("decoder_layers"),
         activation=settings.choice("activation_function", ACTIVATIONS, "gelu"),
+        activation_dropout=settings.get("activation_dropout", 0.0),
         norm=norm,
         norm_eps=_EPS,
-        dropout=settings.get("dropout", 0.1),
-        attention_dropout=settings.get("attention_dropout", 0.0),
-        activation_dropout=settings.get("activation_dropout", 0.0),
         positions="sinusoidal",
         position_layout="halves",
-        max_positions=settings.get("max_position_embeddings", 1024),
-        scale_embedding=settings.get("scale_embedding", False),
         logits_bias=True,
         tie=("all" if shared else "target") if tied else "none",
         pad_id=settings.get("pad_token_id", 0),
     )
-
-
-def _both(settings: Settings, encoder: str, decoder: str) -> int:
-    """A number that regard's Transformer has once for both stacks."""
-    value = settings.need(encoder)
-    settings.only(decoder, value, why=f"but {encoder} = {value}; regard has one number for both")
-    return value
 
 
 def _write(config: TransformerConfig, *, name: str, norm: str) -> dict[str, Any]:
@@ -74,66 +72,55 @@ def _write(config: TransformerConfig, *, name: str, norm: str) -> dict[str, Any]
     )
     require(config.attention == "exact", f"{name} has exact attention, not {config.attention}")
     require(config.plain_heads, f"{name} has heads that share d_model evenly")
-    activation = their_activation(config.activation)
-    require(activation is not None, f"{name} has no activation {config.activation}")
     require(
         norm == "post" or config.tie == "all",
-        f"{name} shares one matrix of embeddings, and this model has tie = {config.tie!r}",
+        f"{name} shares one embedding matrix, and this model has tie = {config.tie!r}",
     )
+    activation_dropout = config.activation_dropout
     return {
         "architectures": ["MarianMTModel" if norm == "post" else "PegasusForConditionalGeneration"],
         "is_encoder_decoder": True,
         "vocab_size": config.n_source_vocab or config.n_vocab,
         "decoder_vocab_size": config.n_vocab,
-        "d_model": config.d_model,
-        "encoder_layers": config.n_encoder_layers,
-        "decoder_layers": config.n_decoder_layers,
-        "encoder_attention_heads": config.n_heads,
+        **write_fields(config, _FIELDS),
         "decoder_attention_heads": config.n_heads,
-        "encoder_ffn_dim": config.d_ff,
         "decoder_ffn_dim": config.d_ff,
-        "activation_function": activation,
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.plan().activation_dropout,
-        "max_position_embeddings": config.max_positions,
-        "scale_embedding": config.scale_embedding,
+        "activation_function": hf_activation(config.activation, name),
+        "activation_dropout": config.dropout if activation_dropout is None else activation_dropout,
         "share_encoder_decoder_embeddings": config.tie == "all",
         "tie_word_embeddings": config.tie != "none",
     }
 
 
 def _unpack(tensors: Tensors, config: TransformerConfig) -> Tensors:
-    """No batch axis at the bias, and each embedding under its own name."""
-    plain = dict(tensors)
+    """Remove the batch axis of the bias, and give each embedding its own name."""
+    unpacked = dict(tensors)
     for name in (name for name in tensors if name.endswith("embed_positions.weight")):
-        _check_positions(plain.pop(name), config)
-    shared = plain.pop(_SHARED, None)
-    if _BIAS in plain:
-        plain[_BIAS] = plain[_BIAS].flatten()
-    else:
-        plain[_BIAS] = torch.zeros(config.n_vocab)
+        _check_positions(unpacked.pop(name), config)
+    shared = unpacked.pop(_SHARED, None)
+    bias = unpacked.get(_BIAS)
+    unpacked[_BIAS] = torch.zeros(config.n_vocab) if bias is None else bias.flatten()
     if shared is not None:
-        plain.setdefault(_TARGET, shared)
-        plain.setdefault(_SOURCE, shared)
+        unpacked.setdefault(_TARGET, shared)
+        unpacked.setdefault(_SOURCE, shared)
     if config.tie == "all":
-        plain.pop(_SOURCE, None)
-    return plain
+        unpacked.pop(_SOURCE, None)
+    return unpacked
 
 
 def _check_positions(positions: Tensor, config: TransformerConfig) -> None:
-    """Refuse positions that are stored and are no sinusoids: then they were learned."""
-    waves = sinusoid(len(positions), config.d_model, layout="halves").to(torch.float32)
-    if not torch.allclose(positions.float(), waves, atol=1e-2):
+    """Refuse stored positions that are not sinusoids."""
+    expected = sinusoid(len(positions), config.d_model, layout="halves").to(torch.float32)
+    if not torch.allclose(positions.float(), expected, atol=1e-2):
         raise InputError(
-            "the positions of this checkpoint are no sinusoids, and regard's Marian has no others: "
-            "it cannot be imported."
+            "this checkpoint cannot be imported: its positions are not sinusoids, and regard's "
+            "Marian has no others."
         )
 
 
 def _pack(tensors: Tensors, config: TransformerConfig) -> Tensors:
-    """The other way round, with biases of zeros where ours has none and theirs must have some."""
-    packed = {name: _in_halves(name, tensor, config) for name, tensor in tensors.items()}
+    """Undo `_unpack`, and add biases of zeros where our model has none."""
+    packed = {name: _to_halves(name, tensor, config) for name, tensor in tensors.items()}
     for name, tensor in list(packed.items()):
         if name.endswith(("_proj.weight", "fc1.weight", "fc2.weight")):
             packed.setdefault(name.removesuffix("weight") + "bias", tensor.new_zeros(len(tensor)))
@@ -144,27 +131,28 @@ def _pack(tensors: Tensors, config: TransformerConfig) -> Tensors:
     return packed
 
 
-def _in_halves(name: str, tensor: Tensor, config: TransformerConfig) -> Tensor:
-    """A tensor of a model whose sines and cosines stand in turn, for one that has them in halves.
+def _to_halves(name: str, tensor: Tensor, config: TransformerConfig) -> Tensor:
+    """Permute the residual stream so that all sines come before all cosines.
 
-    Nothing in a Transformer depends on the order of the d_model numbers of the residual stream,
-    except the positions that are added to it: so the whole stream is put into their order.
+    A Transformer does not depend on the order of the d_model numbers of its residual stream, except
+    for the positions that are added to it.
     """
     if config.position_layout == "halves" or name == _BIAS:
         return tensor
     order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
     module = name.rpartition(".")[0].rpartition(".")[2]
-    writes = module in ("out_proj", "fc2") or module.endswith("layer_norm")
-    if writes:  # to the stream, along the first axis
+    writes_stream = module in ("out_proj", "fc2") or module.endswith("layer_norm")
+    if writes_stream:
         return tensor[order]
     return tensor[:, order] if tensor.dim() > 1 else tensor
 
 
 def _stack(side: str, sites: dict[str, str]) -> dict[str, str]:
-    """Names of one stack's layers, with the sites of attention that it has."""
+    """Return the names of one stack's layers with these attention sites."""
     parts: dict[str, str] = {}
     for ours, theirs in sites.items():
-        parts |= attention(ours, " ".join(f"{theirs}.{p}_proj" for p in ("q", "k", "v", "out")))
+        projections = " ".join(f"{theirs}.{p}_proj" for p in ("q", "k", "v", "out"))
+        parts |= attention_names(ours, projections)
         parts[f"{ours}.norm"] = f"{theirs}_layer_norm"
     parts["feed_forward.inner.to_hidden"] = "fc1"
     parts["feed_forward.inner.to_output"] = "fc2"
@@ -178,33 +166,24 @@ _NAMES = {
     **_stack("encoder", {"self_attention": "self_attn"}),
     **_stack("decoder", {"self_attention": "self_attn", "cross_attention": "encoder_attn"}),
 }
-_HEADS = {"logits_bias": _BIAS, "projection": "lm_head"}
-_IGNORED = (r"^lm_head\.weight$",)
 
-MARIAN = Kind(
-    name="Marian",
-    model_types=("marian",),
-    architectures={"MarianMTModel": "translation"},
-    prefix="model.",
-    names=_NAMES,
-    heads=_HEADS,
-    ignored=_IGNORED,
-    read_config=partial(_read, norm="post"),
-    write_config=partial(_write, name="Marian", norm="post"),
-    unpack=_unpack,
-    pack=_pack,
-)
 
-PEGASUS = Kind(
-    name="Pegasus",
-    model_types=("pegasus",),
-    architectures={"PegasusForConditionalGeneration": "translation"},
-    prefix="model.",
-    names={**_NAMES, "encoder.norm": "encoder.layer_norm", "decoder.norm": "decoder.layer_norm"},
-    heads=_HEADS,
-    ignored=_IGNORED,
-    read_config=partial(_read, norm="pre"),
-    write_config=partial(_write, name="Pegasus", norm="pre"),
-    unpack=_unpack,
-    pack=_pack,
-)
+def _family(name: str, architecture: str, norm: str, names: dict[str, str]) -> CheckpointFamily:
+    return CheckpointFamily(
+        name=name,
+        model_types=(name.lower(),),
+        architectures={architecture: "translation"},
+        prefix="model.",
+        names=names,
+        heads={"logits_bias": _BIAS, "projection": "lm_head"},
+        ignored=(r"^lm_head\.weight$",),
+        read_config=partial(_read, norm=norm),
+        write_config=partial(_write, name=name, norm=norm),
+        unpack=_unpack,
+        pack=_pack,
+    )
+
+
+_FINAL_NORMS = {"encoder.norm": "encoder.layer_norm", "decoder.norm": "decoder.layer_norm"}
+MARIAN = _family("Marian", "MarianMTModel", "post", _NAMES)
+PEGASUS = _family("Pegasus", "PegasusForConditionalGeneration", "pre", {**_NAMES, **_FINAL_NORMS})

@@ -53,7 +53,7 @@ class FeedForward(nn.Module):
         path: str = "feed_forward",
     ) -> None:
         super().__init__()
-        self.bend = activation_function(activation)
+        self.activation_fn = activation_function(activation)
         self.activation = activation
         self.to_hidden = nn.Linear(d_model, d_ff, bias=bias)
         self.to_gate = nn.Linear(d_model, d_ff, bias=bias) if activation in _GATED else None
@@ -66,7 +66,7 @@ class FeedForward(nn.Module):
     ) -> Float[Tensor, "batch token d_model"]:
         """The positions that `x` holds, the first of which is number `first` of its sequence."""
         here = path_at(self.path, first)
-        bent = self.bend((self.to_gate or self.to_hidden)(x))
+        bent = self.activation_fn((self.to_gate or self.to_hidden)(x))
         hidden = bent if self.to_gate is None else bent * self.to_hidden(x)
         hidden = tap(f"{here}.activation", hidden, "token d_ff")
         return tap(f"{here}.output", self.to_output(self.dropout(hidden)), "token d_model")

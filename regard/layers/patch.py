@@ -1,4 +1,4 @@
-"""From an image to tokens: cut into square patches, each made a vector with its position."""
+"""From an image to tokens: square patches, each embedded as a vector with its position."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,62 +16,21 @@ from regard.tap import tap
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """How the positions of a sequence of tokens lie on an image."""
+    """The patches of an image as positions in a sequence of tokens."""
 
     n_rows: int
     n_columns: int
     patch_size: int
     first: int = 0
-    """The position of the first patch: how many tokens that are no patches stand before it."""
+    """The position of the first patch, after the special tokens."""
 
     def __len__(self) -> int:
-        """How many tokens there are, with those that are no patches."""
+        """Return the number of tokens, including special ones."""
         return self.first + self.n_rows * self.n_columns
-
-    def position(self, row: int, column: int) -> int:
-        """The position of the patch in this row and column, counted from the upper left."""
-        if not (0 <= row < self.n_rows and 0 <= column < self.n_columns):
-            raise InputError(
-                f"there is no patch in row {row}, column {column}: the image has {self.n_rows} "
-                f"rows and {self.n_columns} columns of patches, counted from 0."
-            )
-        return self.first + row * self.n_columns + column
-
-    def place(self, position: int) -> tuple[int, int] | None:
-        """Row and column of the patch at this position; None for a token that is no patch."""
-        if not 0 <= position < len(self):
-            raise InputError(
-                f"there is no position {position}: the image has {len(self)} tokens, counted "
-                "from 0."
-            )
-        if position < self.first:
-            return None
-        return divmod(position - self.first, self.n_columns)
-
-    def box(self, position: int) -> tuple[int, int, int, int] | None:
-        """Left, upper, right and lower edge of the patch in pixels, as imaging libraries say it."""
-        place = self.place(position)
-        if place is None:
-            return None
-        upper, left = (n * self.patch_size for n in place)
-        return left, upper, left + self.patch_size, upper + self.patch_size
-
-    def fold(
-        self, values: Float[Tensor, "*batch token"]
-    ) -> Float[Tensor, "*batch n_rows n_columns"]:
-        """Numbers of each position as a picture of the patches, without the other tokens."""
-        if values.size(-1) != len(self):
-            raise ShapeError(
-                f"there are {values.size(-1)} numbers for an image of {len(self)} tokens; give one "
-                "for each token."
-            )
-        return rearrange(
-            values[..., self.first :], "... (row column) -> ... row column", row=self.n_rows
-        )
 
 
 def cut_grid(height: int, width: int, patch_size: int, *, first: int = 0) -> PatchGrid:
-    """The patches into which an image of this size is cut, nothing left over."""
+    """Return the patches of an image of this size, which must have no remainder."""
     if height < 1 or width < 1 or height % patch_size or width % patch_size:
         raise InputError(
             f"an image of {height} × {width} pixels cannot be cut into patches of {patch_size} × "
@@ -83,7 +42,7 @@ def cut_grid(height: int, width: int, patch_size: int, *, first: int = 0) -> Pat
 def cut(
     images: Float[Tensor, "batch channel height width"], patch_size: int
 ) -> Float[Tensor, "batch patch d_patch"]:
-    """The pixels of each patch in one row, patches from the upper left to the lower right."""
+    """Return the pixels of each patch in one row, from the upper left to the lower right patch."""
     return rearrange(
         images,
         "batch channel (row high) (column wide) -> batch (row column) (channel high wide)",
@@ -97,9 +56,9 @@ def resize_positions(
     old: tuple[int, int],
     new: tuple[int, int],
 ) -> Float[Tensor, "new_patch d_model"]:
-    """Learned positions of a grid of `old` (rows, columns) for one of `new`, by bicubic curves.
+    """Interpolate learned positions of an `old` (rows, columns) grid to a `new` one, bicubically.
 
-    Dosovitskiy et al. 2021, section 3.2: so a model reads images of another size.
+    Dosovitskiy et al. 2021, section 3.2: this lets a model read images of another size.
     """
     if old == new:
         return positions
@@ -111,7 +70,7 @@ def resize_positions(
 def join(
     patches: Float[Tensor, "batch patch d_patch"], grid: PatchGrid
 ) -> Float[Tensor, "batch channel height width"]:
-    """The image that was cut into these patches."""
+    """Return the image that was cut into these patches."""
     return rearrange(
         patches,
         "batch (row column) (channel high wide) -> batch channel (row high) (column wide)",
@@ -122,20 +81,20 @@ def join(
 
 
 class LinearStem(nn.Linear):
-    """Each patch by itself, its pixels in one product (Dosovitskiy et al. 2021)."""
+    """A linear layer over the pixels of each patch (Dosovitskiy et al. 2021)."""
 
     def forward(  # type: ignore[override]
         self, patches: Float[Tensor, "batch patch d_patch"], grid: PatchGrid
     ) -> Float[Tensor, "batch patch d_model"]:
-        """One vector for each patch."""
+        """Return one vector for each patch."""
         return super().forward(patches)
 
 
 class ConvolutionStem(nn.Module):
-    """Patches that also see a little around them (Xiao et al. 2021).
+    """Convolutions whose patches also see their surroundings (Xiao et al. 2021).
 
-    Convolutions of 3 × 3 halve the picture until each place of it is a patch; small data then
-    suffice to learn what edges and textures are.
+    3 × 3 convolutions of stride 2 halve the image until each cell is a patch, which needs less data
+    than the linear stem.
     """
 
     def __init__(self, d_model: int, *, patch_size: int, n_channels: int) -> None:
@@ -143,7 +102,7 @@ class ConvolutionStem(nn.Module):
         times = patch_size.bit_length() - 1
         if patch_size != 2**times or times < 1 or d_model % 2 ** (times - 1):
             raise InputError(
-                f"convolutions cannot make patches of {patch_size} of width {d_model} by halving: "
+                f"a convolution stem cannot make patches of {patch_size} with d_model {d_model}: "
                 "patch_size must be 2, 4, 8 … and d_model a multiple of half of it."
             )
         widths = [n_channels, *(d_model // 2 ** (times - 1 - n) for n in range(times))]
@@ -154,7 +113,7 @@ class ConvolutionStem(nn.Module):
     def forward(
         self, patches: Float[Tensor, "batch patch d_patch"], grid: PatchGrid
     ) -> Float[Tensor, "batch patch d_model"]:
-        """One vector for each patch."""
+        """Return one vector for each patch."""
         picture = join(patches, grid)
         for halving in self.halvings:
             picture = F.gelu(halving(picture))
@@ -174,10 +133,10 @@ class PatchEmbedding(nn.Module):
         d_model: width of the tokens.
         image_size: height and width for which positions are learned.
         patch_size: height and width of a patch.
-        n_channels: colors of a pixel.
+        n_channels: color channels of the images.
         n_special: learned tokens in front of the patches (class token, distillation token).
-        stem: how a patch becomes a vector, "linear" or "convolution".
-        dropout: on the result, while training.
+        stem: "linear" or "convolution".
+        dropout: on the result, in training.
         path: the name in traces.
     """
 
@@ -212,7 +171,7 @@ class PatchEmbedding(nn.Module):
     def forward(
         self, images: Float[Tensor, "batch channel height width"]
     ) -> Float[Tensor, "batch token d_model"]:
-        """Special tokens and patches, each with its position."""
+        """Return special tokens and patches, each with its position added."""
         grid = self.grid(images)
         patches = tap(f"{self.path}.patches", cut(images, self.patch_size), "patch d_patch")
         tokens = self.to_token(patches, grid)
@@ -224,11 +183,11 @@ class PatchEmbedding(nn.Module):
         return tap(f"{self.path}.output", self.dropout(tokens + positions), "token d_model")
 
     def grid(self, images: Float[Tensor, "batch channel height width"]) -> PatchGrid:
-        """How these images are cut."""
+        """Return the grid of patches of these images."""
         if images.size(1) != self.n_channels:
             raise ShapeError(
                 f"the images have {images.size(1)} channels, but this model reads "
-                f"{self.n_channels}: convert them."
+                f"{self.n_channels}: convert them first."
             )
         return cut_grid(images.size(2), images.size(3), self.patch_size, first=self.n_special)
 

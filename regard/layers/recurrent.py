@@ -168,7 +168,7 @@ class RecurrentLayer(nn.Module):
         back, first = self._read(x.flip(1), None if real is None else real.flip(1), 1)
         return torch.cat([states, back.flip(1)], dim=-1), _combine(_beside, last, first)
 
-    def see_first(self, state: RecurrentState) -> RecurrentState:
+    def tap_first_state(self, state: RecurrentState) -> RecurrentState:
         """The state before the first step, as those who look on would have it."""
         hidden = tap(f"{self.path}.first_hidden", state.hidden, "d_hidden")
         if state.cell is None:

@@ -1,65 +1,80 @@
-"""A stack of layers, and the embedding in front of it."""
+"""Layers of encoders and decoders, stacks of them, and the embedding in front."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.kv_cache import KeyValueCache
-from regard.attention.mask import Mask, padding
+from regard.attention.mask import Lengths, Mask, padding
 from regard.attention.multi_head import MultiHeadAttention, Rotate
-from regard.errors import InputError
-from regard.layers.attention_forms import CACHEABLE, OF_ONE_TEXT, FormPlan, make_form
+from regard.errors import InputError, check_choice
+from regard.layers.attention_forms import CACHEABLE, SELF_ONLY, AttentionConfig
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import FeedForward
-from regard.layers.norm import make_norm
 from regard.layers.position import LearnedPositions, SinusoidalPositions
 from regard.tap import path_at, tap
 
+NORMS = ("layer", "rms")
+
+
+def make_norm(kind: str, d_model: int, *, eps: float = 1e-5) -> nn.Module:
+    """Build layer normalization (Ba et al. 2016) or root-mean-square normalization (Zhang 2019)."""
+    check_choice("norm_kind", kind, NORMS)
+    return (nn.LayerNorm if kind == "layer" else nn.RMSNorm)(d_model, eps=eps)
+
 
 @dataclass(frozen=True, kw_only=True)
-class LayerPlan:
-    """The numbers from which a layer is made."""
+class LayerConfig(AttentionConfig):
+    """The settings of a layer; the configurations of models made of layers extend them."""
 
     d_model: int
     n_heads: int
     d_ff: int
     d_k: int | None = None
+    """Width of a head's queries and keys; d_model / n_heads by default."""
     d_v: int | None = None
+    """Width of a head's values; d_k by default."""
     n_kv_heads: int | None = None
+    """Key/value heads shared by groups of query heads; n_heads by default."""
     dropout: float = 0.0
-    """On what each sub-layer adds to the residual stream."""
+    """On embeddings and on what each sub-layer adds to the residual stream."""
     attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
+    activation_dropout: float | None = None
+    """Inside the feed-forward; `dropout` by default."""
     norm: str = "post"
-    """Where the norm stands: LayerNorm(x + f(x)), "post", or x + f(LayerNorm(x)), "pre"."""
+    """LayerNorm(x + f(x)) for "post", x + f(LayerNorm(x)) for "pre"."""
     norm_kind: str = "layer"
     norm_eps: float = 1e-5
     activation: str = "relu"
     attention_bias: bool = True
     feed_forward_bias: bool = True
-    form: str = "exact"
-    form_size: int | None = None
-    """What the form is large by; see FormPlan."""
-    n_positions: int = 512
-    """The longest text, for forms that must know it."""
-    alibi: bool = False
+
+    @property
+    def alibi(self) -> bool:
+        """True if positions are expressed by ALiBi."""
+        return False
+
+    @property
+    def n_tokens(self) -> int:
+        """The longest input, for forms of attention that must know it."""
+        return 512
+
+    @property
+    def d_head(self) -> int:
+        """Width of a head's queries and keys."""
+        return self.d_k or self.d_model // self.n_heads
 
     def make_norm(self) -> nn.Module:
-        """A norm for the residual stream."""
+        """Build a norm for the residual stream."""
         return make_norm(self.norm_kind, self.d_model, eps=self.norm_eps)
 
     def make_attention(self, path: str, *, cross: bool = False) -> MultiHeadAttention:
-        """A multi-head attention for the site `path`, which with `cross` reads another text."""
-        form = FormPlan(
-            name="exact" if cross and self.form in OF_ONE_TEXT else self.form,
-            n_heads=self.n_heads,
-            d_k=self.d_k or self.d_model // self.n_heads,
-            size=self.form_size,
-            n_positions=self.n_positions,
-            alibi=self.alibi and not cross,
-        )
+        """Build the multi-head attention of the site `path`."""
+        sizes = {"n_heads": self.n_heads, "d_k": self.d_head, "d_v": self.d_v}
+        exact = cross and self.attention in SELF_ONLY
+        config = AttentionConfig() if exact else self
+        alibi = self.alibi and not cross
         return MultiHeadAttention(
             self.d_model,
             self.n_heads,
@@ -68,7 +83,7 @@ class LayerPlan:
             n_kv_heads=self.n_kv_heads,
             bias=self.attention_bias,
             dropout=self.attention_dropout,
-            form=make_form(form),
+            form=config.make_form(**sizes, n_tokens=self.n_tokens, alibi=alibi),
             path=path,
         )
 
@@ -80,12 +95,12 @@ class SubLayer(nn.Module):
     pre-norm (reference code):    x = x + dropout(f(norm(x)))
     """
 
-    def __init__(self, inner: MultiHeadAttention | FeedForward, plan: LayerPlan) -> None:
+    def __init__(self, inner: MultiHeadAttention | FeedForward, config: LayerConfig) -> None:
         super().__init__()
         self.inner = inner
-        self.norm = plan.make_norm()
-        self.dropout = Dropout(plan.dropout)
-        self.norm_first = plan.norm == "pre"
+        self.norm = config.make_norm()
+        self.dropout = Dropout(config.dropout)
+        self.norm_first = config.norm == "pre"
 
     def forward(
         self,
@@ -94,34 +109,34 @@ class SubLayer(nn.Module):
         first: int,
         **options: object,
     ) -> Float[Tensor, "batch token d_model"]:
-        """The residual stream after this sub-layer; `first` is the position of its first token."""
+        """Return the residual stream after this sub-layer, whose first token is at `first`."""
         here = path_at(self.inner.path, first)
-        given = tap(f"{here}.input", self.norm(x) if self.norm_first else x, "token d_model")
-        x = x + self.dropout(self.inner(given, *inputs, first=first, **options))
+        normed = tap(f"{here}.input", self.norm(x) if self.norm_first else x, "token d_model")
+        x = x + self.dropout(self.inner(normed, *inputs, first=first, **options))
         return tap(f"{here}.residual", x if self.norm_first else self.norm(x), "token d_model")
 
 
 class Layer(nn.Module):
     """A layer of an encoder or decoder; with `cross=True` it also reads an encoder's output."""
 
-    def __init__(self, plan: LayerPlan, *, path: str, cross: bool = False) -> None:
+    def __init__(self, config: LayerConfig, *, path: str, cross: bool = False) -> None:
         super().__init__()
         self.path = path
-        attention = plan.make_attention(f"{path}.self")
-        self.self_attention = SubLayer(attention, plan)
+        self.self_attention = SubLayer(config.make_attention(f"{path}.self"), config)
         self.cross_attention = None
         if cross:
-            attention = plan.make_attention(f"{path}.cross", cross=True)
-            self.cross_attention = SubLayer(attention, plan)
+            attention = config.make_attention(f"{path}.cross", cross=True)
+            self.cross_attention = SubLayer(attention, config)
+        dropout = config.activation_dropout
         feed_forward = FeedForward(
-            plan.d_model,
-            plan.d_ff,
-            activation=plan.activation,
-            bias=plan.feed_forward_bias,
-            dropout=plan.activation_dropout,
+            config.d_model,
+            config.d_ff,
+            activation=config.activation,
+            bias=config.feed_forward_bias,
+            dropout=config.dropout if dropout is None else dropout,
             path=f"{path}.feed_forward",
         )
-        self.feed_forward = SubLayer(feed_forward, plan)
+        self.feed_forward = SubLayer(feed_forward, config)
 
     def forward(
         self,
@@ -133,7 +148,7 @@ class Layer(nn.Module):
         cache: dict[str, KeyValueCache] | None = None,
         rotate: Rotate | None = None,
     ) -> Float[Tensor, "batch token d_model"]:
-        """The residual stream after this layer."""
+        """Return the residual stream after this layer."""
         own = cache[f"{self.path}.self"] if cache is not None else None
         first = own.length if own is not None else 0
         x = self.self_attention(x, first=first, allowed=allowed, cache=own, rotate=rotate)
@@ -143,17 +158,16 @@ class Layer(nn.Module):
         return self.feed_forward(x, first=first)
 
 
-Lengths = Sequence[int] | Int[Tensor, "batch"]
-"""How many tokens of each sequence of a batch are real."""
-
-
 class InputEmbedding(nn.Module):
-    """Token vectors with position vectors added, normalized where the model does so, and dropout.
+    """Token vectors plus position vectors, with an optional norm, and dropout.
 
     Args:
-        positions: what is added; None for models whose attention knows positions, or none at all.
-        norm: a norm for the sum, as BERT has it.
-        n_types: how many kinds of tokens there are (BERT's first and second sentence).
+        d_model: width of the vectors.
+        positions: position vectors to add; None if attention handles positions.
+        norm: a norm for the sum, as in BERT.
+        n_types: number of token types (2 in BERT: first and second sentence).
+        dropout: on the result.
+        path: prefix of the names in traces.
     """
 
     def __init__(
@@ -181,12 +195,12 @@ class InputEmbedding(nn.Module):
         types: Int[Tensor, "batch token"] | None = None,
         first: int = 0,
     ) -> Float[Tensor, "batch token d_model"]:
-        """What the first layer reads: `where` says at which position each token stands."""
+        """Return the input of the first layer; `where` holds the position of each token."""
         here = path_at(self.path, first)
         x = tap(f"{here}.tokens", tokens, "token d_model")
         if self.types is not None:
-            kinds = where.new_zeros(1, x.size(1)) if types is None else types
-            x = x + tap(f"{here}.types", self.types(kinds), "token d_model")
+            ids = where.new_zeros(1, x.size(1)) if types is None else types
+            x = x + tap(f"{here}.types", self.types(ids), "token d_model")
         if self.positions is not None:
             vectors = self.positions(where, x, stop=first + x.size(1))
             x = x + tap(f"{here}.positions", vectors, "token d_model")
@@ -195,19 +209,21 @@ class InputEmbedding(nn.Module):
 
 
 class Stack(nn.Module):
-    """`n_layers` layers one after another; in pre-norm, one more norm at the end.
+    """`n_layers` layers in sequence; in pre-norm, with one more norm at the end.
 
     With `cross=True` every layer also reads the output of an encoder.
     """
 
-    def __init__(self, plan: LayerPlan, n_layers: int, *, path: str, cross: bool = False) -> None:
+    def __init__(
+        self, config: LayerConfig, n_layers: int, *, path: str, cross: bool = False
+    ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            Layer(plan, path=f"{path}.layers.{i}", cross=cross) for i in range(n_layers)
+            Layer(config, path=f"{path}.layers.{i}", cross=cross) for i in range(n_layers)
         )
-        self.norm = plan.make_norm() if plan.norm == "pre" else None
+        self.norm = config.make_norm() if config.norm == "pre" else None
         self.path = path
-        self.form = plan.form
+        self.form = config.attention
 
     def forward(
         self,
@@ -219,7 +235,7 @@ class Stack(nn.Module):
         cache: dict[str, KeyValueCache] | None = None,
         rotate: Rotate | None = None,
     ) -> Float[Tensor, "batch token d_model"]:
-        """The residual stream after the last layer."""
+        """Return the residual stream after the last layer."""
         first = cache_length(cache)
         for layer in self.layers:
             x = layer(
@@ -231,19 +247,19 @@ class Stack(nn.Module):
                 rotate=rotate,
             )
         x = x if self.norm is None else self.norm(x)
-        return tap(f"{path_at(self.path, first)}.output", x, _AXES)
+        return tap(f"{path_at(self.path, first)}.output", x, "token d_model")
 
     @property
     def cacheable(self) -> bool:
-        """Whether one new token can be read after others without reading those again."""
+        """True if new tokens can be read without reading the earlier ones again."""
         return self.form in CACHEABLE
 
     def new_cache(self) -> dict[str, KeyValueCache]:
-        """An empty cache for every attention site, by its path."""
+        """Return an empty cache for every attention site, by path."""
         if not self.cacheable:
             raise InputError(
-                f"{self.form} attention cannot go on from keys that were kept: read the whole text "
-                "again at each step, without a cache."
+                f"{self.form} attention cannot use cached keys: read the whole text again at each "
+                "step, without a cache."
             )
         sites: dict[str, KeyValueCache] = {}
         for i, layer in enumerate(self.layers):
@@ -253,16 +269,13 @@ class Stack(nn.Module):
         return sites
 
 
-_AXES = "token d_model"
-
-
 def without_padding(lengths: Lengths | None) -> Mask | None:
-    """The mask that hides padding on the right; None where there is none."""
+    """Return the mask that hides padding on the right, or None if there are no lengths."""
     return None if lengths is None else padding(lengths)
 
 
 def cache_length(cache: dict[str, KeyValueCache] | None) -> int:
-    """How many positions were read already: the position of the next token."""
+    """Return the number of positions read so far, which is the position of the next token."""
     if not cache:
         return 0
     return next(site.length for site in cache.values() if site.grows)

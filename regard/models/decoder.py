@@ -1,7 +1,7 @@
 """Decoder-only models: every token sees itself and those before, and predicts the next.
 
-GPT-like ones (Radford et al. 2019) have learned positions, LayerNorm and GELU; Llama-like ones
-(Touvron et al. 2023) rotary positions, RMSNorm, SwiGLU, grouped heads and no biases.
+GPT-like models (Radford et al. 2019) have learned positions, LayerNorm and GELU; Llama-like models
+(Touvron et al. 2023) have rotary positions, RMSNorm, SwiGLU, grouped heads and no biases.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.kv_cache import KeyValueCache
-from regard.attention.mask import Mask, causal, padding
+from regard.attention.mask import Lengths, Mask, causal, padding
 from regard.errors import InputError
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.initialize import initialize
 from regard.layers.position import token_positions
-from regard.layers.stack import InputEmbedding, Lengths, Stack, cache_length
+from regard.layers.stack import InputEmbedding, Stack, cache_length
 from regard.models.config import StackConfig, check_causal, check_counts, check_pad
 from regard.models.summary import summarize
 from regard.tap import path_at, tap
@@ -25,7 +25,7 @@ from regard.tap import path_at, tap
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig(StackConfig):
-    """What a decoder-only model is made of; the defaults are those of GPT-2."""
+    """Settings of a decoder-only model; the defaults are those of GPT-2."""
 
     family: ClassVar[str] = "decoder"
 
@@ -40,17 +40,17 @@ class DecoderConfig(StackConfig):
     max_positions: int = 1024
     initialization: str = "normal"
     tie: bool = True
-    """Whether the embedding is also the projection onto the vocabulary."""
+    """Use the embedding as the projection onto the vocabulary."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_causal(self)
         check_counts(self, "n_vocab", "n_layers")
-        check_pad(self, self.n_vocab)
+        check_pad(self.pad_id, self.n_vocab)
 
 
 def llama_config(**fields: Any) -> DecoderConfig:
-    """A Llama-like configuration; every field can be given, as for DecoderConfig."""
+    """Build a Llama-like configuration; `fields` are those of DecoderConfig."""
     llama: dict[str, Any] = {
         "norm_kind": "rms",
         "norm_eps": 1e-6,
@@ -67,7 +67,7 @@ def llama_config(**fields: Any) -> DecoderConfig:
 class Decoder(nn.Module):
     """ids ── embed ── decoder ──▶ states ── project ──▶ logits of the next token, at every token
 
-    The causal mask is made here, never by the caller.
+    The model makes its causal mask itself.
     """  # noqa: D415  a picture
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -80,7 +80,7 @@ class Decoder(nn.Module):
             dropout=config.dropout,
             path="decoder",
         )
-        self.decoder = Stack(config.plan(), config.n_layers, path="decoder")
+        self.decoder = Stack(config, config.n_layers, path="decoder")
         self.rotary = config.make_rotary()
         self.projection = None
         if not config.tie:
@@ -95,7 +95,7 @@ class Decoder(nn.Module):
         cache: dict[str, KeyValueCache] | None = None,
         side: str = "right",
     ) -> Float[Tensor, "batch token vocab"]:
-        """At every token, how well each token of the vocabulary would come next."""
+        """Return the logits of the next token at every token."""
         first = cache_length(cache)
         return self.project(self.states(ids, lengths, cache=cache, side=side), first=first)
 
@@ -107,13 +107,13 @@ class Decoder(nn.Module):
         cache: dict[str, KeyValueCache] | None = None,
         side: str = "right",
     ) -> Float[Tensor, "batch token d_model"]:
-        """One vector for each token, in the light of those before it.
+        """Return one vector for each token, which depends on no later token.
 
         Args:
             ids: with a cache, only the tokens that were not read before.
-            lengths: how many tokens of each sequence are real, those in the cache included.
+            lengths: number of real tokens of each sequence, including those in the cache.
             cache: made by `new_cache`.
-            side: where the padding stands. On the left, positions count from the first real token.
+            side: the side of the padding; on the left, positions count from the first real token.
         """
         first = cache_length(cache)
         left = side == "left" and lengths is not None
@@ -134,17 +134,17 @@ class Decoder(nn.Module):
     def project(
         self, states: Float[Tensor, "*batch d_model"], *, first: int = 0
     ) -> Float[Tensor, "*batch vocab"]:
-        """How well each token of the vocabulary would come next: the logits of a softmax."""
+        """Return the logits of the next token; `first` is the position of the first state."""
         logits = (self.projection or self.tokens.project)(states)
         return tap(f"{path_at('output', first)}.logits", logits, "token vocab")
 
     def new_cache(self) -> dict[str, KeyValueCache]:
-        """Room for what was read already, by attention site; see `states`."""
+        """Return empty caches for `states`, by attention site."""
         return self.decoder.new_cache()
 
     @property
     def tied(self) -> bool:
-        """Whether the embedding's matrix is the projection as well."""
+        """True if the embedding is also the projection onto the vocabulary."""
         return self.projection is None
 
     def __repr__(self) -> str:
@@ -154,14 +154,14 @@ class Decoder(nn.Module):
 def _allowed(
     first: int, lengths: Lengths | None, side: str, cache: dict[str, KeyValueCache] | None
 ) -> Mask:
-    """Every token sees itself and the real ones before it."""
+    """Let every token see itself and the real ones before it."""
     mask = causal(offset=first)
     if lengths is None:
         return mask
     hidden = padding(lengths, side=side)
     if cache is not None and side == "right":
         raise InputError(
-            "with a cache, new tokens come after the padding on the right, so there would be holes "
-            "in the text: pad on the left (side='left')."
+            "with a cache, new tokens would come after the padding on the right: pad on the left "
+            "(side='left')."
         )
     return mask & hidden

@@ -10,14 +10,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import InputError
+from regard.attention.mask import Lengths, length_mask
+from regard.errors import InputError, check_choice
 from regard.layers.dropout import Dropout
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feed_forward import activation_function
 from regard.layers.initialize import initialize
 from regard.layers.position import token_positions
-from regard.layers.stack import InputEmbedding, Lengths, Stack, without_padding
-from regard.models.config import StackConfig, check_choice, check_counts, check_pad
+from regard.layers.stack import InputEmbedding, Stack, without_padding
+from regard.models.config import StackConfig, check_counts, check_pad
 from regard.models.summary import summarize
 from regard.tap import tap
 
@@ -27,7 +28,7 @@ POOLERS = ("none", "tanh", "relu")
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(StackConfig):
-    """What an encoder-only model is made of; the defaults are those of BERT base."""
+    """Settings of an encoder-only model; the defaults are those of BERT base."""
 
     family: ClassVar[str] = "encoder"
 
@@ -41,41 +42,41 @@ class EncoderConfig(StackConfig):
     positions: str = "learned"
     initialization: str = "normal"
     n_token_types: int = 0
-    """How many kinds of tokens there are: 2 in BERT, for the first and the second sentence."""
+    """Number of token types: 2 in BERT, for the first and the second sentence."""
     embedding_norm: bool = True
     fill_head: bool = True
-    """Whether it has the head that fills in masked tokens."""
+    """Add the head that fills in masked tokens."""
     pool: str = "first"
-    """Which vector stands for the whole text: that of its first token, or the mean of all."""
+    """The vector of the whole text: that of its first token, or the mean of all."""
     pooler: str = "none"
-    """What it passes through: nothing, or a linear layer and tanh (BERT) or relu (DistilBERT)."""
+    """A linear layer on that vector with tanh (BERT) or relu (DistilBERT), or "none"."""
     n_classes: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_counts(self, "n_vocab", "n_layers", "n_classes")
-        check_pad(self, self.n_vocab)
-        check_choice(self, "pool", POOLS)
-        check_choice(self, "pooler", POOLERS)
+        check_pad(self.pad_id, self.n_vocab)
+        check_choice("pool", self.pool, POOLS)
+        check_choice("pooler", self.pooler, POOLERS)
         if self.n_token_types < 0:
-            raise InputError(f"n_token_types is {self.n_token_types}; it is 0, 1, 2, ….")
+            raise InputError(f"n_token_types is {self.n_token_types}; it must be 0 or more.")
 
 
 class FillHead(nn.Module):
-    """States made ready for the vocabulary: a linear layer, the activation and a norm."""
+    """The head that predicts masked tokens: a linear layer, the activation and a norm."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.to_hidden = nn.Linear(config.d_model, config.d_model)
-        self.bend = activation_function(config.activation)
-        self.norm = config.plan().make_norm()
+        self.activation_fn = activation_function(config.activation)
+        self.norm = config.make_norm()
         self.bias = nn.Parameter(torch.zeros(config.n_vocab))
 
     def forward(
         self, states: Float[Tensor, "*batch d_model"], tokens: TokenEmbedding
     ) -> Float[Tensor, "*batch vocab"]:
-        """How well each token fits, by the embeddings that the model also reads with."""
-        hidden = self.norm(self.bend(self.to_hidden(states)))
+        """Return the logits of each token, projected onto the model's embeddings."""
+        hidden = self.norm(self.activation_fn(self.to_hidden(states)))
         hidden = tap("output.hidden", hidden, "token d_model")
         return tap("output.logits", tokens.project(hidden) + self.bias, "token vocab")
 
@@ -88,16 +89,15 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        plan = config.plan()
         self.tokens = TokenEmbedding(config.n_vocab, config.d_model)
         self.embedding = InputEmbedding(
             config.d_model,
             positions=config.make_positions(),
-            norm=plan.make_norm() if config.embedding_norm else None,
+            norm=config.make_norm() if config.embedding_norm else None,
             n_types=config.n_token_types,
             dropout=config.dropout,
         )
-        self.encoder = Stack(plan, config.n_layers, path="encoder")
+        self.encoder = Stack(config, config.n_layers, path="encoder")
         self.rotary = config.make_rotary()
         self.fill = FillHead(config) if config.fill_head else None
         self.pooler = None
@@ -116,7 +116,7 @@ class Encoder(nn.Module):
         *,
         token_types: Int[Tensor, "batch token"] | None = None,
     ) -> Float[Tensor, "batch token d_model"]:
-        """One vector for each token, in the light of all others."""
+        """Return one vector for each token, which depends on all tokens."""
         tokens = self.tokens(ids)
         where = token_positions(ids.size(1), device=ids.device)
         return self.encoder(
@@ -126,23 +126,26 @@ class Encoder(nn.Module):
         )
 
     def fill_logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
-        """How well each token of the vocabulary would stand at each place."""
+        """Return the logits of the token at each position."""
         if self.fill is None:
-            raise InputError("this model cannot fill in tokens: it was made with fill_head=False.")
+            raise InputError(
+                "this model cannot fill in tokens because it was built with fill_head=False."
+            )
         return self.fill(states, self.tokens)
 
     def pooled(
         self, states: Float[Tensor, "batch token d_model"], lengths: Lengths | None = None
     ) -> Float[Tensor, "batch d_model"]:
-        """One vector for each text."""
+        """Return one vector for each text."""
         if self.config.pool == "first":
             vector = states[:, 0]
         elif lengths is None:
             vector = states.mean(dim=1)
         else:
-            count = torch.as_tensor(lengths, device=states.device)[:, None]
-            real = torch.arange(states.size(1), device=states.device) < count
-            vector = (states * real[..., None]).sum(dim=1) / count.clamp(min=1)
+            count = torch.as_tensor(lengths, device=states.device)
+            columns = torch.arange(states.size(1), device=states.device)
+            real = length_mask(count, columns, len(columns))
+            vector = (states * real[..., None]).sum(dim=1) / count[:, None].clamp(min=1)
         if self.pooler is not None:
             vector = activation_function(self.config.pooler)(self.pooler(vector))
         return tap("output.pooled", vector, "d_pooled")
@@ -150,15 +153,15 @@ class Encoder(nn.Module):
     def classify(
         self, states: Float[Tensor, "batch token d_model"], lengths: Lengths | None = None
     ) -> Float[Tensor, "batch class"]:
-        """How well each class fits each text."""
+        """Return the logits of the classes."""
         if self.classifier is None:
-            raise InputError("this model cannot classify: it was made without n_classes.")
+            raise InputError("this model cannot classify because it was built without n_classes.")
         logits = self.classifier(self.dropout(self.pooled(states, lengths)))
         return tap("output.classes", logits, "class")
 
     @property
     def tied(self) -> bool:
-        """Whether the embedding's matrix is the projection of the fill head as well."""
+        """True if the embedding is also the projection of the fill head."""
         return self.fill is not None
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""Recurrent sequence-to-sequence models, whose decoder aligns itself with the source.
+"""Recurrent sequence-to-sequence models, whose decoder attends to the source.
 
-Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate";
-dot and general alignment and input feeding are from Luong et al. 2015. Without attention it is
-Cho et al. 2014: the last state of the encoder is all that the decoder knows of the source.
+Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate"; dot
+and general attention and input feeding are from Luong et al. 2015. Without attention it is Cho et
+al. 2014: the decoder knows only the encoder's last state.
 """
 
 from dataclasses import dataclass
@@ -12,67 +12,63 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.mask import Mask
-from regard.errors import InputError
+from regard.attention.mask import Lengths, Mask
+from regard.errors import InputError, check_choice
 from regard.layers.dropout import Dropout
-from regard.layers.embedding import TokenEmbedding
 from regard.layers.initialize import INITIALIZATIONS, initialize
 from regard.layers.position import token_positions
 from regard.layers.recurrent import CELLS, Bridge, RecurrentLayer, RecurrentState
 from regard.layers.rnn_attention import EncodedSource, RNNAttention
-from regard.layers.stack import InputEmbedding, Lengths, without_padding
-from regard.models.config import ModelConfig, check_choice, check_counts, check_probabilities
-from regard.models.summary import summarize
-from regard.models.transformer import TIES, check_tie, shift_right
-from regard.tap import path_at, tap
+from regard.layers.stack import InputEmbedding, without_padding
+from regard.models.config import ModelConfig, check_counts, check_probabilities
+from regard.models.encoder_decoder import EncoderDecoder, check_vocabularies
+from regard.tap import tap
 
 ATTENTIONS = ("additive", "dot", "general", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seq2SeqConfig(ModelConfig):
-    """What a recurrent sequence-to-sequence model is made of."""
+    """Settings of a recurrent sequence-to-sequence model."""
 
     family: ClassVar[str] = "seq2seq"
 
     n_vocab: int
     n_source_vocab: int | None = None
-    """Where the source has a vocabulary of its own."""
+    """Size of a separate source vocabulary."""
     d_model: int = 256
     """Width of the decoder's states."""
     d_embedding: int | None = None
-    """Width of token embeddings and of what is projected onto them; d_model unless given."""
+    """Width of token embeddings and of the vectors projected onto them; d_model by default."""
     d_encoder: int | None = None
-    """Width of the encoder's states in each direction; together d_model unless given."""
+    """Width of the encoder's states in each direction; together d_model by default."""
     d_attention: int | None = None
-    """Width of additive attention's hidden layer; d_model unless given."""
+    """Width of additive attention's hidden layer; d_model by default."""
     n_layers: int = 1
-    """Of the encoder, and of the decoder, which takes over their states layer by layer."""
+    """Layers of the encoder, and of the decoder, which starts from their last states."""
     cell: str = "lstm"
     bidirectional: bool = True
     attention: str = "additive"
     input_feeding: bool = False
-    """Whether the decoder also reads what it made its last prediction from."""
+    """Feed the vector of the last prediction to the decoder as well."""
     dropout: float = 0.1
-    """On embeddings, between layers and on what is projected."""
+    """On embeddings, between layers and before the projection."""
     tie: str = "none"
-    """Which matrices are one: source, target and projection; target and projection; or none."""
+    """Matrices that are one: source, target and projection; target and projection; or none."""
     initialization: str = "xavier_uniform"
     pad_id: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_counts(self, "n_vocab", "n_source_vocab", "n_layers", "d_model", "d_embedding")
-        check_counts(self, "d_encoder", "d_attention")
+        check_counts(self, "n_layers", "d_model", "d_embedding", "d_encoder", "d_attention")
         check_probabilities(self, "dropout")
-        check_choice(self, "cell", CELLS)
-        check_choice(self, "attention", ATTENTIONS)
-        check_choice(self, "tie", TIES)
-        check_choice(self, "initialization", INITIALIZATIONS)
-        check_tie(self.tie, self.n_vocab, self.n_source_vocab)
+        check_choice("cell", self.cell, CELLS)
+        check_choice("attention", self.attention, ATTENTIONS)
+        check_choice("initialization", self.initialization, INITIALIZATIONS)
+        check_vocabularies(self)
         if self.bidirectional and self.d_encoder is None and self.d_model % 2:
             raise InputError(
-                f"d_model is {self.d_model}, which two directions cannot share evenly; choose an "
+                f"d_model is {self.d_model}, which two directions cannot share evenly: choose an "
                 "even one, or give d_encoder."
             )
         if self.attention == "dot" and self.d_memory != self.d_model:
@@ -89,18 +85,18 @@ class Seq2SeqConfig(ModelConfig):
 
     @property
     def d_memory(self) -> int:
-        """Width of the encoder's states, directions side by side."""
+        """Width of the encoder's states, with both directions."""
         return self.d_direction * (2 if self.bidirectional else 1)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What the encoder leaves for the decoder; `memory[rows]` is that of some sentences."""
+    """The encoder's output; `memory[rows]` selects sentences of the batch."""
 
     states: Float[Tensor, "batch source d_memory"]
-    """Keys and values: one vector for each token of the source."""
+    """Keys and values: one vector for each source token."""
     last: tuple[RecurrentState, ...]
-    """The state in which each layer ended."""
+    """The last state of each layer."""
 
     def __len__(self) -> int:
         return len(self.states)
@@ -110,7 +106,7 @@ class Memory:
 
 
 class RecurrentCache:
-    """The state of a decoder between two steps, and the source as it reads it."""
+    """The state of a decoder between two steps, and its keys and values of the source."""
 
     grows = True
 
@@ -118,20 +114,20 @@ class RecurrentCache:
         self.length = 0
         self.states: tuple[RecurrentState, ...] = ()
         self.fed: Tensor | None = None
-        """What the last prediction was made from, for decoders that read it (input feeding)."""
+        """The vector of the last prediction, for input feeding."""
         self.context: Tensor | None = None
-        """All that a decoder without attention knows of the source."""
+        """The last encoder state, for decoders without attention."""
         self.read: EncodedSource | None = None
 
     def keep(self, rows: Int[Tensor, "rows"]) -> None:
-        """Go on with these rows of the batch, in this order: beams move, finished ones leave."""
+        """Keep these rows of the batch, in this order, as beams move and finish."""
         self.states = tuple(state.keep(rows) for state in self.states)
         self.fed = None if self.fed is None else self.fed[rows]
         self.context = None if self.context is None else self.context[rows]
         self.read = None if self.read is None else self.read.keep(rows)
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(EncoderDecoder):
     """source ids ── embed ── encoder ──▶ states, last state
                                             │          ╰── bridge ──▶ first state of the decoder
     previous state ── align with states ────┴──▶ context
@@ -139,15 +135,9 @@ class Seq2Seq(nn.Module):
     """  # noqa: D205, D415  a picture
 
     def __init__(self, config: Seq2SeqConfig) -> None:
-        super().__init__()
-        self.config = config
         d_model, d_memory, cell = config.d_model, config.d_memory, config.cell
         d_embedding = config.d_embedding or d_model
-        self.tokens = TokenEmbedding(config.n_vocab, d_embedding)
-        self.source_tokens = None
-        if config.tie != "all":
-            n_source = config.n_source_vocab or config.n_vocab
-            self.source_tokens = TokenEmbedding(n_source, d_embedding)
+        super().__init__(config, d_embedding)
         self.encoder_embedding, self.decoder_embedding = (
             InputEmbedding(d_embedding, dropout=config.dropout, path=path)
             for path in ("encoder", "decoder")
@@ -177,48 +167,13 @@ class Seq2Seq(nn.Module):
             )
         self.to_output = nn.Linear(d_model + d_memory, d_embedding)
         self.dropout = Dropout(config.dropout)
-        self.projection = None
-        if config.tie == "none":
-            self.projection = nn.Linear(d_embedding, config.n_vocab, bias=False)
+        self.projection = self.make_projection()
         initialize(self, config.initialization)
-
-    @property
-    def tied(self) -> bool:
-        """Whether the target's embedding is also the projection onto the vocabulary."""
-        return self.projection is None
-
-    def forward(
-        self,
-        source_ids: Int[Tensor, "batch source"],
-        target_ids: Int[Tensor, "batch target"],
-        source_lengths: Lengths | None = None,
-        target_lengths: Lengths | None = None,
-    ) -> Float[Tensor, "batch target-1 vocab"]:
-        """Logits of target tokens 1, 2, … given those before each.
-
-        `target_ids` is the whole target, from its start token to its end token: what the decoder
-        reads is cut out of it here, so that it cannot see what it shall predict.
-        """
-        states = self.states(source_ids, target_ids, source_lengths, target_lengths)
-        return self.project(states)
-
-    def states(
-        self,
-        source_ids: Int[Tensor, "batch source"],
-        target_ids: Int[Tensor, "batch target"],
-        source_lengths: Lengths | None = None,
-        target_lengths: Lengths | None = None,
-    ) -> Float[Tensor, "batch target-1 d_embedding"]:
-        """What `forward` projects onto the vocabulary, for losses that do so piece by piece."""
-        memory = self.encode(source_ids, source_lengths)
-        return self.decode(
-            shift_right(target_ids), memory, source_lengths, target_lengths=target_lengths
-        )
 
     def encode(
         self, source_ids: Int[Tensor, "batch source"], source_lengths: Lengths | None = None
     ) -> Memory:
-        """The source as the decoder reads it: a vector for each token, and the last state."""
+        """Return a vector for each source token, and the last state of each layer."""
         tokens = (self.source_tokens or self.tokens)(source_ids)
         x = self.encoder_embedding(
             tokens, token_positions(source_ids.size(1), device=source_ids.device)
@@ -241,39 +196,32 @@ class Seq2Seq(nn.Module):
         target_lengths: Lengths | None = None,
         cache: dict[str, RecurrentCache] | None = None,
     ) -> Float[Tensor, "batch target d_embedding"]:
-        """One vector for each token of the decoder's input, which knows itself and those before.
+        """Return one vector for each token of the decoder's input, which sees no later token.
 
         With a cache (`new_cache`), `target_ids` are only the tokens that were not read before, and
-        `memory` is looked at in the first call only. `target_lengths` changes nothing: a decoder
-        that reads forwards comes to padding on the right when all else is done.
+        `memory` is used in the first call only. `target_lengths` is not needed: padding on the
+        right is read last.
         """
         del target_lengths
         own = (self.new_cache() if cache is None else cache)["decoder"]
         if own.length == 0:
-            self._begin(own, memory)
+            self._start(own, memory)
         where = token_positions(target_ids.size(1), first=own.length, device=target_ids.device)
         x = self.decoder_embedding(self.tokens(target_ids), where, first=own.length)
         allowed = without_padding(source_lengths)
         return torch.stack([self._step(one, own, allowed) for one in x.unbind(1)], dim=1)
 
-    def project(
-        self, states: Float[Tensor, "*batch d_embedding"], *, first: int = 0
-    ) -> Float[Tensor, "*batch vocab"]:
-        """How well each token of the vocabulary would come next: the logits of a softmax."""
-        logits = (self.projection or self.tokens.project)(states)
-        return tap(f"{path_at('output', first)}.logits", logits, "token vocab")
-
     def new_cache(self) -> dict[str, RecurrentCache]:
-        """Room for the decoder's state between two calls of `decode`."""
+        """Return an empty cache for `decode`."""
         return {"decoder": RecurrentCache()}
 
-    def _begin(self, cache: RecurrentCache, memory: Memory) -> None:
-        """Hand the encoder's states over."""
+    def _start(self, cache: RecurrentCache, memory: Memory) -> None:
+        """Start the decoder from the encoder's output."""
         states = list(memory.last)
         if self.bridges is not None:
             states = [bridge(one) for bridge, one in zip(self.bridges, states, strict=True)]
         pairs = zip(self._cells(), states, strict=True)
-        cache.states = tuple(layer.see_first(state) for layer, state in pairs)
+        cache.states = tuple(layer.tap_first_state(state) for layer, state in pairs)
         if self.config.input_feeding:
             cache.fed = memory.states.new_zeros(len(memory), self.to_output.out_features)
         if self.alignment is None:
@@ -284,12 +232,12 @@ class Seq2Seq(nn.Module):
     def _step(
         self, x: Float[Tensor, "batch d_embedding"], cache: RecurrentCache, allowed: Mask | None
     ) -> Float[Tensor, "batch d_embedding"]:
-        """What the next token is predicted from, after reading one more."""
+        """Read one token and return the vector that predicts the next."""
         step, context = cache.length, cache.context
         if self.alignment is not None and cache.read is not None:
             query = cache.states[-1].hidden
             context = self.alignment(query, cache.read, allowed=allowed, step=step)
-        assert context is not None  # _begin has made it so
+        assert context is not None  # set by _start
         x = torch.cat([x, context] if cache.fed is None else [x, context, cache.fed], dim=-1)
         states = []
         for i, (layer, state) in enumerate(zip(self._cells(), cache.states, strict=True)):
@@ -297,7 +245,7 @@ class Seq2Seq(nn.Module):
             states.append(state)
             x = state.hidden
         output = self.dropout(torch.tanh(self.to_output(torch.cat([x, context], dim=-1))))
-        # from the first step on listeners must know that more may follow, hence @0
+        # "@0" tells listeners from the first step on that more may follow
         seen = tap(f"decoder@{step}.output", output.unsqueeze(-2), "token d_embedding")
         output = seen.squeeze(-2)
         cache.states, cache.length = tuple(states), step + 1
@@ -306,6 +254,3 @@ class Seq2Seq(nn.Module):
 
     def _cells(self) -> list[RecurrentLayer]:
         return cast("list[RecurrentLayer]", list(self.decoder))
-
-    def __repr__(self) -> str:
-        return str(summarize(self))

@@ -142,7 +142,7 @@ class Masked(Objective):
         fill = self.model.fill
         states = self.model(batch.ids, batch.lengths)
         states, targets = picked(batch.told, states, batch.targets)
-        hidden = fill.norm(fill.bend(fill.to_hidden(states)))
+        hidden = fill.norm(fill.activation_fn(fill.to_hidden(states)))
         return self.over_vocabulary(
             hidden, targets, weight=self.model.tokens.weight, bias=fill.bias
         )

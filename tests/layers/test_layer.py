@@ -6,13 +6,13 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention.mask import causal, padding
-from regard.layers.stack import Layer, LayerPlan, SubLayer
+from regard.layers.stack import Layer, LayerConfig, SubLayer
 
 
 def layer(*, cross: bool = False, **changes) -> Layer:
     plan = {"d_model": 8, "n_heads": 2, "d_ff": 12} | changes
     torch.manual_seed(0)
-    return Layer(LayerPlan(**plan), path="encoder.layers.0", cross=cross).eval()
+    return Layer(LayerConfig(**plan), path="encoder.layers.0", cross=cross).eval()
 
 
 def copy_attention(into: nn.MultiheadAttention, sublayer: SubLayer) -> None:
@@ -71,7 +71,7 @@ def test_a_decoder_layer_equals_torchs_own(norm):
 def test_where_the_norm_stands_by_hand(norm, expected):
     # x = (3, 1) normalized is (1, -1). The inner layer is the identity, weights all on itself.
     # post: norm(x + x) = norm(6, 2) = (1, -1). pre, with a norm that gives (3, 1): x + (3, 1)
-    plan = LayerPlan(d_model=2, n_heads=1, d_ff=1, norm=norm, norm_eps=0.0)
+    plan = LayerConfig(d_model=2, n_heads=1, d_ff=1, norm=norm, norm_eps=0.0)
     attention = plan.make_attention("site")
     for linear in (attention.to_query, attention.to_key, attention.to_value, attention.to_output):
         linear.weight.data, linear.bias.data = torch.eye(2), torch.zeros(2)

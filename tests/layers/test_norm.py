@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 from regard.errors import UnknownNameError
-from regard.layers.norm import make_norm
+from regard.layers.stack import make_norm
 
 
 def test_layer_norm_by_hand():

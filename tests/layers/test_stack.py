@@ -4,7 +4,7 @@ from torch.testing import assert_close
 
 from regard.attention.mask import causal
 from regard.layers.position import LearnedPositions, SinusoidalPositions, sinusoid, token_positions
-from regard.layers.stack import InputEmbedding, LayerPlan, Stack, cache_length, without_padding
+from regard.layers.stack import InputEmbedding, LayerConfig, Stack, cache_length, without_padding
 from regard.trace.trace import watch
 
 CPU = torch.device("cpu")
@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 def stack(norm: str = "post", *, cross: bool = False, n_layers: int = 2) -> Stack:
     torch.manual_seed(0)
-    plan = LayerPlan(d_model=8, n_heads=2, d_ff=12, norm=norm)
+    plan = LayerConfig(d_model=8, n_heads=2, d_ff=12, norm=norm)
     return Stack(plan, n_layers, path="decoder" if cross else "encoder", cross=cross).eval()
 
 

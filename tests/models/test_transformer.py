@@ -8,7 +8,8 @@ from torch.testing import assert_close
 
 from regard.attention.mask import causal
 from regard.errors import InputError
-from regard.models.transformer import Transformer, TransformerConfig, shift_right
+from regard.models.encoder_decoder import shift_right
+from regard.models.transformer import Transformer, TransformerConfig
 from regard.trace.trace import watch
 
 SMALL = {
