@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from regard.model import Model
+from regard.analysis.heads import ALIGNMENT_HEADS
 from regard.interop.model_names import ZOO
-from regard.analysis.heads import ALIGNING
+from regard.model import Model
 from regard.training.prepare_data import split_images
 from regard.training.recipe import Recipe, read_recipe
 
@@ -51,7 +51,7 @@ def main() -> None:
     if model.tokenizer is not None and recipe.evaluate.snapshots:
         extras["examples"] = list(recipe.evaluate.snapshots)
     if options.heads is not None:
-        extras[ALIGNING] = json.loads(options.heads.read_text("utf-8"))
+        extras[ALIGNMENT_HEADS] = json.loads(options.heads.read_text("utf-8"))
     card = replace(
         model.card,
         data=recipe.about,

@@ -1,6 +1,8 @@
-"""How far an efficient form of attention is from the exact one, on the same queries and keys."""
+"""Efficient forms of attention compared with exact attention: their error and their cost."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import ceil, log2
 
 import torch
 from torch import Tensor
@@ -14,33 +16,24 @@ from regard.attention.sliding_window import LongformerMask
 from regard.errors import InputError
 from regard.trace.site import Site
 
-FORMS = {
-    "EfficientPattern": "efficient",
-    "LinformerPattern": "linformer",
-    "LongformerPattern": "longformer",
-    "PerformerPattern": "performer",
-    "ReformerPattern": "reformer",
-}
-"""What each pattern that leaves something out is called."""
-
 
 @dataclass(frozen=True)
 class Approximation:
-    """One head's weights beside those that it would have if nothing were left out."""
+    """Weights of one head of an efficient form compared with the exact ones."""
 
     weights: Tensor
-    """Query × key: those that the form implies."""
+    """Query × key: the weights that the form implies."""
     exact: Tensor
     largest: float
-    """The largest difference of two weights."""
+    """Largest absolute difference."""
     mean: float
-    """The mean difference, without signs."""
+    """Mean absolute difference."""
     variation: Tensor
-    """For each query the total variation: the share of its weight that lies in the wrong place."""
+    """Total variation of each query: the share of its weight on the wrong keys."""
 
 
 def approximation(site: Site, head: int | None = None, *, batch: int = 0) -> Approximation:
-    """What an efficient form gives for one head, beside the exact weights."""
+    """Compare one head of an efficient form with exact attention."""
     weights = site.weights(head, batch=batch).double()
     exact = exact_site(site).weights(head, batch=batch).double()
     apart = (weights - exact).abs()
@@ -48,24 +41,73 @@ def approximation(site: Site, head: int | None = None, *, batch: int = 0) -> App
 
 
 def exact_site(site: Site) -> Site:
-    """The site as it would be if its queries met all keys that they may see."""
+    """Return the site with exact attention instead of its efficient form."""
     return Site(site.path, site.query, site.key, site.value, _exact(site.pattern, site))
+
+
+def form_name(pattern: Pattern) -> str:
+    """Return the name of a form of attention, such as "exact" or "longformer"."""
+    return type(pattern).__name__.removesuffix("Pattern").lower()
 
 
 def _exact(pattern: Pattern, site: Site) -> Pattern:
     if isinstance(pattern, ExactPattern):
         raise InputError(f"{site.path} is exact attention: there is nothing to compare it with.")
-    if isinstance(pattern, LongformerPattern):  # exact within its reach: let that be everything
-        return replace(pattern, allowed=_without_reach(pattern.allowed))
-    if isinstance(
-        pattern, ReformerPattern
-    ):  # likewise, if all tokens share one bucket and one chunk
+    if isinstance(pattern, LongformerPattern):  # exact within its window
+        return replace(pattern, allowed=_without_window(pattern.allowed))
+    if isinstance(pattern, ReformerPattern):  # exact if all tokens share one bucket and one chunk
         return replace(pattern, buckets=torch.zeros_like(pattern.buckets), chunk=site.n_key)
     measure = as_similarity("scaled_dot")
     return ExactPattern(measure, measure.scale(site.key.size(-1)), 1.0, site.allowed)
 
 
-def _without_reach(mask: Mask) -> Mask:
+def _without_window(mask: Mask) -> Mask:
     if isinstance(mask, Both):
-        return _without_reach(mask.left) & _without_reach(mask.right)
+        return _without_window(mask.left) & _without_window(mask.right)
     return Everything() if isinstance(mask, LongformerMask) else mask
+
+
+_RADIUS, _SHORT, _FEATURES, _BUCKET, _ROUNDS, _HEADS = 128, 256, 256, 64, 4, 8
+
+
+@dataclass(frozen=True)
+class FormCost:
+    """Cost of one layer of a form of attention on one sequence, without the projections."""
+
+    name: str
+    products: Callable[[int, int], float]
+    """Multiplications for length n and width d."""
+    numbers: Callable[[int, int], float]
+    """Numbers in memory between its steps, without inputs and output."""
+
+
+FORM_COSTS = (
+    FormCost("exact, n² d", lambda n, d: 2 * n * n * d, lambda n, d: _HEADS * n * n),
+    FormCost("exact, fused", lambda n, d: 2 * n * n * d, lambda n, d: _HEADS * n),
+    FormCost(
+        f"window, radius {_RADIUS}",
+        lambda n, d: 2 * n * min(n, 2 * _RADIUS + 1) * d,
+        lambda n, d: _HEADS * n * min(n, 2 * _RADIUS + 1),
+    ),
+    FormCost(
+        f"Linformer, k = {_SHORT}",
+        lambda n, d: 4 * n * min(n, _SHORT) * d,
+        lambda n, d: _HEADS * n * min(n, _SHORT) + 2 * min(n, _SHORT) * d,
+    ),
+    FormCost(
+        f"Performer, {_FEATURES} features",
+        lambda n, d: 4 * n * _FEATURES * d,
+        lambda n, d: 2 * _HEADS * n * _FEATURES + _FEATURES * d,
+    ),
+    FormCost(
+        f"Reformer, {_ROUNDS} rounds",
+        lambda n, d: _ROUNDS * (4 * n * min(n, _BUCKET) * d + n * ceil(log2(n))),
+        lambda n, d: _ROUNDS * _HEADS * n * 2 * min(n, _BUCKET),
+    ),
+    FormCost(
+        "efficient, n d²",
+        lambda n, d: 2 * n * d * d / _HEADS,
+        lambda n, d: 2 * n * d + d * d / _HEADS,
+    ),
+    FormCost("recurrent, n d²", lambda n, d: n * d * d, lambda n, d: d),
+)

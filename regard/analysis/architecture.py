@@ -1,16 +1,18 @@
-"""What a model is made of, in the order in which data flows, ready to be drawn."""
+"""The parts of a model in the order in which data flows through them, ready to be drawn."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 from torch import nn
 
 from regard.models.summary import SummaryRow, summarize
 
 _LAYERS = re.compile(r"\.layers\.[\d–]+")
+_EMBEDDING = ("to_token", "special", "types", "positions", "norm")
+_BEFORE = ("encoder.", "decoder.", "tokens", "source_tokens", "bridges.")
+_CROSS = "cross-attention"
 
 
 @dataclass(frozen=True)
@@ -20,19 +22,19 @@ class Block:
     kind: str
     """"embedding", "self-attention", "cross-attention", "feed-forward", "norm", "linear", …"""
     name: str
-    """Its path."""
+    """Path of the module."""
     shape: str
     parameters: int
-    """Of one such part."""
+    """Parameters of one such part."""
     repeated: bool = False
-    """Whether it is part of a layer that comes several times."""
+    """True for a part of repeated layers."""
     shared: bool = False
-    """Whether its matrix is another part's."""
+    """True if its matrix belongs to another part."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """The parts that one text passes, first to last."""
+    """The parts of one side, first to last."""
 
     side: str
     """"encoder" or "decoder"."""
@@ -42,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Architecture:
-    """The columns of a model, and what holds for all of it."""
+    """The columns of a model and its overall settings."""
 
     title: str
     columns: tuple[Column, ...]
@@ -50,12 +52,12 @@ class Architecture:
     d_model: int
     positions: str
     norm: str
-    """"pre", "post", or "" where there is none to choose."""
+    """"pre", "post", or "" if the family has no choice."""
 
 
 def architecture(model: nn.Module) -> Architecture:
-    """The plan of a model of any family; its weights need no room."""
-    summary, config = summarize(model), _settings(model)
+    """Return the parts of a model of any family, which may be on the meta device."""
+    summary, config = summarize(model), getattr(model, "config").to_dict()  # noqa: B009
     rows = summary.rows
     sides = [s for s in ("encoder", "decoder") if any(r.path.startswith(s + ".") for r in rows)]
     return Architecture(
@@ -68,51 +70,39 @@ def architecture(model: nn.Module) -> Architecture:
     )
 
 
-def _settings(model: nn.Module) -> dict[str, Any]:
-    config = getattr(model, "config")  # noqa: B009  every family's model has one
-    return config.to_dict()
-
-
 def _column(side: str, sides: list[str], rows: tuple[SummaryRow, ...]) -> Column:
-    last, single = side == sides[-1], len(sides) == 1
+    is_last = side == sides[-1]
     own = sorted((row for row in rows if row.path.startswith(side + ".")), key=_order)
     named = {row.path: row for row in rows}
-    first = "source_tokens" if "source_tokens" in named and not last else "tokens"
-    outside = [row for row in rows if not row.path.startswith((*_BEFORE, "bridges."))]
-    after = [row for row in outside if _is_on_the_way(row, named)] if last else []
-    begin = [named[first]] if first in named else []
-    blocks = [_block(row, side) for row in [*begin, *own, *after]]
-    if last and not single and begin and "source_tokens" not in named:
+    tokens = named.get("tokens" if is_last else "source_tokens", named.get("tokens"))
+    before = [] if tokens is None else [tokens]
+    after = [row for row in rows if is_last and _is_after_stacks(row, named)]
+    blocks = [_block(row, side) for row in [*before, *own, *after]]
+    if is_last and len(sides) > 1 and before and "source_tokens" not in named:
         blocks[0] = replace(blocks[0], shared=True)
     counts = [row.count for row in own if _LAYERS.search(row.path)]
-    return Column(side, tuple(_joined(blocks)), max(counts, default=1))
-
-
-_BEFORE = ("encoder.", "decoder.", "tokens", "source_tokens")
-_EMBEDDING = ("to_token", "special", "types", "positions", "norm")
+    return Column(side, tuple(_join_similarities(blocks)), max(counts, default=1))
 
 
 def _order(row: SummaryRow) -> int:
-    """Parts of an embedding in the order of use; all others stay behind them as they are."""
+    """Sort the parts of an embedding by use, before all others."""
     if ".embedding." not in row.path:
         return len(_EMBEDDING)
     name = row.path.rpartition(".")[2]
     return _EMBEDDING.index(name) if name in _EMBEDDING else 0
 
 
-def _is_on_the_way(row: SummaryRow, named: dict[str, SummaryRow]) -> bool:
-    """Whether a part lies on the way to the output.
-
-    What hands states over at the start does not, nor does a pooler beside a projection.
-    """
-    return row.kind != "parameter" and not (row.path == "pooler" and "projection" in named)
+def _is_after_stacks(row: SummaryRow, named: dict[str, SummaryRow]) -> bool:
+    """Return True for parts between the last layer and the output."""
+    unused_pooler = row.path == "pooler" and "projection" in named
+    return not (row.path.startswith(_BEFORE) or row.kind == "parameter" or unused_pooler)
 
 
-def _joined(blocks: list[Block]) -> Iterator[Block]:
-    """Blocks in order; the matrices of one similarity as one block."""
-    for name, group in groupby(blocks, key=lambda b: b.name if b.kind != _ALIGNS else _ALIGNS):
+def _join_similarities(blocks: list[Block]) -> Iterator[Block]:
+    """Join the matrices of one similarity into one block."""
+    for name, group in groupby(blocks, key=lambda b: b.name if b.kind != _CROSS else _CROSS):
         parts = list(group)
-        if name == _ALIGNS and len(parts) > 1:
+        if name == _CROSS and len(parts) > 1:
             shape = ", ".join(part.shape for part in parts)
             total = sum(part.parameters for part in parts)
             yield replace(parts[0], name="cross", shape=shape, parameters=total)
@@ -120,29 +110,29 @@ def _joined(blocks: list[Block]) -> Iterator[Block]:
             yield from parts
 
 
-_ALIGNS = "cross-attention"
-
-
 def _block(row: SummaryRow, side: str) -> Block:
-    kind = row.kind
-    if row.kind == "attention":
-        kind = "cross-attention" if row.path.endswith("cross") else "self-attention"
-    elif row.kind.startswith("feed-forward"):
-        kind = "feed-forward"
-    elif "embedding" in row.kind or "positions" in row.path or row.path.endswith("special"):
-        kind = "positional" if "positions" in row.path else "embedding"
-    elif "Norm" in row.kind:
-        kind = "norm"
-    elif row.kind == "RecurrentLayer":
-        kind = "recurrent"
-    elif ".cross." in row.path:
-        kind = "cross-attention"
     shared = row.kind == "the embedding again"
     return Block(
-        "linear" if shared or kind in ("linear", "parameter") else kind,
+        "linear" if shared else _kind(row),
         row.path.removeprefix(side + "."),
         row.shape,
         row.parameters // row.count,
         repeated=bool(_LAYERS.search(row.path)),
         shared=shared,
     )
+
+
+def _kind(row: SummaryRow) -> str:
+    positional = "positions" in row.path
+    tests = (
+        (row.kind == "attention" and row.path.endswith("cross"), _CROSS),
+        (row.kind == "attention", "self-attention"),
+        (row.kind.startswith("feed-forward"), "feed-forward"),
+        (positional, "positional"),
+        ("embedding" in row.kind or row.path.endswith("special"), "embedding"),
+        ("Norm" in row.kind, "norm"),
+        (row.kind == "RecurrentLayer", "recurrent"),
+        (".cross." in row.path, _CROSS),
+        (row.kind == "parameter", "linear"),
+    )
+    return next((kind for applies, kind in tests if applies), row.kind)

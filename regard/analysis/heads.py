@@ -1,10 +1,12 @@
-"""What each head of a trace is like, in a few numbers, and which one to show first."""
+"""Measures of attention heads, thumbnails of them, and the connection to show first."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import log
+from itertools import pairwise
+from math import ceil, log
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import InputError
@@ -12,33 +14,35 @@ from regard.trace.site import Site
 from regard.trace.trace import Trace
 
 _SAMPLE = 256
-"""Queries looked at in long texts, evenly spread: more would not change a mean."""
-GLANCE = 32
-"""Queries looked at to choose one of many heads: a reader waits for it."""
-_OWN = 0.2
-"""What a look at itself counts: it is easy to read, but tells nothing."""
-ALIGNING = "alignment_heads"
-"""Where a model folder's config.json says, among its extras, which heads align best."""
-
+"""Queries measured in long texts, evenly spaced: more would hardly change a mean."""
+FAST_SAMPLE = 32
+"""Queries measured to choose one of many heads while a reader waits."""
+_STRIP_CELLS = 4_000_000
+"""Weights in memory at once for a thumbnail."""
+_SELF_WEIGHT = 0.2
+"""Factor for weights of a token on itself, which show little."""
+ALIGNMENT_HEADS = "alignment_heads"
+"""Entry of the extras in config.json that lists the heads which align best."""
 _PATCHES = "encoder.embedding.patches"
-Place = tuple[str, int]
-"""A site and a head of it."""
+
+HeadPath = tuple[str, int]
+"""Path of a site and one of its heads."""
 
 
 @dataclass(frozen=True)
 class HeadMeasures:
-    """One head, averaged over its queries."""
+    """Measures of one head, averaged over its queries."""
 
     entropy: float
-    """How widely a query spreads its weights, in bits: 0 if all weight is on one key."""
+    """Entropy of the weights in bits: 0 if all weight is on one key."""
     distance: float
-    """How many positions away it looks. Keys of another text are counted along its diagonal."""
+    """Mean distance in positions; in cross-attention, from the diagonal."""
     diagonal: float
-    """Share of the weight at most one position off the diagonal."""
+    """Share of the weight at most one position from the diagonal."""
     peak: float
-    """A query's largest weight."""
+    """Largest weight of a query."""
     variety: float
-    """Share of the keys that are the favorite of some query, out of as many as could be."""
+    """Number of keys that have the largest weight of some query, relative to the maximum."""
 
 
 @dataclass(frozen=True)
@@ -52,62 +56,18 @@ class Selection:
 
 
 def measure_heads(site: Site, *, batch: int = 0) -> list[HeadMeasures]:
-    """The measures of every head of a site."""
-    rows = _spread(site.n_query, _SAMPLE)
-    return [
-        _measure(site.weights(head, batch=batch, rows=rows), rows, site) for head in _heads(site)
-    ]
-
-
-def readable(trace: Trace, *, batch: int = 0) -> Selection:
-    """The connection that shows best what attention is: where a reader should begin.
-
-    Of heads that are known to align words, it is the one that puts most weight on the words that
-    they agree on. Else heads are preferred whose queries look at one or two keys, at different
-    ones, and not at special tokens; of those that read another text before those that read their
-    own.
-    """
-    if not trace.sites:
-        raise InputError("the trace has no attention site: nothing was computed while it watched.")
-    if _PATCHES in trace.values:
-        return _of_class_token(trace, batch)
-    clear = _agreements(trace, batch) or _all_clarities(trace, batch)
-    path, head = max(clear, key=lambda place: clear[place])
-    site = trace[path]
-    rows = _spread(site.n_query, _SAMPLE)
-    plain = ~_specials(trace, site, "answers", site.n_key)
-    asks = ~_specials(trace, site, "asks", site.n_query)[rows]
-    liked = _weights(site, [head], batch, rows)[0] * plain * asks[:, None]
-    if _reads_itself(site):
-        liked[rows[:, None] == torch.arange(site.n_key)] *= _OWN
-    row, key = divmod(int(liked.argmax()), site.n_key)
-    return Selection(path, head, int(rows[row]), key)
-
-
-def _of_class_token(trace: Trace, batch: int) -> Selection:
-    """For images: the head whose first token looks hardest at one patch."""
-    paths = list(trace)
-    first = trace[paths[0]].n_key - trace.values[_PATCHES].size(-2)
-    rows = {
-        (path, head): trace[path].weights(head, batch=batch, rows=[0])[0, first:]
-        for path in paths
-        for head in _heads(trace[path])
-    }
-    path, head = max(rows, key=lambda place: float(rows[place].max()))
-    return Selection(path, head, 0, first + int(rows[path, head].argmax()))
-
-
-def sides(path: str) -> tuple[str, str]:
-    """Whose tokens ask and whose answer at a site: "source" or "target"."""
-    if path.endswith("cross"):
-        return "target", "source"
-    side = "target" if path.startswith("decoder") else "source"
-    return side, side
+    """Measure every head of a site."""
+    rows = _evenly_spaced(site, _SAMPLE)
+    heads = range(site.n_heads)
+    return [_measure(site.weights(head, batch=batch, rows=rows), rows, site) for head in heads]
 
 
 def _measure(weights: Tensor, rows: Tensor, site: Site) -> HeadMeasures:
-    weights = weights.double().clamp(min=0)  # some efficient forms imply small negative ones
-    apart = (_expected(rows, site)[:, None] - torch.arange(site.n_key)).abs()
+    weights = weights.double().clamp(min=0)  # some efficient forms have small negative weights
+    diagonal = rows.double()
+    if site.path.endswith("cross") and site.n_query != site.n_key:
+        diagonal = (rows + 0.5) * site.n_key / site.n_query - 0.5
+    apart = (diagonal[:, None] - torch.arange(site.n_key, device=rows.device)).abs()
     favorites = weights.argmax(-1)[weights.sum(-1) > 0].unique()
     return HeadMeasures(
         entropy=float(-(torch.xlogy(weights, weights)).sum(-1).mean() / log(2)),
@@ -118,65 +78,134 @@ def _measure(weights: Tensor, rows: Tensor, site: Site) -> HeadMeasures:
     )
 
 
-def _expected(rows: Tensor, site: Site) -> Tensor:
-    """The key that stands where a query stands, if both texts are stretched to one length."""
-    if site.n_query == site.n_key or not site.path.endswith("cross"):
-        return rows.double()
-    return (rows + 0.5) * site.n_key / site.n_query - 0.5
+def thumbnails(
+    site: Site, size: int = 64, *, batch: int = 0, check: Callable[[], None] = lambda: None
+) -> Float[Tensor, "head height width"]:
+    """Return the weights of every head, averaged to at most `size` rows and columns.
 
+    Row i of the thumbnail starts at query ⌈i · n / size⌉. Long texts are sampled: each row
+    averages evenly spaced queries.
 
-def _agreements(trace: Trace, batch: int) -> dict[Place, float]:
-    """How much weight each head that aligns words puts on what all of them together prefer.
-
-    None where the model's folder names no such heads, or heads that look at a word after it is
-    written: their rows stand one place lower than the words.
+    Args:
+        check: called before each head; raises to cancel.
     """
-    noted = getattr(trace.origin, "extras", {}).get(ALIGNING) or {}
-    places: list[Place] = [] if noted.get("after", True) else [(p, h) for p, h in noted["places"]]
-    if not places or any(path not in trace.sites for path, _ in places):
+    device = site.query.device
+    rows, columns = (_band_edges(n, min(size, n)) for n in (site.n_query, site.n_key))
+    most = max(1, _STRIP_CELLS // site.n_key // size)
+    bands = [torch.arange(a, b) for a, b in pairwise(rows.tolist())]
+    picked = torch.cat([band[:: max(1, ceil(len(band) / most))] for band in bands])
+    down, across = _mean_matrix(rows, picked), _mean_matrix(columns, torch.arange(site.n_key))
+    down, across = down.to(device), across.to(device)
+    found = []
+    for head in range(site.n_heads):
+        check()
+        weights = site.weights(head, batch=batch, rows=picked).float().clamp(min=0)
+        found.append(down @ weights @ across.T)
+    return torch.stack(found)
+
+
+def weights_to_bytes(weights: Tensor) -> Tensor:
+    """Encode weights between 0 and 1 as bytes: 255 · √weight."""
+    return (weights.clamp(0, 1).sqrt() * 255).round().byte().cpu()
+
+
+def _band_edges(n: int, bands: int) -> Tensor:
+    return (torch.arange(bands + 1) * n + bands - 1) // bands
+
+
+def _mean_matrix(edges: Tensor, positions: Tensor) -> Tensor:
+    """Return the matrix that averages the positions of each band."""
+    band = torch.bucketize(positions, edges[1:], right=True)
+    member = torch.nn.functional.one_hot(band, len(edges) - 1).T.float()
+    return member / member.sum(1, keepdim=True)
+
+
+def default_selection(trace: Trace, *, batch: int = 0) -> Selection:
+    """Return the connection that shows best what attention does.
+
+    If the model's folder lists heads that align words, this is a connection of the head that puts
+    most weight on the words that they agree on. Otherwise heads are preferred whose queries look
+    at one or two keys, at different ones, and not at special tokens; cross-attention comes first.
+    """
+    if not trace.sites:
+        raise InputError("the trace has no attention site: nothing was computed while it recorded.")
+    if _PATCHES in trace.values:
+        return _class_token_selection(trace, batch)
+    clarity = _agreements(trace, batch) or _clarities(trace, batch)
+    path, head = max(clarity, key=lambda one: clarity[one])
+    site = trace[path]
+    rows, asks, answers = _words(trace, site, _SAMPLE)
+    weights = _weights(site, [head], batch, rows)[0] * answers * asks[:, None]
+    if _is_self_attention(site):
+        weights[rows[:, None] == torch.arange(site.n_key, device=rows.device)] *= _SELF_WEIGHT
+    row, key = divmod(int(weights.argmax()), site.n_key)
+    return Selection(path, head, int(rows[row]), key)
+
+
+def _class_token_selection(trace: Trace, batch: int) -> Selection:
+    """Return the largest weight of an image's class token on a patch."""
+    first = next(iter(trace.sites.values())).n_key - trace.values[_PATCHES].size(-2)
+    rows = {
+        (path, head): site.weights(head, batch=batch, rows=0)[0, first:]
+        for path, site in trace.sites.items()
+        for head in range(site.n_heads)
+    }
+    path, head = max(rows, key=lambda one: float(rows[one].max()))
+    return Selection(path, head, 0, first + int(rows[path, head].argmax()))
+
+
+def sides(path: str) -> tuple[str, str]:
+    """Return the sides, "source" or "target", of a site's queries and keys."""
+    if path.endswith("cross"):
+        return "target", "source"
+    side = "target" if path.startswith("decoder") else "source"
+    return side, side
+
+
+def _agreements(trace: Trace, batch: int) -> dict[HeadPath, float]:
+    """Return the weight of each alignment head on the keys that all of them together prefer.
+
+    The result is empty if the model lists no such heads, or heads that align a word by what is
+    read after it: their rows are one below the words.
+    """
+    noted = getattr(trace.origin, "extras", {}).get(ALIGNMENT_HEADS) or {}
+    heads: list[HeadPath] = [] if noted.get("after", True) else [(p, h) for p, h in noted["places"]]
+    if not heads or any(path not in trace.sites for path, _ in heads):
         return {}
-    site = trace[places[0][0]]
-    rows = _spread(site.n_query, GLANCE)
-    asks = ~_specials(trace, site, "asks", site.n_query)[rows]
-    plain = ~_specials(trace, site, "answers", site.n_key)
-    if not asks.any() or not plain.any():
+    rows, asks, answers = _words(trace, trace[heads[0][0]], FAST_SAMPLE)
+    if not asks.any() or not answers.any():
         return {}
-    tables = torch.cat([_weights(trace[path], [head], batch, rows) for path, head in places])
-    agreed = (tables.mean(0) * plain).argmax(-1)
+    tables = torch.cat([_weights(trace[path], [head], batch, rows) for path, head in heads])
+    agreed = (tables.mean(0) * answers).argmax(-1)
     on_it = tables[:, torch.arange(len(rows)), agreed][:, asks].mean(-1)
-    return dict(zip(places, on_it.tolist(), strict=True))
+    return dict(zip(heads, on_it.tolist(), strict=True))
 
 
-def _all_clarities(trace: Trace, batch: int) -> dict[Place, float]:
-    """How well each head shows what attention is; of those that read another text if any do."""
+def _clarities(trace: Trace, batch: int) -> dict[HeadPath, float]:
+    """Return how clear each head is; only of cross-attention if there is any."""
     crossing = [path for path in trace if path.endswith("cross")]
     return {
         (path, head): clarity
         for path in crossing or trace
-        for head, clarity in enumerate(_clarities(trace, path, batch))
+        for head, clarity in enumerate(_site_clarities(trace, trace[path], batch))
     }
 
 
-def _clarities(trace: Trace, path: str, batch: int) -> list[float]:
-    """How well each head of a site shows what attention is."""
-    site = trace[path]
-    rows = _spread(site.n_query, GLANCE)
-    asks = ~_specials(trace, site, "asks", site.n_query)[rows]
+def _site_clarities(trace: Trace, site: Site, batch: int) -> list[float]:
+    rows, asks, answers = _words(trace, site, FAST_SAMPLE)
     if not asks.any():
         return [0.0] * site.n_heads
-    weights = _weights(site, range(site.n_heads), batch, rows)
-    plain = weights.masked_fill(_specials(trace, site, "answers", site.n_key), 0.0)
-    top = plain[:, asks].topk(min(2, site.n_key)).values.sum(-1).mean(-1)
-    if _reads_itself(site):
-        own = plain.gather(-1, rows[:, None].expand(len(plain), -1, 1)).mean((-2, -1))
-        top = top * (1 - (1 - _OWN) * own)
+    weights = _weights(site, range(site.n_heads), batch, rows).masked_fill(~answers, 0.0)
+    top = weights[:, asks].topk(min(2, site.n_key)).values.sum(-1).mean(-1)
+    if _is_self_attention(site):
+        own = weights.gather(-1, rows[:, None].expand(len(weights), -1, 1)).mean((-2, -1))
+        top = top * (1 - (1 - _SELF_WEIGHT) * own)
     most = min(int(asks.sum()), site.n_key)
-    variety = [len(liked.unique()) / most for liked in plain[:, asks].argmax(-1)]
+    variety = [len(favorites.unique()) / most for favorites in weights[:, asks].argmax(-1)]
     return [clear * share for clear, share in zip(top.tolist(), variety, strict=True)]
 
 
-def _reads_itself(site: Site) -> bool:
-    """Whether queries and keys are the same tokens."""
+def _is_self_attention(site: Site) -> bool:
     asks, answers = sides(site.path)
     return asks == answers and site.n_query == site.n_key
 
@@ -186,21 +215,24 @@ def _weights(site: Site, heads: Iterable[int], batch: int, rows: Tensor) -> Tens
     return torch.stack(tables).clamp(min=0)
 
 
-def _spread(n: int, most: int) -> Tensor:
-    """At most so many of n positions, evenly spread."""
-    return torch.linspace(0, n - 1, min(n, most)).round().long()
+def _words(trace: Trace, site: Site, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return sampled queries, which of them are words, and which keys are words."""
+    asks, answers = sides(site.path)
+    if site.path.endswith("cross") and "output" in trace.words:
+        asks = "output"  # a query is the word that it predicts
+    rows = _evenly_spaced(site, most)
+    keys = _is_word(trace, answers, site.n_key, rows)
+    return rows, _is_word(trace, asks, site.n_query, rows)[rows], keys
 
 
-def _specials(trace: Trace, site: Site, which: str, n: int) -> Tensor:
-    """Where a special token stands, as far as the trace knows words."""
-    side = sides(site.path)[which == "answers"]
-    if which == "asks" and site.path.endswith("cross") and "output" in trace.words:
-        side = "output"  # there a query is the word that it writes
-    words: Sequence[int | None] = trace.words.get(side, ())
+def _is_word(trace: Trace, side: str, n: int, like: Tensor) -> Tensor:
+    """Return False for special tokens, as far as the trace knows words."""
+    words = trace.words.get(side, ())
     if len(words) != n or all(word is None for word in words):
-        return torch.zeros(n, dtype=torch.bool)
-    return torch.tensor([word is None for word in words])
+        return like.new_ones(n, dtype=torch.bool)
+    return torch.tensor([word is not None for word in words], device=like.device)
 
 
-def _heads(site: Site) -> range:
-    return range(site.n_heads)
+def _evenly_spaced(site: Site, most: int) -> Tensor:
+    count = min(site.n_query, most)
+    return torch.linspace(0, site.n_query - 1, count, device=site.query.device).round().long()

@@ -1,11 +1,11 @@
-"""A trace as JSON and arrays: what the page needs to show and recompute every head by itself.
+"""A trace as JSON and arrays, from which the page shows and recomputes every head.
 
-The page computes scores, masks and weights from queries and keys, so no n × n table is in here
-unless it cannot be computed from them: a user's own similarity, efficient forms, edited tables.
+The page computes scores, masks and weights from queries and keys, so query × key tables are only
+included if they do not follow from these: custom similarities, efficient forms, edited tables.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from math import isfinite, isinf
 from typing import Any
@@ -14,29 +14,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.analysis.approximation import FORMS, exact_site
-from regard.analysis.heads import measure_heads, readable, sides
-from regard.analysis.space import has_space, picture, space
+from regard.analysis.approximation import exact_site, form_name
+from regard.analysis.heads import (
+    default_selection,
+    measure_heads,
+    sides,
+    thumbnails,
+    weights_to_bytes,
+)
+from regard.analysis.space import has_space, space
 from regard.analysis.steps import (
     attention_module,
     head_temperature,
     is_rotary,
     key_input_path,
     norm_comes_first,
-    vectors,
 )
-from regard.attention.mask import Everything, split_causal
-from regard.attention.pattern import ExactPattern
+from regard.attention.mask import Everything, Grid, split_causal
+from regard.attention.pattern import ExactPattern, Tile
 from regard.attention.similarity import Additive, Alibi, Dot
-from regard.attention.tile import Grid, Tile
 from regard.trace.site import Site
 from regard.trace.trace import Trace
 
+FORMAT = 1
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
+_MAX_PRODUCTS = 400_000_000
+"""Products that a browser computes while a reader waits; larger traces include thumbnails."""
+_THUMBNAIL_SIZE = 32
+_MAX_POINTS = 1024
+"""Tokens that the page shows as points."""
 
 
 def describe_site(trace: Trace, path: str) -> dict[str, Any]:
-    """One site as JSON: its sizes, whose tokens it connects, how its tables are computed."""
+    """Describe one site: its sizes, the tokens it connects, and how its tables are computed."""
     site, layer = trace[path], _LAYER.search(path)
     asks, answers = sides(path)
     return {
@@ -59,57 +69,12 @@ def describe_site(trace: Trace, path: str) -> dict[str, Any]:
     }
 
 
-def head_arrays(site: Site, head: int, *, batch: int = 0) -> dict[str, Tensor]:
-    """One head's queries, keys and values, and whatever else its tables cannot be computed from.
-
-    compare_query and compare_key are what is compared where it is not query and key themselves;
-    compare_weight weighs the sums of additive similarity. scores, weights and context (query × …)
-    are there only if they do not follow from the others.
-    """
-    found = {name: vectors(site, name, head, batch) for name in ("query", "key", "value")}
-    place = head if site.lead else None
-    for name in ("scores", "weights", "context"):
-        if _is_needed(site, name):
-            found[name] = getattr(site, name)(place, batch=batch)
-    similarity = getattr(site.pattern, "similarity", None)
-    if not (isinstance(similarity, Dot) or "scores" in found or similarity is None):
-        query, key = found["query"], found["key"]
-        if isinstance(similarity, Additive):
-            query, key = similarity.to_query(query), similarity.to_key(key)
-            found["compare_weight"] = similarity.to_score.weight[0]
-        else:
-            query, key = similarity.as_dot(query, key)
-        found |= {"compare_query": query, "compare_key": key}
-    return {name: value.detach().float() for name, value in found.items()}
-
-
-def mask_kind(site: Site) -> str:
-    """How the mask is told: "all", "causal", or "bits" where only a table says who sees whom."""
-    causal, rest = split_causal(site.allowed)
-    if isinstance(rest, Everything):
-        return "causal" if causal else "all"
-    return "bits"
-
-
-def mask_bits(site: Site, head: int | None = None, *, batch: int = 0) -> tuple[np.ndarray, int]:
-    """Who may see whom, row after row, one bit a cell, and how many tables that is.
-
-    It is the table of one head; or those of all heads, but only one where all have the same.
-    """
-    grid = Grid.whole(site.lead, site.n_query, site.n_key, torch.device("cpu"))
-    allowed = site.allowed.on(grid)
-    same = allowed.dim() < 3 or allowed.size(-3) == 1
-    heads = [head] if head is not None else [0] if same else range(site.n_heads)
-    tables = torch.stack([Tile(grid, _index(site, one, batch)).of(allowed) for one in heads])
-    return np.packbits(tables.numpy().reshape(-1)), len(tables)
-
-
 def describe_pattern(site: Site) -> dict[str, Any]:
-    """How scores and weights follow from queries and keys."""
+    """Describe how scores and weights follow from queries and keys."""
     pattern = site.pattern
     heats = [head_temperature(site, head) for head in range(site.n_heads)]
     described: dict[str, Any] = {
-        "similarity": FORMS.get(type(pattern).__name__, type(pattern).__name__.lower()),
+        "similarity": form_name(pattern),
         "scale": 1.0,
         "temperature": ["inf" if isinf(heat) else heat for heat in heats],
         "slopes": None,
@@ -122,133 +87,77 @@ def describe_pattern(site: Site) -> dict[str, Any]:
     return described
 
 
+def head_arrays(site: Site, head: int, *, batch: int = 0) -> dict[str, Tensor]:
+    """Return one head's queries, keys, values, and tables that do not follow from them.
+
+    compare_query and compare_key are the vectors to compare if these are not query and key;
+    compare_weight weighs the sums of additive similarity.
+    """
+    found = {name: site.vectors(name, head, batch=batch) for name in ("query", "key", "value")}
+    for name in ("scores", "weights", "context"):
+        if _is_needed(site, name):
+            found[name] = getattr(site, name)(head, batch=batch)
+    similarity = getattr(site.pattern, "similarity", None)
+    if not (isinstance(similarity, Dot) or "scores" in found or similarity is None):
+        query, key = found["query"], found["key"]
+        if isinstance(similarity, Additive):
+            query, key = similarity.to_query(query), similarity.to_key(key)
+            found["compare_weight"] = similarity.to_score.weight[0]
+        else:
+            query, key = similarity.as_dot(query, key)
+        found |= {"compare_query": query, "compare_key": key}
+    return {name: value.detach().float() for name, value in found.items()}
+
+
 def _is_needed(site: Site, name: str) -> bool:
-    """Whether the page cannot compute this table from vectors and what came before it."""
+    """Return True if the page cannot compute this table."""
     pattern, changed = site.pattern, set(site.changed)
     if name == "context":
         return "context" in changed
     if not isinstance(pattern, ExactPattern):
         return name == "weights"
     if name == "scores":
-        return bool({"compared", "scores"} & changed) or not _computable(site)
+        return bool({"compared", "scores"} & changed) or not _is_computable(site)
     heat = pattern.temperature
     by_query = isinstance(heat, Tensor) and heat.dim() >= 2 and heat.size(-2) > 1
     return bool({"masked", "weights"} & changed) or by_query
 
 
-def _computable(site: Site) -> bool:
-    """Whether the page can compute the scores of a site from vectors alone."""
+def _is_computable(site: Site) -> bool:
+    """Return True if the page can compute the scores of a site from vectors."""
     similarity = getattr(site.pattern, "similarity", None)
     if isinstance(similarity, Dot | Additive):
         return True
-    query, key = (vectors(site, name, 0)[:1] for name in ("query", "key"))
+    query, key = (site.vectors(name, 0, batch=0)[:1] for name in ("query", "key"))
     return similarity is not None and similarity.as_dot(query, key) is not None
 
 
-def _index(site: Site, head: int, batch: int) -> tuple[int, ...]:
-    return (batch, *(0,) * (len(site.lead) - 2), head)[-len(site.lead) :] if site.lead else ()
+def mask_kind(site: Site) -> str:
+    """Return "all", "causal", or "bits" for a mask that only a table describes."""
+    causal, rest = split_causal(site.allowed)
+    if isinstance(rest, Everything):
+        return "causal" if causal else "all"
+    return "bits"
 
 
-FORMAT = 1
-_AT_ONCE = 400_000_000
-"""Products that a browser computes while a reader waits; beyond that, small pictures go along."""
-_SMALL = 32
-_MOST_POINTS = 1024
-"""Tokens that a page shows as points: of more, nobody could tell one from another."""
+def mask_bits(site: Site, head: int | None = None, *, batch: int = 0) -> tuple[np.ndarray, int]:
+    """Return the mask row by row, one bit per cell, and the number of tables.
 
-
-@dataclass
-class Payload:
-    """Everything about a trace that the page shows."""
-
-    about: dict[str, Any]
-    """JSON; arrays are mentioned by name."""
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
-    """float32, or uint8 for masks (one bit a cell) and pixels."""
-    kinds: dict[str, str] = field(default_factory=dict)
-    """What each array is:
-    "vectors", "tables", "streams", "weights", "space", "exact", "masks" or "pixels".
+    Without a head, this is one table if all heads share it, and otherwise one for each head.
     """
-
-    def add(self, name: str, value: Tensor | np.ndarray, kind: str) -> str:
-        """Keep an array under a name, which is given back."""
-        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
-        exact = array if array.dtype == np.uint8 else array.astype(np.float32)
-        self.arrays[name], self.kinds[name] = np.ascontiguousarray(exact), kind
-        return name
-
-
-def payload(trace: Trace, *, title: str = "", batch: int = 0) -> Payload:
-    """The payload of one sequence of a trace."""
-    model = trace.origin
-    start = asdict(readable(trace, batch=batch))
-    about: dict[str, Any] = {
-        "format": FORMAT,
-        "title": title,
-        "family": "" if model is None else model.family,
-        "tokens": trace.tokens,
-        "words": trace.words,
-        "output": plain(trace.output),
-        "start": start,
-        "sites": [],
-    }
-    made = Payload(about)
-    about["image"] = picture(trace, made.add, batch=batch)
-    for path in trace:
-        about["sites"].append(_site(trace, path, made, batch))
-    if sum(_cost(site) for site in trace.sites.values()) > _AT_ONCE:
-        for described in about["sites"]:
-            site = trace[described["path"]]
-            described["arrays"]["thumbnails"] = _thumbnails(site, made, batch)
-    return made
-
-
-def _site(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, Any]:
-    """One site as JSON, its arrays added to `made`."""
-    site, described = trace[path], describe_site(trace, path)
-    if described["mask"]["kind"] == "bits":
-        bits, count = mask_bits(site, batch=batch)
-        described["mask"] |= {"heads": count, "array": made.add(f"{path}.allowed", bits, "masks")}
-    return {
-        **described,
-        "measures": [asdict(one) for one in measure_heads(site, batch=batch)],
-        "streams": _describe_streams(trace, path, made, batch),
-        "projections": _describe_projections(trace, path, made),
-        "arrays": _arrays(site, made, batch),
-        "space": _describe_space(trace, path, made, batch),
-        "left_out": False,
-    }
-
-
-def _arrays(site: Site, made: Payload, batch: int) -> dict[str, str]:
-    """The arrays of all heads, head after head."""
-    heads = [head_arrays(site, head, batch=batch) for head in range(site.n_heads)]
-    names = {}
-    for name, first in heads[0].items():
-        shared = name == "compare_weight"
-        value = first if shared else torch.stack([head[name] for head in heads])
-        kind = "tables" if name in ("scores", "weights", "context") else "vectors"
-        names[name] = made.add(f"{site.path}.{name}", value, kind)
-    if not isinstance(site.pattern, ExactPattern) and site.n_query * site.n_key <= _MOST_POINTS**2:
-        exact = exact_site(site).weights(batch=batch)
-        table = exact if site.lead else exact[None]
-        names["exact"] = made.add(f"{site.path}.exact", table, "exact")
-    return names
-
-
-def _cost(site: Site) -> int:
-    """How many products all scores of a site take."""
-    return site.n_heads * site.n_query * site.n_key * site.key.size(-1)
-
-
-def _thumbnails(site: Site, made: Payload, batch: int) -> str:
-    small = site.thumbnails(_SMALL, batch=batch).clamp(0, 1)
-    return made.add(f"{site.path}.thumbnails", (small * 255).round().to(torch.uint8), "pixels")
+    grid = Grid.whole(site.lead, site.n_query, site.n_key, torch.device("cpu"))
+    allowed = site.allowed.on(grid)
+    same = allowed.dim() < 3 or allowed.size(-3) == 1
+    heads = [head] if head is not None else [0] if same else range(site.n_heads)
+    tables = torch.stack([Tile(grid, site.index(one, batch)).of(allowed) for one in heads])
+    return np.packbits(tables.numpy().reshape(-1)), len(tables)
 
 
 def plain(value: Any) -> Any:
-    """A model's output as JSON; None where it is no such thing."""
-    if isinstance(value, Mapping):
+    """Return a model's output as JSON; None for anything that JSON cannot hold."""
+    if hasattr(value, "to_dict"):
+        return plain(value.to_dict())
+    if isinstance(value, dict):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
@@ -257,7 +166,82 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float) else None
 
 
-def _describe_streams(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, str]:
+@dataclass
+class Payload:
+    """Everything about a trace that the page shows."""
+
+    about: dict[str, Any]
+    """JSON that refers to arrays by name."""
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    """float32, or uint8 for masks (one bit per cell) and pixels."""
+    kinds: dict[str, str] = field(default_factory=dict)
+    """"vectors", "tables", "streams", "weights", "space", "exact", "masks" or "pixels"."""
+
+    def add(self, name: str, value: Tensor | np.ndarray, kind: str) -> str:
+        """Add an array and return its name."""
+        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+        exact = array if array.dtype == np.uint8 else array.astype(np.float32)
+        self.arrays[name], self.kinds[name] = np.ascontiguousarray(exact), kind
+        return name
+
+
+def payload(trace: Trace, *, title: str = "", batch: int = 0) -> Payload:
+    """Collect the payload of one sequence of a trace."""
+    about: dict[str, Any] = {
+        "format": FORMAT,
+        "title": title,
+        "family": "" if trace.origin is None else trace.origin.family,
+        "tokens": trace.tokens,
+        "words": trace.words,
+        "output": plain(trace.output),
+        "start": asdict(default_selection(trace, batch=batch)),
+        "sites": [],
+    }
+    made = Payload(about)
+    about["image"] = describe_image(trace, made.add, batch=batch)
+    for path in trace:
+        about["sites"].append(_describe_with_arrays(trace, path, made, batch))
+    sites = list(trace.sites.values())
+    if sum(s.n_heads * s.n_query * s.n_key * s.key.size(-1) for s in sites) > _MAX_PRODUCTS:
+        for site, described in zip(sites, about["sites"], strict=True):
+            pixels = weights_to_bytes(thumbnails(site, _THUMBNAIL_SIZE, batch=batch))
+            name = made.add(f"{site.path}.thumbnails", pixels, "pixels")
+            described["arrays"]["thumbnails"] = name
+    return made
+
+
+def _describe_with_arrays(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, Any]:
+    site, described = trace[path], describe_site(trace, path)
+    if described["mask"]["kind"] == "bits":
+        bits, count = mask_bits(site, batch=batch)
+        described["mask"] |= {"heads": count, "array": made.add(f"{path}.allowed", bits, "masks")}
+    return {
+        **described,
+        "measures": [asdict(one) for one in measure_heads(site, batch=batch)],
+        "streams": _add_streams(trace, path, made, batch),
+        "projections": _add_projections(trace, path, made),
+        "arrays": _add_head_arrays(site, made, batch),
+        "space": _add_space(trace, path, made, batch),
+        "left_out": False,
+    }
+
+
+def _add_head_arrays(site: Site, made: Payload, batch: int) -> dict[str, str]:
+    heads = [head_arrays(site, head, batch=batch) for head in range(site.n_heads)]
+    names = {}
+    for name, first in heads[0].items():
+        shared = name == "compare_weight"
+        value = first if shared else torch.stack([head[name] for head in heads])
+        kind = "tables" if name in ("scores", "weights", "context") else "vectors"
+        names[name] = made.add(f"{site.path}.{name}", value, kind)
+    if not isinstance(site.pattern, ExactPattern) and site.n_query * site.n_key <= _MAX_POINTS**2:
+        exact = exact_site(site).weights(batch=batch)
+        table = exact if site.lead else exact[None]
+        names["exact"] = made.add(f"{site.path}.exact", table, "exact")
+    return names
+
+
+def _add_streams(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, str]:
     paths = {name: f"{path}.{name}" for name in ("input", "output", "residual")}
     paths["memory"] = key_input_path(trace, path)
     found = {}
@@ -268,26 +252,63 @@ def _describe_streams(trace: Trace, path: str, made: Payload, batch: int) -> dic
     return found
 
 
-def _describe_space(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, Any] | None:
-    """The tokens as points: before, after, what no head adds, what each adds; axis × token each."""
-    if not has_space(trace, path) or trace[path].n_query > _MOST_POINTS:
+def _add_space(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, Any] | None:
+    """Add the tokens as points, axis × token: before, after, rest, and each head's arrows."""
+    if not has_space(trace, path) or trace[path].n_query > _MAX_POINTS:
         return None
-    seen = space(trace, path, n_axes=3, batch=batch)
-    tables = torch.cat([torch.stack([seen.before, seen.after, seen.rest]), seen.arrows])
-    return {"array": made.add(f"{path}.space", tables.mT, "space"), "share": seen.share}
+    found = space(trace, path, n_axes=3, batch=batch)
+    tables = torch.cat([torch.stack([found.before, found.after, found.rest]), found.arrows])
+    return {"array": made.add(f"{path}.space", tables.mT, "space"), "share": found.share}
 
 
-def _describe_projections(trace: Trace, path: str, made: Payload) -> dict[str, Any] | None:
+def _add_projections(trace: Trace, path: str, made: Payload) -> dict[str, Any] | None:
     module = attention_module(trace, path)
-    if module is None or module.to_key is None:  # queries that are their own keys (Reformer)
+    if module is None or module.to_key is None:  # keys derived from queries (Reformer)
         return None
     described: dict[str, Any] = {"n_kv_heads": module.n_kv_heads}
     for name in ("query", "key", "value", "output"):
-        linear = getattr(module, f"to_{name}")
-        place = f"{path}.to_{name}"
+        linear, prefix = getattr(module, f"to_{name}"), f"{path}.to_{name}"
         bias = linear.bias
         described[name] = {
-            "weight": made.add(f"{place}.weight", linear.weight, "weights"),
-            "bias": None if bias is None else made.add(f"{place}.bias", bias, "weights"),
+            "weight": made.add(f"{prefix}.weight", linear.weight, "weights"),
+            "bias": None if bias is None else made.add(f"{prefix}.bias", bias, "weights"),
         }
     return described
+
+
+def describe_image(
+    trace: Trace, add: Callable[[str, np.ndarray, str], str], *, batch: int = 0
+) -> dict[str, Any] | None:
+    """Describe the image of a vision model and `add` its pixels; None for a text."""
+    patches, model = trace.values.get("encoder.embedding.patches"), trace.origin
+    if patches is None or model is None:
+        return None
+    size, n_channels, count = model.config.patch_size, model.config.n_channels, patches.size(-2)
+    row, _, column = trace.tokens["source"][-1].partition(",")  # position of the last patch
+    known = row.isdigit() and column.isdigit() and (int(row) + 1) * (int(column) + 1) == count
+    n_rows, n_columns = (int(row) + 1, int(column) + 1) if known else (1, count)
+    parts = patches[batch].detach().float().cpu().numpy()
+    parts = parts.reshape(n_rows, n_columns, n_channels, size, size).transpose(0, 3, 1, 4, 2)
+    pixels = _to_rgb(parts.reshape(n_rows * size, n_columns * size, n_channels), model.pixels)
+    return {
+        "n_rows": n_rows,
+        "n_columns": n_columns,
+        "patch_size": size,
+        "first": len(trace.tokens["source"]) - count,
+        "height": pixels.shape[0],
+        "width": pixels.shape[1],
+        "pixels": add("image", pixels, "pixels"),
+    }
+
+
+def _to_rgb(pixels: np.ndarray, normalization: Any) -> np.ndarray:
+    """Return height × width × 3 bytes, with the model's normalization undone."""
+    if normalization is not None:
+        pixels = pixels * np.array(normalization.deviation) + np.array(normalization.mean)
+    elif np.abs(pixels).max() <= 1.001:
+        pixels = pixels / 2 + 0.5
+    else:
+        low, high = pixels.min(), pixels.max()
+        pixels = (pixels - low) / max(high - low, 1e-9)
+    rgb = np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[..., :3]
+    return (rgb.clip(0, 1) * 255).round().astype(np.uint8)

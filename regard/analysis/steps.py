@@ -1,4 +1,4 @@
-"""The whole way from two input vectors to one weight and what it brings about, in numbers.
+"""Every step from two input vectors to one attention weight and its effect, in numbers.
 
 x ─ W_Q ─▶ q ─┐
 x ─ W_K ─▶ k ─┴─ terms ─ sum ─ × scale ─ mask ─ softmax over the row ─▶ weight
@@ -6,9 +6,11 @@ x ─ W_V ─▶ v ────────────────────�
 contexts of all heads ─ W_O ─▶ output ─ + x ─▶ residual
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention.multi_head import MultiHeadAttention
 from regard.attention.pattern import ExactPattern
@@ -20,30 +22,33 @@ from regard.trace.trace import Trace
 
 @dataclass(frozen=True)
 class Projection:
-    """A matrix and a bias that make one head's vectors of the inputs (or the output of heads)."""
+    """Weight and bias of a projection of one head (or of the output projection)."""
 
     weight: Tensor
-    """Output width × input width, as torch keeps it."""
+    """Output width × input width, as in torch."""
     bias: Tensor | None
 
 
 @dataclass(frozen=True)
 class Steps:
-    """How one query came to give one key its weight, and what followed."""
+    """The computation of one weight, and what follows from it.
+
+    Values that the trace does not have, or that the form of attention does not compute, are None.
+    """
 
     query_input: Tensor | None
-    """What the query is made of; None where the trace has no such value."""
+    """Input of the query projection."""
     key_input: Tensor | None
     projections: dict[str, Projection]
-    """"query", "key", "value": this head's rows; "output": all. Empty without a model."""
+    """This head's "query", "key" and "value", and "output" of all heads; empty without a model."""
     rotary: bool
-    """Whether queries and keys are turned by their positions after the projection."""
+    """True if queries and keys are rotated by their positions after the projection."""
     query: Tensor
     key: Tensor
     value: Tensor
-    """The values of all keys."""
+    """Values of all keys."""
     terms: Tensor | None
-    """q_i · k_i, whose sum is the similarity; None where it is no dot product."""
+    """q_i · k_i, whose sum is the similarity; None if it is not a dot product."""
     compared: float | None
     scale: float | None
     score: float | None
@@ -56,22 +61,25 @@ class Steps:
     joined: Tensor | None
     output: Tensor | None
     before: Tensor | None
-    """The residual stream before this sub-layer."""
+    """Residual stream before this sub-layer."""
     after: Tensor | None
     norm_first: bool | None
 
 
 def steps(trace: Trace, path: str, head: int, query: int, key: int, *, batch: int = 0) -> Steps:
-    """The steps for one query and key of one head."""
+    """Return the steps for one query and key of one head."""
     site = trace[path]
-    _check(site, query, key)
+    _check_positions(site, query, key)
     exact = site.pattern if isinstance(site.pattern, ExactPattern) else None
-    place = {"head": head if site.lead else None, "batch": batch, "rows": [query]}
-    cell = {**place, "columns": [key]}
-    q, k, v = (vectors(site, name, head, batch) for name in ("query", "key", "value"))
-    plain = exact is not None and isinstance(exact.similarity, Dot)
+    row = {"head": head, "batch": batch, "rows": query}
+    cell = {**row, "columns": key}
+    q, k = site.vectors("query", head, batch=batch), site.vectors("key", head, batch=batch)
+    is_dot = exact is not None and isinstance(exact.similarity, Dot)
     module = attention_module(trace, path)
-    streams = {name: _stream(trace, f"{path}.{name}", query, batch) for name in _STREAMS}
+    streams = {
+        name: _stream(trace, f"{path}.{name}", query, batch)
+        for name in ("input", "joined", "output", "residual")
+    }
     norm_first = norm_comes_first(trace, path)
     return Steps(
         query_input=streams["input"],
@@ -80,16 +88,16 @@ def steps(trace: Trace, path: str, head: int, query: int, key: int, *, batch: in
         rotary=is_rotary(trace, path),
         query=q[query],
         key=k[key],
-        value=v,
-        terms=q[query] * k[key] if plain else None,
+        value=site.vectors("value", head, batch=batch),
+        terms=q[query] * k[key] if is_dot else None,
         compared=site.compared(**cell).item() if exact else None,
         scale=exact.scale if exact else None,
         score=site.scores(**cell).item() if exact else None,
-        allowed=site.masked(**cell).item() != float("-inf") if exact else True,
-        row=site.masked(**place)[0] if exact else None,
+        allowed=site.masked(**cell).item() != -inf if exact else True,
+        row=site.masked(**row)[0] if exact else None,
         temperature=head_temperature(site, head),
-        weights=site.weights(**place)[0],
-        context=site.context(place["head"], batch=batch, rows=[query])[0],
+        weights=site.weights(**row)[0],
+        context=site.context(head, batch=batch, rows=query)[0],
         joined=streams["joined"],
         output=streams["output"],
         before=_before(streams, norm_first),
@@ -98,19 +106,8 @@ def steps(trace: Trace, path: str, head: int, query: int, key: int, *, batch: in
     )
 
 
-_STREAMS = ("input", "joined", "output", "residual")
-
-
-def vectors(site: Site, name: str, head: int, batch: int = 0) -> Tensor:
-    """One head's queries, keys or values: position × width."""
-    tensor: Tensor = getattr(site, name)
-    lead = tensor.shape[:-2]
-    index = (batch, *(0,) * (len(lead) - 2), head)[-len(lead) :] if len(lead) else ()
-    return tensor[tuple(0 if n == 1 else i for n, i in zip(lead, index, strict=True))]
-
-
 def head_temperature(site: Site, head: int) -> float:
-    """The temperature of one head; that of its first query where queries differ."""
+    """Return the temperature of a head; that of its first query if queries differ."""
     given = getattr(site.pattern, "temperature", 1.0)
     if not isinstance(given, Tensor):
         return float(given)
@@ -120,54 +117,54 @@ def head_temperature(site: Site, head: int) -> float:
     return float(heads[min(head, len(heads) - 1)].flatten()[0])
 
 
+def _modules(trace: Trace) -> Iterator[nn.Module]:
+    module = getattr(trace.origin, "module", None)
+    return iter(()) if module is None else module.modules()
+
+
 def attention_module(trace: Trace, path: str) -> MultiHeadAttention | None:
-    """The module behind a site, where the trace knows its model."""
-    model = getattr(trace.origin, "model", None)
-    modules = [] if model is None else model.modules()
-    found = (m for m in modules if isinstance(m, MultiHeadAttention) and m.path == path)
+    """Return the module of a site, if the trace knows its model."""
+    found = (m for m in _modules(trace) if isinstance(m, MultiHeadAttention) and m.path == path)
     return next(found, None)
 
 
 def projections(module: MultiHeadAttention, head: int) -> dict[str, Projection]:
-    """This head's share of the projections, and the output projection of all heads.
+    """Return a head's part of the projections, and the output projection of all heads.
 
-    Nothing where queries are their own keys (Reformer): those are no projection of anything.
+    The result is empty if keys are derived from the queries (Reformer).
     """
     if module.to_key is None:
         return {}
     shared = head // (module.n_heads // module.n_kv_heads)
+    widths = {
+        "query": (head, module.d_k),
+        "key": (shared, module.d_k),
+        "value": (shared, module.d_v),
+        "output": (0, module.to_output.out_features),
+    }
     found = {}
-    for name, which, width in (
-        ("query", head, module.d_k),
-        ("key", shared, module.d_k),
-        ("value", shared, module.d_v),
-    ):
-        linear, rows = getattr(module, f"to_{name}"), slice(which * width, (which + 1) * width)
+    for name, (index, width) in widths.items():
+        linear, rows = getattr(module, f"to_{name}"), slice(index * width, (index + 1) * width)
         bias = None if linear.bias is None else linear.bias.detach()[rows]
         found[name] = Projection(linear.weight.detach()[rows], bias)
-    bias = module.to_output.bias
-    found["output"] = Projection(
-        module.to_output.weight.detach(), None if bias is None else bias.detach()
-    )
     return found
 
 
 def key_input_path(trace: Trace, path: str) -> str:
-    """The path of the value that a site's keys and values are made of."""
+    """Return the path of the input of a site's key and value projections."""
     cross = path.endswith(".cross") and f"{path}.input" in trace.values
     return "encoder.output" if cross else f"{path}.input"
 
 
 def is_rotary(trace: Trace, path: str) -> bool:
-    """Whether queries and keys are turned by their positions."""
-    model = getattr(trace.origin, "model", None)
-    return getattr(model, "rotary", None) is not None and not path.endswith("cross")
+    """Return True if queries and keys are rotated by their positions."""
+    module = getattr(trace.origin, "module", None)
+    return getattr(module, "rotary", None) is not None and not path.endswith("cross")
 
 
 def norm_comes_first(trace: Trace, path: str) -> bool | None:
-    """Whether the sub-layer reads a normalized stream (pre-norm); None if nobody knows."""
-    model = getattr(trace.origin, "model", None)
-    for module in () if model is None else model.modules():
+    """Return True for pre-norm and False for post-norm sub-layers; None if unknown."""
+    for module in _modules(trace):
         inner = getattr(module, "inner", None)
         if isinstance(inner, MultiHeadAttention) and inner.path == path:
             return bool(getattr(module, "norm_first"))  # noqa: B009  a sub-layer has one
@@ -190,10 +187,10 @@ def _stream(trace: Trace, path: str, position: int, batch: int) -> Tensor | None
     return value[batch, position] if value.dim() > 2 else value[position]
 
 
-def _check(site: Site, query: int, key: int) -> None:
-    if not isinstance(query, int) or not isinstance(key, int):
-        raise InputError(f"query and key are positions, not {query!r} and {key!r}.")
+def _check_positions(site: Site, query: int, key: int) -> None:
     for what, position, count in (("query", query, site.n_query), ("key", key, site.n_key)):
+        if not isinstance(position, int):
+            raise InputError(f"{what} is {position!r}; give a position, counted from 0.")
         if not 0 <= position < count:
             raise UnknownNameError(
                 f"{site.path} has no {what} {position}; there are {count}, 0 to {count - 1}."

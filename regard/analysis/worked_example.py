@@ -1,8 +1,8 @@
-"""The trace of the worked example: what a server without models has to show."""
+"""Worked examples: attention on small matrices from a TOML file, step by step."""
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,9 @@ from regard.attention.attend import attend
 from regard.attention.mask import Mask, as_mask, causal, edges, window
 from regard.attention.similarity import Additive, General, Similarity, as_similarity
 from regard.errors import FileError, InputError, UnknownNameError, nearest
-from regard.tap import Tapped, listen, split_path
 from regard.trace.trace import Trace, watch
 
-# Three words of width 3, and matrices that make queries, keys and values of width 4 of them.
+# Three words of width 3, and matrices that project them to queries, keys and values of width 4.
 DEFAULT: dict[str, Any] = {
     "words": ["one", "two", "three"],
     "x": [[1, 0, 1], [0, 2, 0], [1, 1, 1]],
@@ -28,14 +27,15 @@ _KEYS = (
     *("words", "key_words", "x", "x_key", "w_query", "w_key", "w_value"),
     *("similarity", "general", "additive", "mask", "temperature"),
 )
+_SITE = "encoder.layers.0.self"
 
 
 @dataclass(frozen=True)
-class Table:
+class WorkedTable:
     """One matrix of the computation."""
 
     name: str
-    """Which step: "x", "query", "scores", …"""
+    """The step: "x", "query", "scores", …"""
     symbol: str
     formula: str
     values: list[list[float]]
@@ -44,37 +44,20 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Worked:
+class WorkedExample:
     """All matrices of a worked example, in the order of computation."""
 
-    tables: list[Table]
+    tables: list[WorkedTable]
     similarity: str
     mask: str
     temperature: float
 
-    def __getitem__(self, name: str) -> Table:
+    def __getitem__(self, name: str) -> WorkedTable:
         return next(table for table in self.tables if table.name == name)
 
 
-@dataclass
-class _Steps:
-    """The listener that keeps every matrix that is tapped."""
-
-    changes = False
-    seen: dict[str, Tensor] = field(default_factory=dict)
-
-    def wants(self, path: str) -> bool:
-        del path
-        return True
-
-    def see(self, tapped: Tapped) -> Any:
-        if isinstance(tapped.value, Tensor):
-            self.seen[split_path(tapped.path)[2]] = tapped.value
-        return tapped.value
-
-
 def read_example(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file; the built-in example's where it has none."""
+    """Read the settings of an example from a TOML file."""
     try:
         given = tomllib.loads(path.read_text("utf-8"))
     except tomllib.TOMLDecodeError as error:
@@ -91,65 +74,64 @@ def read_example(path: Path) -> dict[str, Any]:
     return given
 
 
-def work(example: Mapping[str, Any] = DEFAULT) -> Worked:
-    """Compute an example; keys as in the TOML file (see `regard work --help`)."""
+def work(example: Mapping[str, Any] = DEFAULT) -> WorkedExample:
+    """Compute an example; its keys are those of the TOML file (see `regard work --help`)."""
     x = _matrix(example, "x")
     x_key = _matrix(example, "x_key") if "x_key" in example else x
-    made = {
-        name: _projected(example, f"w_{name}", source)
+    query, key, value = (
+        _projected(example, f"w_{name}", source)
         for name, source in (("query", x), ("key", x_key), ("value", x_key))
-    }
-    similarity = _similarity(example)
-    mask, temperature = _mask(example.get("mask", "none")), _number(example, "temperature", 1.0)
-    steps = _Steps()
-    with listen(steps), torch.no_grad():
-        attend(
-            *made.values(), allowed=mask, similarity=similarity, temperature=temperature, site="w"
-        )
-    labels = _labels(example, "words", len(x)), _labels(example, "key_words", len(x_key))
-    if "x_key" not in example:
-        labels = (labels[0], labels[0])
-    tables = _tables(example, steps.seen, x, labels, temperature)
-    return Worked(tables, similarity.name, repr(mask), temperature)
+    )
+    similarity, mask = _similarity(example), _mask(example.get("mask", "none"))
+    temperature = _number(example, "temperature", 1.0)
+    options = {"allowed": mask, "similarity": similarity, "temperature": temperature}
+    with torch.no_grad(), watch() as trace:
+        attend(query, key, value, **options, site=_SITE)
+    words = _labels(example, "words", len(x))
+    key_words = _labels(example, "key_words", len(x_key)) if "x_key" in example else words
+    tables = _tables(example, trace, words, key_words)
+    return WorkedExample(tables, similarity.name, repr(mask), temperature)
+
+
+_COMPARED = {"dot": "Q Kᵀ", "scaled_dot": "Q Kᵀ", "cosine": "cos(Q, K)", "general": "Q W Kᵀ"}
 
 
 def _tables(
-    example: Mapping[str, Any],
-    seen: dict[str, Tensor],
-    x: Tensor,
-    labels: tuple[list[str], list[str]],
-    temperature: float,
-) -> list[Table]:
-    asks, answers = labels
-    d_k = seen["key"].size(-1)
-    name = example.get("similarity", "scaled_dot")
-    plain = {"dot": "Q Kᵀ", "scaled_dot": "Q Kᵀ", "cosine": "cos(Q, K)", "general": "Q W Kᵀ"}
-    rows: list[tuple[str, str, str, Tensor, list[str], list[str]]] = [("x", "X", "", x, asks, [])]
+    example: Mapping[str, Any], trace: Trace, words: list[str], key_words: list[str]
+) -> list[WorkedTable]:
+    site, name = trace[_SITE], str(example.get("similarity", "scaled_dot"))
+    tables: list[WorkedTable] = []
+
+    def add(
+        name: str, symbol: str, formula: str, values: Tensor, rows: list[str], columns: list[str]
+    ) -> None:
+        tables.append(WorkedTable(name, symbol, formula, values.tolist(), [*rows], [*columns]))
+
+    add("x", "X", "", _matrix(example, "x"), words, [])
     if "x_key" in example:
-        rows.append(("x_key", "X′", "", _matrix(example, "x_key"), answers, []))
-    source = "X′" if "x_key" in example else "X"
-    for part, symbol, who in (("query", "Q", asks), ("key", "K", answers), ("value", "V", answers)):
-        given, base = f"w_{part}" in example, "X" if part == "query" else source
-        if given:
-            weight = _matrix(example, f"w_{part}")
-            rows.append((f"w_{part}", f"W_{symbol}", "", weight, [], []))
-        formula = f"{base} W_{symbol}" if given else base
-        rows.append((part, symbol, formula, seen[part], who, []))
-    compared = plain.get(str(name), "v · tanh(W_q Q + W_k K)")
-    rows.append(("compared", "E", compared, seen["compared"], asks, answers))
+        add("x_key", "X′", "", _matrix(example, "x_key"), key_words, [])
+    for part, symbol, rows in (
+        ("query", "Q", words),
+        ("key", "K", key_words),
+        ("value", "V", key_words),
+    ):
+        formula = "X′" if "x_key" in example and part != "query" else "X"
+        if f"w_{part}" in example:
+            add(f"w_{part}", f"W_{symbol}", "", _matrix(example, f"w_{part}"), [], [])
+            formula = f"{formula} W_{symbol}"
+        add(part, symbol, formula, getattr(site, part), rows, [])
+    formula = _COMPARED.get(name, "v · tanh(W_q Q + W_k K)")
+    add("compared", "E", formula, site.compared(), words, key_words)
     if name == "scaled_dot":
-        rows.append(("scores", "S", f"E / √{d_k}", seen["scores"], asks, answers))
+        add("scores", "S", f"E / √{site.key.size(-1)}", site.scores(), words, key_words)
     if example.get("mask", "none") != "none":
-        symbol = "S" if name == "scaled_dot" else "E"
-        rows.append(("masked", "M", f"mask({symbol})", seen["masked"], asks, answers))
-    last = rows[-1][1]
+        add("masked", "M", f"mask({tables[-1].symbol})", site.masked(), words, key_words)
+    temperature = _number(example, "temperature", 1.0)
     heat = "" if temperature == 1 else f" / {temperature:g}"
-    rows.append(("weights", "A", f"softmax({last}{heat})", seen["weights"], asks, answers))
-    rows.append(("context", "Y", "A V", seen["context"], asks, []))
-    return [
-        Table(name, symbol, formula, values.tolist(), list(who), list(columns))
-        for name, symbol, formula, values, who, columns in rows
-    ]
+    formula = f"softmax({tables[-1].symbol}{heat})"
+    add("weights", "A", formula, site.weights(), words, key_words)
+    add("context", "Y", "A V", site.context(), words, [])
+    return tables
 
 
 def _similarity(example: Mapping[str, Any]) -> Similarity:
@@ -166,25 +148,21 @@ def _similarity(example: Mapping[str, Any]) -> Similarity:
         w_query, w_key, v = (_matrix(given, key) for key in ("w_query", "w_key", "v"))
         made = Additive(w_query.size(1), w_key.size(1), w_query.size(0)).double()
         weights = {"to_query.weight": w_query, "to_key.weight": w_key, "to_score.weight": v}
-        _load(made, weights)
+        try:
+            made.load_state_dict(weights)
+        except RuntimeError as error:
+            raise InputError(
+                "additive needs w_query and w_key with as many rows as v = [[…]] has numbers."
+            ) from error
         return made
     return as_similarity(name)
-
-
-def _load(module: Additive, weights: dict[str, Tensor]) -> None:
-    try:
-        module.load_state_dict(weights)
-    except RuntimeError as error:
-        raise InputError(
-            "additive needs w_query and w_key with as many rows as v = [[…]] has numbers."
-        ) from error
 
 
 _MASKS: dict[str, Callable[[Any], Mask]] = {"window": window, "edges": edges}
 
 
 def _mask(given: Any) -> Mask:
-    """The mask a TOML value means: "causal", {window = 1}, {edges = […]} or rows of 0 and 1."""
+    """Return the mask of "causal", {window = 1}, {edges = […]} or rows of 0 and 1."""
     if given == "none":
         return as_mask(None)
     if given == "causal":
@@ -239,19 +217,14 @@ def _labels(example: Mapping[str, Any], name: str, count: int) -> list[str]:
     return [str(word) for word in given]
 
 
-SITE = "encoder.layers.0.self"
-
-
 @torch.no_grad()
 def worked_trace(example: dict[str, Any]) -> Trace:
-    """What attention computes on small matrices, as a model of one head would."""
+    """Trace an example as a model with one head would compute it."""
     x, *weights = (
-        torch.tensor(example[name], dtype=torch.float32)
-        for name in ("x", "w_query", "w_key", "w_value")
+        _matrix(example, name).float()[None] for name in ("x", "w_query", "w_key", "w_value")
     )
-    query, key, value = (x @ weight for weight in weights)
     with watch() as trace:
-        attend(query[None], key[None], value[None], site=SITE)
+        attend(*(x @ weight for weight in weights), site=_SITE)
     trace.tokens = {"source": list(example["words"])}
     trace.words = {"source": list(range(len(example["words"])))}
     return trace

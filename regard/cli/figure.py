@@ -16,7 +16,7 @@ from regard.errors import InputError, UnknownNameError, nearest
 if TYPE_CHECKING:
     from torch import nn
 
-    from regard.analysis.worked_example import Worked
+    from regard.analysis.worked_example import WorkedExample
     from regard.figures.formats import Figure
 
 Language = Annotated[str, typer.Option(help="Language of captions: en or ko.")]
@@ -195,10 +195,10 @@ def work_command(
             save_worked(worked, output, language=language)
 
 
-def _print_worked(worked: "Worked", language: str) -> None:
+def _print_worked(worked: "WorkedExample", language: str) -> None:
     from rich import box
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import WorkedTable
 
     from regard.figures.captions import caption
     from regard.figures.worked_figure import settings_line, table_cells, table_title
@@ -209,7 +209,7 @@ def _print_worked(worked: "Worked", language: str) -> None:
     console.print(title, markup=False)
     for step in worked.tables:
         heads, rows = table_cells(step, language)
-        table = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII, show_edge=False)
+        table = WorkedTable(box=box.SIMPLE_HEAD if unicode else box.ASCII, show_edge=False)
         for i, head in enumerate(heads):
             table.add_column(head, justify="right" if i else "left", style="" if i else "bold")
         for row in rows:

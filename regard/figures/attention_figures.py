@@ -4,10 +4,9 @@ from functools import partial
 from math import exp, inf, sqrt
 
 import numpy as np
-import torch
-from torch.nn.functional import adaptive_avg_pool1d
 
-from regard.analysis.steps import head_temperature, vectors
+from regard.analysis.heads import thumbnails
+from regard.analysis.steps import head_temperature
 from regard.attention.mask import Mask, causal, padding, window
 from regard.errors import InputError
 from regard.figures.captions import caption
@@ -41,7 +40,6 @@ from regard.figures.grid import (
 )
 from regard.figures.head_view import HeadView
 from regard.layers.position import sinusoid
-from regard.trace.site import Site
 
 
 def draw_pattern(view: HeadView) -> Drawing:
@@ -85,7 +83,7 @@ def draw_heads(view: HeadView) -> Drawing:
     """Draw a small picture of every head of a site."""
     language, site = view.language, view.site
     columns, gap = min(site.n_heads, 4), 26
-    pictures = np.stack([_thumbnail(site, head) for head in range(site.n_heads)])
+    pictures = thumbnails(site).clamp(0, 1).cpu().numpy()
     scale = 170 / max(pictures.shape[1:])
     height, width = (n * scale for n in pictures.shape[1:])
     row = height + gap + 14
@@ -99,14 +97,6 @@ def draw_heads(view: HeadView) -> Drawing:
     queries, keys = view.axis_titles()
     note = f"{queries} ↓   {keys} →   {site.n_query} × {site.n_key}"
     return add_frame(drawing, site.path, [note], language)
-
-
-def _thumbnail(site: Site, head: int, size: int = 64) -> np.ndarray:
-    """Return the weights of a head, averaged to at most `size` rows and columns."""
-    bands = torch.arange(site.n_query).tensor_split(min(size, site.n_query))
-    index = head if site.lead else None
-    rows = torch.stack([site.weights(index, rows=band).float().mean(0) for band in bands])
-    return adaptive_avg_pool1d(rows, min(size, site.n_key)).clamp(0, 1).cpu().numpy()
 
 
 def draw_alignment(view: HeadView) -> Drawing:
@@ -132,7 +122,7 @@ def draw_steps(view: HeadView) -> Drawing:
         )
     row, columns = view.query_index, _step_columns(view)
     query, keys, values = (
-        vectors(site, name, view.head_index).detach().float().cpu().numpy()
+        site.vectors(name, view.head_index).detach().float().cpu().numpy()
         for name in ("query", "key", "value")
     )
     context = site.context(view.head_index if site.lead else None, rows=[row])[0]

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from regard.analysis.heads import Selection, readable, sides
+from regard.analysis.heads import Selection, default_selection, sides
 from regard.errors import InputError, UnknownNameError
 from regard.figures.captions import caption
 from regard.trace.site import Site
@@ -26,7 +26,7 @@ class HeadView:
 
     @cached_property
     def _most_readable(self) -> Selection:
-        return readable(self.trace)
+        return default_selection(self.trace)
 
     @cached_property
     def site(self) -> Site:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from statistics import fmean
 
-from regard.analysis.cost import FORMS
+from regard.analysis.approximation import FORM_COSTS
 from regard.figures.captions import caption
 from regard.figures.drawing import (
     FAINT,
@@ -212,14 +212,14 @@ def draw_complexity(*, length: int = 16_384, d_model: int = 512, language: str =
     x = Axis(caption("tokens", language), lengths[0], lengths[-1], ticks, logarithmic=True)
     both = Drawing(0, 0)
     costs = {
-        "multiplications": [[form.products(n, d_model) for n in lengths] for form in FORMS],
-        "stored numbers": [[form.numbers(n, d_model) for n in lengths] for form in FORMS],
+        "multiplications": [[form.products(n, d_model) for n in lengths] for form in FORM_COSTS],
+        "stored numbers": [[form.numbers(n, d_model) for n in lengths] for form in FORM_COSTS],
     }
     for name, rows in costs.items():
         y = logarithmic_axis(caption(name, language), [cost for row in rows for cost in row])
         series = [
             Series(form.name, list(zip(lengths, row, strict=True)))
-            for form, row in zip(FORMS, rows, strict=True)
+            for form, row in zip(FORM_COSTS, rows, strict=True)
         ]
         both.place_below(draw_plot(series, x, y), gap=24 if both.height else 0)
     note = f"{caption('by formula', language)} d = {d_model}"

@@ -5,7 +5,7 @@ from html import escape
 from math import inf
 from pathlib import Path
 
-from regard.analysis.worked_example import Table, Worked
+from regard.analysis.worked_example import WorkedExample, WorkedTable
 from regard.figures.captions import caption
 from regard.figures.drawing import FAINT, Box, Drawing, Text, add_frame, shade, text_width
 from regard.figures.formats import FORMATS, Figure, check_extension, html_page
@@ -40,19 +40,19 @@ def format_number(number: float) -> str:
     return "0" if text == "-0" else text.replace("-", "−")
 
 
-def table_title(table: Table) -> str:
+def table_title(table: WorkedTable) -> str:
     """Return the symbol and formula of a step."""
     return f"{table.symbol} = {table.formula}" if table.formula else table.symbol
 
 
-def settings_line(worked: Worked, language: str) -> str:
+def settings_line(worked: WorkedExample, language: str) -> str:
     """Return similarity, mask and temperature in one line."""
     settings = {"similarity": worked.similarity, "mask": worked.mask}
     settings["temperature"] = format_number(worked.temperature)
     return ", ".join(f"{caption(key, language)}: {value}" for key, value in settings.items())
 
 
-def table_cells(table: Table, language: str) -> tuple[list[str], list[list[str]]]:
+def table_cells(table: WorkedTable, language: str) -> tuple[list[str], list[list[str]]]:
     """Return column heads and rows of text; rows of weights end with their sum."""
     heads = ["", *(table.columns or [str(i + 1) for i in range(len(table.values[0]))])]
     names = table.rows or [str(i + 1) for i in range(len(table.values))]
@@ -64,7 +64,7 @@ def table_cells(table: Table, language: str) -> tuple[list[str], list[list[str]]
     return heads, rows
 
 
-def draw_worked(worked: Worked, *, language: str = "en") -> Drawing:
+def draw_worked(worked: WorkedExample, *, language: str = "en") -> Drawing:
     """Draw every matrix of a worked example, one below the other."""
     drawing, y = Drawing(580, 0), 12
     for table in worked.tables:
@@ -88,7 +88,7 @@ def draw_worked(worked: Worked, *, language: str = "en") -> Drawing:
     return add_frame(drawing, title, [settings_line(worked, language)], language)
 
 
-def to_markdown(worked: Worked, language: str = "en") -> str:
+def to_markdown(worked: WorkedExample, language: str = "en") -> str:
     """Return a heading and a table for each step, in Markdown."""
     parts = [f"# {caption('worked example', language)}", settings_line(worked, language)]
     for table in worked.tables:
@@ -99,7 +99,7 @@ def to_markdown(worked: Worked, language: str = "en") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def to_latex(worked: Worked, language: str = "en") -> str:
+def to_latex(worked: WorkedExample, language: str = "en") -> str:
     """Return an equation with a matrix for each step, in LaTeX."""
     parts = [f"% {caption('worked example', language)}"]
     for table in worked.tables:
@@ -111,7 +111,7 @@ def to_latex(worked: Worked, language: str = "en") -> str:
     return "\n".join(parts) + "\n"
 
 
-def to_html(worked: Worked, language: str = "en") -> str:
+def to_html(worked: WorkedExample, language: str = "en") -> str:
     """Return an HTML page without external references."""
     body = f"<p>{escape(settings_line(worked, language))}</p>"
     for table in worked.tables:
@@ -129,7 +129,7 @@ def to_html(worked: Worked, language: str = "en") -> str:
     return html_page(caption("worked example", language), body, css=_CSS, language=language)
 
 
-TEXT_FORMATS: dict[str, Callable[[Worked, str], str]] = {
+TEXT_FORMATS: dict[str, Callable[[WorkedExample, str], str]] = {
     ".html": to_html,
     ".md": to_markdown,
     ".tex": to_latex,
@@ -137,7 +137,7 @@ TEXT_FORMATS: dict[str, Callable[[Worked, str], str]] = {
 EXTENSIONS = (*TEXT_FORMATS, *FORMATS)
 
 
-def save_worked(worked: Worked, path: Path, *, language: str = "en") -> None:
+def save_worked(worked: WorkedExample, path: Path, *, language: str = "en") -> None:
     """Write a worked example in the format of the file's extension."""
     extension = check_extension(path, EXTENSIONS)
     if extension in TEXT_FORMATS:

@@ -56,7 +56,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_the_exact_weights_are_those_of_the_definition(name):
+def test_exact_weights_equal_the_definition(name):
     form, options = FORMS[name]
     site, vectors = watched(form, **options)
     with regard.watch() as trace:
@@ -69,21 +69,21 @@ def test_the_exact_weights_are_those_of_the_definition(name):
         assert found.variation.shape == (6,)
 
 
-def test_masks_hold_for_the_exact_weights_too():
+def test_exact_weights_are_masked():
     site, vectors = watched(longformer_attention, reach=LongformerMask(1), allowed=regard.causal())
     with regard.watch() as trace:
         regard.attend(*vectors, allowed=regard.causal(), site="s")
     assert_close(approximation(site, 1).exact.float(), trace["s"].weights(1))
 
 
-def test_a_window_over_everything_and_a_bucket_for_all_leave_nothing_out():
+def test_a_window_or_bucket_of_everything_is_exact():
     site, _ = watched(longformer_attention, reach=LongformerMask(6))
     assert approximation(site, 0).largest == 0
     site, _ = watched(reformer_attention, rotations=torch.zeros(1, 4, 0), chunk=6)
     assert approximation(site, 0).largest == 0
 
 
-def test_what_hashing_misses_is_the_error_of_a_reformer():
+def test_the_error_of_a_reformer_is_what_hashing_misses():
     torch.manual_seed(0)
     site, _ = watched(reformer_attention, n=16, rotations=torch.randn(1, 4, 2), chunk=4)
     found = approximation(site, 0)
@@ -92,7 +92,7 @@ def test_what_hashing_misses_is_the_error_of_a_reformer():
     assert_close(found.variation, (found.exact * missed).sum(-1), atol=1e-6, rtol=0)
 
 
-def test_exact_attention_has_nothing_to_be_compared_with():
+def test_exact_attention_is_refused():
     with regard.watch() as trace:
         regard.attend(*torch.randn(3, 1, 1, 2, 2), site="s")
     with pytest.raises(InputError, match="s is exact attention"):

@@ -1,14 +1,15 @@
 from collections.abc import Sequence
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 import regard
-from regard.analysis.heads import Selection, measure_heads, readable, sides
+from regard.analysis import heads
+from regard.analysis.heads import Selection, default_selection, measure_heads, sides
 from regard.errors import InputError
-from regard.trace.capture import trace_model
 from regard.trace.trace import Trace
 
 
@@ -30,14 +31,14 @@ def test_measures_of_two_heads_by_hand():
 
 def test_distance_counts_positions_and_the_diagonal_ends_after_one():
     back = torch.zeros(1, 4, 4)
-    back[0, :, 0] = 1  # everybody looks at the first token: 0, 1, 2, 3 positions away
+    back[0, :, 0] = 1  # all look at the first token: 0, 1, 2, 3 positions away
     (measures,) = measure_heads(site_with(back))
     assert measures.distance == 1.5
     assert measures.diagonal == 0.5  # those at most one away
     assert measures.variety == 0.25
 
 
-def test_cross_attention_is_measured_along_its_own_diagonal():
+def test_cross_attention_has_its_own_diagonal():
     # two queries, four keys: the diagonal runs between keys 0 and 1, then 2 and 3
     weights = torch.tensor([[[0.5, 0.5, 0, 0], [0, 0, 0.5, 0.5]]])
     (measures,) = measure_heads(site_with(weights, "decoder.layers.0.cross"))
@@ -45,16 +46,7 @@ def test_cross_attention_is_measured_along_its_own_diagonal():
     assert measures.distance == 0.5
 
 
-def test_measures_are_those_of_the_weights_in_the_trace(trace):
-    site = trace["encoder.layers.1.self"]
-    for head, measures in enumerate(measure_heads(site)):
-        weights = site.weights(head).double()
-        entropy = -(weights * weights.log2()).sum(-1).mean()
-        assert_close(measures.entropy, entropy.item(), rtol=0, atol=1e-5)
-        assert_close(measures.peak, weights.amax(-1).mean().item(), rtol=0, atol=1e-6)
-
-
-def test_a_query_that_sees_nothing_has_no_entropy_and_no_favorite():
+def test_a_query_without_keys_has_no_entropy_and_no_favorite():
     mask = torch.tensor([[True, True], [False, False]])
     with regard.watch() as trace:
         regard.attend(*torch.randn(3, 1, 1, 2, 4), allowed=mask, site="s")
@@ -63,7 +55,7 @@ def test_a_query_that_sees_nothing_has_no_entropy_and_no_favorite():
     assert measures.variety == 0.5
 
 
-def test_a_long_text_is_sampled_and_a_mean_stays_a_mean():
+def test_measures_of_a_long_text_are_sampled():
     with regard.watch() as trace:
         query = torch.randn(1, 1, 1000, 4)
         regard.attend(query, torch.zeros_like(query), query, site="s")  # all weights are equal
@@ -71,8 +63,8 @@ def test_a_long_text_is_sampled_and_a_mean_stays_a_mean():
     assert measures.entropy == pytest.approx(torch.tensor(1000.0).log2().item(), abs=1e-4)
 
 
-def test_the_first_thing_to_see_is_in_cross_attention_and_between_words(trace):
-    start = readable(trace)
+def test_the_default_selection_is_in_cross_attention_and_between_words(trace):
+    start = default_selection(trace)
     assert start.site.endswith("cross")
     assert trace.words["source"][start.key] is not None
     site = trace[start.site]
@@ -84,17 +76,21 @@ def test_the_first_thing_to_see_is_in_cross_attention_and_between_words(trace):
 def test_a_clear_head_is_preferred_to_a_blurred_one():
     weights = torch.stack([torch.full((3, 3), 1 / 3), torch.eye(3)[[1, 2, 0]]])
     trace = Trace({"s": site_with(weights, "s")})
-    assert (readable(trace).head, readable(trace).query, readable(trace).key) == (1, 0, 1)
+    assert (
+        default_selection(trace).head,
+        default_selection(trace).query,
+        default_selection(trace).key,
+    ) == (1, 0, 1)
 
 
-def test_a_token_that_looks_at_itself_is_less_worth_seeing_than_one_that_looks_elsewhere():
+def test_weights_of_a_token_on_itself_count_less():
     weights = torch.stack([torch.eye(3), 0.8 * torch.eye(3)[[1, 2, 0]] + 0.1 * torch.eye(3)])
-    assert readable(Trace({"s": site_with(weights, "s")})).head == 1
+    assert default_selection(Trace({"s": site_with(weights, "s")})).head == 1
 
 
 def test_a_trace_without_attention_is_refused():
     with pytest.raises(InputError, match="no attention site"):
-        readable(Trace())
+        default_selection(Trace())
 
 
 @pytest.mark.parametrize(
@@ -106,15 +102,28 @@ def test_a_trace_without_attention_is_refused():
         ("decoder.cross", ("target", "source")),
     ],
 )
-def test_who_asks_and_who_answers_by_the_path(path, both):
+def test_sides_by_path(path, both):
     assert sides(path) == both
 
 
-def test_special_tokens_are_never_where_a_reader_begins(translator):
-    trace = trace_model(translator, "a cat sleeps", "eine Katze")
-    start = readable(trace)
-    assert trace.words["source"][start.key] is not None
-    assert trace.words["target"][start.query] is not None
+@pytest.mark.parametrize("step", [1, 2])
+def test_thumbnails_are_means_over_all_or_some_queries(monkeypatch, step):
+    if step == 2:
+        monkeypatch.setattr(heads, "_STRIP_CELLS", 12 * 3 * 2)  # two of the four in each band
+    with regard.watch() as trace:
+        regard.attend(*torch.randn(3, 1, 1, 12, 4), site="s")
+    found = heads.thumbnails(trace["s"], 3)
+    means = trace["s"].weights(0)[::step].view(3, 4 // step, 3, 4).mean((1, 3))
+    assert_close(found, means[None])
+    assert heads.weights_to_bytes(torch.tensor([0.0, 0.25, 1.0])).tolist() == [0, 128, 255]
+
+
+def test_thumbnails_are_exact_below_their_size_and_stop_when_canceled():
+    with regard.watch() as trace:
+        regard.attend(*torch.randn(3, 2, 2, 5, 4), site="s")
+    assert_close(heads.thumbnails(trace["s"], 8, batch=1), trace["s"].weights(batch=1))
+    with pytest.raises(KeyboardInterrupt):
+        heads.thumbnails(trace["s"], 8, check=Mock(side_effect=KeyboardInterrupt))
 
 
 CROSS = "decoder.layers.0.cross"
@@ -130,11 +139,11 @@ def crossing(*heads: Sequence[Sequence[float]], aligning: dict | None = None) ->
     return Trace({CROSS: site_with(torch.tensor(heads), CROSS)}, words=words, origin=origin)
 
 
-def test_of_heads_that_align_the_one_begins_that_keeps_most_to_what_they_agree_on():
+def test_the_alignment_head_that_agrees_most_with_the_others_is_selected():
     aligning = {"places": [[CROSS, 1], [CROSS, 2]], "after": False}
     trace = crossing(CLEARER, BLURRED, ALIGNED, aligning=aligning)
     # on what both prefer, head 1 has (0.6 + 0.6 + 1) / 3 and head 2 has (0.9 + 0.7 + 0.8) / 3
-    assert readable(trace) == Selection(CROSS, 2, 0, 1)
+    assert default_selection(trace) == Selection(CROSS, 2, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -145,12 +154,12 @@ def test_of_heads_that_align_the_one_begins_that_keeps_most_to_what_they_agree_o
         {"places": [["decoder.layers.7.cross", 0]], "after": False},  # which is not there
     ],
 )
-def test_without_heads_that_align_the_clearest_one_begins(aligning):
-    assert readable(crossing(CLEARER, ALIGNED, aligning=aligning)).head == 0
+def test_without_alignment_heads_the_clearest_head_is_selected(aligning):
+    assert default_selection(crossing(CLEARER, ALIGNED, aligning=aligning)).head == 0
 
 
-def test_the_first_word_that_is_written_counts_though_a_special_token_asks_for_it():
+def test_queries_are_the_words_that_they_predict():
     even = [[0.2] * 5] * 3
     trace = crossing([*even, [0, 1, 0, 0, 0]], [[0, 1, 0, 0, 0], *even])  # the end; the first word
     trace.words["target"] = [None, 0, 1, 2]
-    assert readable(trace) == Selection(CROSS, 1, 0, 1)
+    assert default_selection(trace) == Selection(CROSS, 1, 0, 1)

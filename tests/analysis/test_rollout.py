@@ -10,7 +10,7 @@ STACK = "encoder.layers.{}.self"
 
 
 def stack(*tables):
-    """A trace of layers (head × query × key) that have exactly these weights."""
+    """Trace layers with these weights (head × query × key)."""
     edits = [
         regard.set_weights(STACK.format(n), head, head=i)
         for n, table in enumerate(tables)
@@ -34,14 +34,7 @@ def test_two_layers_of_two_tokens_by_hand():
     assert_close(rollout(trace, STACK.format(1)), torch.tensor([[0.5, 0.5], [0.25, 0.75]]).double())
 
 
-def test_equal_weights_leave_half_to_the_power_of_the_layers_in_place():
-    trace = stack(*[torch.full((3, 4, 4), 0.25)] * 3)
-    kept = 0.5**3
-    expected = kept * torch.eye(4) + (1 - kept) / 4
-    assert_close(rollout(trace, STACK.format(2)), expected.double())
-
-
-def test_it_is_the_product_of_the_layers_of_a_model(trace):
+def test_rollout_is_the_product_of_the_layers(trace):
     table = torch.eye(trace["encoder.layers.0.self"].n_query)
     for path in ("encoder.layers.0.self", "encoder.layers.1.self"):
         table = (0.5 * trace[path].weights().mean(0) + 0.5 * torch.eye(len(table))) @ table
@@ -49,22 +42,22 @@ def test_it_is_the_product_of_the_layers_of_a_model(trace):
 
 
 @pytest.mark.parametrize("path", ["encoder.layers.1.self", "decoder.layers.1.self"])
-def test_rows_sum_to_one_and_what_is_causal_stays_causal(trace, path):
+def test_rows_sum_to_one_and_stay_causal(trace, path):
     table = rollout(trace, path)
     assert_close(table.sum(-1), torch.ones(len(table)).double())
     if path.startswith("decoder"):
         assert table.triu(1).abs().max() == 0
 
 
-def test_a_token_that_sees_nothing_has_only_itself():
+def test_a_token_without_keys_keeps_itself():
     with regard.watch() as trace:
         vectors = torch.randn(3, 1, 1, 2, 2)
         regard.attend(*vectors, allowed=regard.edges([(0, 1)]), site=STACK.format(0))
     assert_close(rollout(trace, STACK.format(0)), torch.tensor([[0.5, 0.5], [0.0, 1.0]]).double())
 
 
-def test_what_has_no_stack_of_self_attention_below_it_is_refused(trace):
-    with pytest.raises(InputError, match="no layer of self-attention"):
+def test_sites_without_a_self_attention_stack_are_refused(trace):
+    with pytest.raises(InputError, match="not a self-attention layer"):
         rollout(trace, "decoder.layers.0.cross")
     with pytest.raises(UnknownNameError, match=r"encoder\.layers\.7\.self"):
         rollout(trace, "encoder.layers.7.self")
@@ -74,7 +67,7 @@ def test_what_has_no_stack_of_self_attention_below_it_is_refused(trace):
         layers_up_to(second_only, STACK.format(1))
 
 
-def test_a_text_that_would_take_minutes_is_refused():
+def test_long_texts_are_refused():
     with regard.watch() as trace:
         regard.attend(*torch.zeros(3, 1, 1, 2049, 1), site=STACK.format(0))
     with pytest.raises(InputError, match="at most 2,048"):

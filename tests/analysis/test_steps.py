@@ -65,7 +65,7 @@ def test_a_forbidden_key_has_minus_infinity_and_no_weight(trace):
 
 def test_post_norm_reads_the_stream_itself(translator):
     model = type(translator)(
-        model=Transformer(TransformerConfig(n_vocab=70, d_model=24, n_heads=3, d_ff=8)).eval(),
+        module=Transformer(TransformerConfig(n_vocab=70, d_model=24, n_heads=3, d_ff=8)).eval(),
         task="translation",
         tokenizer=translator.tokenizer,
     )
@@ -77,7 +77,7 @@ def test_post_norm_reads_the_stream_itself(translator):
 def test_grouped_heads_share_the_projections_of_keys(translator):
     config = TransformerConfig(n_vocab=70, d_model=24, n_heads=4, n_kv_heads=2, d_ff=8)
     model = type(translator)(
-        model=Transformer(config).eval(), task="translation", tokenizer=translator.tokenizer
+        module=Transformer(config).eval(), task="translation", tokenizer=translator.tokenizer
     )
     trace = trace_model(model, "a cat", "eine Katze")
     for head in range(4):

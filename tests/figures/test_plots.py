@@ -2,7 +2,7 @@ from math import exp, log10
 
 import pytest
 
-from regard.analysis.cost import FORMS
+from regard.analysis.approximation import FORM_COSTS
 from regard.figures.kinds import schedule_figure
 from regard.figures.plots import (
     Series,
@@ -96,8 +96,8 @@ def test_schedules_are_drawn_as_given():
 
 def test_costs_are_those_of_the_formulas():
     drawing = draw_complexity(length=1024)
-    assert set(plotted(drawing)) == {form.name for form in FORMS}
-    exact, fused = FORMS[:2]
+    assert set(plotted(drawing)) == {form.name for form in FORM_COSTS}
+    exact, fused = FORM_COSTS[:2]
     assert exact.products(1024, 512) == 2 * 1024**2 * 512
     assert exact.numbers(2048, 512) == 4 * exact.numbers(1024, 512)
     assert fused.numbers(2048, 512) == 2 * fused.numbers(1024, 512)

@@ -279,11 +279,11 @@ export function tileOf(table, rows, columns) {
 }
 
 /**
- * Decode thumbnails, which are stored as bytes: 255 is a weight of 1.
+ * Decode thumbnails, which are stored as bytes: 255 · √weight.
  * @param {Matrix} table
  */
 function fromBytes({ rows, columns, data }) {
-  return matrix(rows, columns, Float32Array.from(data, (x) => x / 255));
+  return matrix(rows, columns, Float32Array.from(data, (x) => (x / 255) ** 2));
 }
 
 /**

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from regard.analysis.heads import ALIGNING
+from regard.analysis.heads import ALIGNMENT_HEADS
 from regard.errors import InputError
 from regard.evaluation.alignment import Gold
 from regard.evaluation.alignment_heads import Aligner, Heads, keep_heads
@@ -100,7 +100,7 @@ def test_heads_are_taken_from_notes_then_the_folder_then_what_was_measured(tmp_p
     keep_heads(folder, third)
     assert Aligner.of_folder(folder).chosen == third
     model = Model.load(folder)
-    model.extras = {ALIGNING: second.to_json()}
+    model.extras = {ALIGNMENT_HEADS: second.to_json()}
     model.save(tmp_path / "own")
     assert Aligner.of_folder(tmp_path / "own").chosen == second
     assert Aligner.of_folder(tmp_path / "own", first.to_json()).chosen == first

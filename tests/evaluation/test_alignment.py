@@ -88,7 +88,11 @@ def test_parts_are_counted_on_and_copies_are_aligned_one_by_one():
 
     def part(source, text, separator):
         return TranslatedPart(
-            source, text, words.encode(source), words.encode(text, specials=False), separator=separator
+            source,
+            text,
+            words.encode(source),
+            words.encode(text, specials=False),
+            separator=separator,
         )
 
     parts = (
@@ -107,7 +111,9 @@ def test_parts_are_counted_on_and_copies_are_aligned_one_by_one():
 def test_a_word_that_was_split_is_one_word_of_both_parts():
     words = tokenizer()
     ids, written = words.encode("one"), words.encode("eins", specials=False)
-    parts = tuple(TranslatedPart("one", "eins", ids, written, separator=separator) for separator in ("", ""))
+    parts = tuple(
+        TranslatedPart("one", "eins", ids, written, separator=separator) for separator in ("", "")
+    )
     tables = [table_of(part, words, [(0, 0)]) for part in parts]
     found = alignment_of(Translation("einseins", 0.0, [], [], parts=parts), tables, (words, words))
     assert found.source_words == ["oneone"]

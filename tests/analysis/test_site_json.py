@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 import regard
+from regard.analysis.heads import thumbnails, weights_to_bytes
 from regard.analysis.site_json import payload, plain
 from regard.attention.similarity import Alibi
 from regard.models.vision import Vision, VisionConfig
@@ -34,7 +35,7 @@ def test_a_site_by_hand():
     assert_close(torch.from_numpy(made.arrays["s.query"]), trace["s"].query[0])
 
 
-def test_everything_about_a_trace_is_json(trace):
+def test_the_description_is_json(trace):
     again = json.loads(json.dumps(payload(trace, title="t").about))
     assert again["tokens"] == trace.tokens
     assert again["words"] == trace.words
@@ -46,7 +47,7 @@ def test_everything_about_a_trace_is_json(trace):
     }
 
 
-def test_every_array_that_is_mentioned_is_there(trace):
+def test_every_named_array_exists(trace):
     made = payload(trace)
     mentioned = set()
     for site in made.about["sites"]:
@@ -58,7 +59,7 @@ def test_every_array_that_is_mentioned_is_there(trace):
     assert set(made.kinds) == set(made.arrays)
 
 
-def test_no_table_is_kept_that_can_be_computed(trace):
+def test_computable_tables_are_left_out(trace):
     made = payload(trace)
     assert "tables" not in made.kinds.values()
     largest = max(
@@ -85,12 +86,12 @@ def test_no_table_is_kept_that_can_be_computed(trace):
         ({}, set()),
     ],
 )
-def test_what_cannot_be_computed_from_queries_and_keys_goes_along(options, tables):
+def test_tables_that_cannot_be_computed_are_included(options, tables):
     _, site, _ = of_attend(**options)
     assert set(site["arrays"]) - {"query", "key", "value"} == tables
 
 
-def test_efficient_attention_brings_the_weights_it_implies():
+def test_efficient_attention_includes_its_weights():
     with regard.watch() as trace:
         regard.efficient_attention(*torch.randn(3, 1, 2, 4, 3), site="s")
     made = payload(trace)
@@ -98,7 +99,7 @@ def test_efficient_attention_brings_the_weights_it_implies():
     assert_close(torch.from_numpy(made.arrays["s.weights"]), trace["s"].weights())
 
 
-def test_masks_that_differ_by_head_are_kept_by_head():
+def test_masks_that_differ_by_head():
     made, site, _ = of_attend(edits=[regard.forbid("s", query=1, key=2, head=1)])
     assert site["mask"]["heads"] == 2
     bits = np.unpackbits(made.arrays["s.allowed"])[:30].reshape(2, 3, 5)
@@ -106,14 +107,14 @@ def test_masks_that_differ_by_head_are_kept_by_head():
     assert bits[1, 1, 2] == 0
 
 
-def test_causal_masks_take_no_room_and_infinite_temperatures_are_json():
+def test_causal_masks_need_no_array_and_infinite_temperatures_are_json():
     made, site, _ = of_attend(allowed=regard.causal(), temperature=inf)
     assert site["mask"]["kind"] == "causal"
     assert site["temperature"] == ["inf", "inf"]
     assert "s.allowed" not in made.arrays
 
 
-def test_one_sequence_of_a_batch_with_its_own_padding():
+def test_one_sequence_of_a_padded_batch():
     lengths = [2, 5]
     query, key = torch.randn(2, 1, 3, 4), torch.randn(2, 1, 5, 4)
     with regard.watch() as trace:
@@ -123,18 +124,17 @@ def test_one_sequence_of_a_batch_with_its_own_padding():
     assert_close(torch.from_numpy(payload(trace, batch=1).arrays["s.key"]), key[1])
 
 
-def test_long_texts_bring_small_pictures_along():
+def test_long_texts_include_thumbnails():
     query = torch.randn(1, 4, 700, 256)
     with regard.watch() as trace:
         regard.attend(query, query, query, site="s")
     made = payload(trace)
     small = made.arrays[made.about["sites"][0]["arrays"]["thumbnails"]]
     assert small.shape == (4, 32, 32)
-    expected = (trace["s"].thumbnails(32) * 255).round().numpy().astype(np.uint8)
-    assert (small == expected).all()
+    assert (small == weights_to_bytes(thumbnails(trace["s"], 32)).numpy()).all()
 
 
-def test_an_image_is_put_together_from_its_patches():
+def test_an_image_is_assembled_from_its_patches():
     config = VisionConfig(
         n_classes=2,
         image_size=6,
@@ -155,6 +155,6 @@ def test_an_image_is_put_together_from_its_patches():
     assert made.about["start"]["query"] == 0  # the class token
 
 
-def test_outputs_become_json_or_nothing():
+def test_outputs_become_json_or_none():
     assert plain({"a": [1, inf, "x"], "b": (2.5,)}) == {"a": [1, "inf", "x"], "b": [2.5]}
     assert plain(torch.zeros(2)) is None
