@@ -11,9 +11,16 @@ from pydantic import BaseModel, Field, NonNegativeInt
 from torch import Tensor
 
 from regard.analysis.approximation import approximation
+from regard.analysis.heads import thumbnails as site_thumbnails
+from regard.analysis.heads import weights_to_bytes
 from regard.analysis.rollout import rollout as attention_rollout
-from regard.analysis.site_json import describe_pattern, head_arrays, mask_bits, mask_kind
-from regard.analysis.space import picture
+from regard.analysis.site_json import (
+    describe_image,
+    describe_pattern,
+    head_arrays,
+    mask_bits,
+    mask_kind,
+)
 from regard.analysis.space import space as site_space
 from regard.analysis.steps import attention_module
 from regard.analysis.steps import projections as head_projections
@@ -30,7 +37,6 @@ from regard.server.arrays import (
     pool_table,
     to_safetensors,
 )
-from regard.server.arrays import thumbnails as site_thumbnails
 from regard.server.arrays import tile as site_tile
 from regard.server.error_codes import ApiError
 from regard.server.jobs import Job
@@ -41,19 +47,13 @@ from regard.trace.site import Site
 
 _FLOAT32_ROWS = 512
 """Rows of a rollout that is sent in float32; longer ones are sent in float16."""
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
-
-
-class ArrayResponse(Response):
-    """A safetensors file."""
-
-    media_type = "application/octet-stream"
+_FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 
 router = APIRouter(
     prefix="/api/trace/{id}",
-    default_response_class=ArrayResponse,
-    responses={200: {"content": {"application/octet-stream": _BINARY}}},
+    default_response_class=Response,
+    responses={200: {"content": _FILE}},
 )
 
 
@@ -75,6 +75,10 @@ class HeadQuery(SiteQuery):
         return site
 
 
+SiteParams = Annotated[SiteQuery, Query()]
+HeadParams = Annotated[HeadQuery, Query()]
+
+
 @router.get("/thumbnails")
 async def thumbnails(
     stored: Stored,
@@ -89,7 +93,9 @@ async def thumbnails(
             arrays = {
                 path: stored.cached(
                     ("thumbnails", path, size),
-                    lambda site=stored.trace[path]: site_thumbnails(site, size, check=job.check),
+                    lambda site=stored.trace[path]: weights_to_bytes(
+                        site_thumbnails(site, size, check=job.check)
+                    ),
                 )
                 for path in sites or stored.trace
             }
@@ -99,17 +105,14 @@ async def thumbnails(
 
 
 @router.get("/vectors")
-async def vectors(
-    query: Annotated[HeadQuery, Query()], stored: Stored, context: Context
-) -> Response:
+async def vectors(query: HeadParams, stored: Stored, context: Context) -> Response:
     """Return queries, keys and values of one head, and its mask as bits if it is irregular."""
     site = query.of(stored)
     is_exact = hasattr(site.pattern, "similarity")
     if (site.changed or not is_exact) and site.n_query * site.n_key > LIMITS.table_cells:
         raise ApiError("table_too_long", site=site.path, rows=site.n_query, columns=site.n_key)
 
-    def work(job: Job) -> bytes:
-        del job
+    def work(_: Job) -> bytes:
         arrays: dict[str, Tensor | np.ndarray] = dict(head_arrays(site, query.head))
         kind = mask_kind(site)
         if kind == "bits":
@@ -137,9 +140,9 @@ class TileQuery(HeadQuery):
 async def tile(query: Annotated[TileQuery, Query()], stored: Stored, context: Context) -> Response:
     """Return part of one head's table; each cell is the maximum of the cells it covers."""
     site, head, stage = query.of(stored), query.head, query.stage
-    rows = IndexRange(query.row_start, query.row_stop, query.row_bins).checked(site.n_query, "rows")
-    columns = IndexRange(query.column_start, query.column_stop, query.column_bins).checked(
-        site.n_key, "columns"
+    rows = IndexRange.checked("rows", query.row_start, query.row_stop, query.row_bins, site.n_query)
+    columns = IndexRange.checked(
+        "columns", query.column_start, query.column_stop, query.column_bins, site.n_key
     )
 
     def work(job: Job) -> bytes:
@@ -170,8 +173,7 @@ async def steps(query: Annotated[CellQuery, Query()], stored: Stored, context: C
     """Return every step from the inputs to one weight: vectors as arrays, numbers as metadata."""
     query.of(stored)
 
-    def work(job: Job) -> bytes:
-        del job
+    def work(_: Job) -> bytes:
         found = attention_steps(stored.trace, query.site, query.head, query.query, query.key)
         parts = {n: x for n, x in vars(found).items() if n not in ("projections", "value")}
         arrays = {name: x.float() for name, x in parts.items() if isinstance(x, Tensor)}
@@ -189,22 +191,17 @@ def _metadata(value: Any) -> str:
 
 
 @router.get("/projections")
-async def projections(
-    query: Annotated[HeadQuery, Query()], stored: Stored, context: Context
-) -> Response:
+async def projections(query: HeadParams, stored: Stored, context: Context) -> Response:
     """Return the projection matrices of one head, such as "query.weight" and "query.bias"."""
     query.of(stored)
 
-    def work(job: Job) -> bytes:
-        del job
+    def work(_: Job) -> bytes:
         module = attention_module(stored.trace, query.site)
-        found = {} if module is None else head_projections(module, query.head)
-        arrays = {f"{name}.weight": part.weight.float() for name, part in found.items()}
-        arrays |= {
-            f"{name}.bias": part.bias.float()
-            for name, part in found.items()
-            if part.bias is not None
-        }
+        arrays = {}
+        for name, part in ({} if module is None else head_projections(module, query.head)).items():
+            arrays[f"{name}.weight"] = part.weight.float()
+            if part.bias is not None:
+                arrays[f"{name}.bias"] = part.bias.float()
         return to_safetensors(arrays)
 
     return await context.read_bytes(work)
@@ -222,8 +219,7 @@ async def space(
 ) -> Response:
     """Return tokens as points before and after a site, and the arrows that its heads add."""
 
-    def work(job: Job) -> bytes:
-        del job
+    def work(_: Job) -> bytes:
         found = site_space(stored.trace, query.site, n_axes=query.axes)
         names = ("before", "after", "arrows", "rest")
         arrays = {name: getattr(found, name).float() for name in names}
@@ -233,13 +229,10 @@ async def space(
 
 
 @router.get("/rollout")
-async def rollout(
-    query: Annotated[SiteQuery, Query()], stored: Stored, context: Context
-) -> Response:
+async def rollout(query: SiteParams, stored: Stored, context: Context) -> Response:
     """Return the attention rollout of all layers up to this site."""
 
-    def work(job: Job) -> bytes:
-        del job
+    def work(_: Job) -> bytes:
         found = stored.cached(
             ("rollout", query.site), lambda: attention_rollout(stored.trace, query.site)
         )
@@ -250,14 +243,13 @@ async def rollout(
 
 
 @router.get("/exact")
-async def exact(query: Annotated[HeadQuery, Query()], stored: Stored, context: Context) -> Response:
+async def exact(query: HeadParams, stored: Stored, context: Context) -> Response:
     """Return the exact weights that one head of an efficient form approximates."""
     site = query.of(stored)
     if site.n_query * site.n_key > LIMITS.exact_cells:
         raise ApiError("comparison_too_long", site=site.path)
 
-    def work(job: Job) -> bytes:
-        del job
+    def work(_: Job) -> bytes:
         found = approximation(site, query.head if site.lead else None)
         arrays = {"exact": found.exact.float(), "variation": found.variation.float()}
         return to_safetensors(arrays, {"largest": found.largest, "mean": found.mean})
@@ -269,10 +261,9 @@ async def exact(query: Annotated[HeadQuery, Query()], stored: Stored, context: C
 async def pixels(stored: Stored, context: Context) -> Response:
     """Return the image that the model read, row × column × 3 bytes."""
 
-    def work(job: Job) -> bytes:
-        del job
+    def work(_: Job) -> bytes:
         found: list[np.ndarray] = []
-        picture(stored.trace, lambda name, value, kind: found.append(value) or name)
+        describe_image(stored.trace, lambda name, value, kind: found.append(value) or name)
         if not found:
             raise ApiError("no_image")
         return to_safetensors({"pixels": found[0]})

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from math import ceil, inf
 from typing import Any, Literal
 
@@ -62,11 +61,12 @@ class IndexRange:
     def __len__(self) -> int:
         return self.stop - self.start
 
-    def checked(self, n: int, axis: str) -> "IndexRange":
-        """Return the range with at most one bin per position; refuse one outside 0 to `n`."""
-        if not 0 <= self.start < self.stop <= n:
-            raise ApiError("invalid_range", axis=axis, start=self.start, stop=self.stop, count=n)
-        return IndexRange(self.start, self.stop, min(self.bins, len(self)))
+    @classmethod
+    def checked(cls, axis: str, start: int, stop: int, bins: int, n: int) -> "IndexRange":
+        """Return a range with at most one bin per position; refuse one outside 0 to `n`."""
+        if not 0 <= start < stop <= n:
+            raise ApiError("invalid_range", axis=axis, start=start, stop=stop, count=n)
+        return cls(start, stop, min(bins, stop - start))
 
     def edges(self) -> Tensor:
         """Return the start of each bin, and the end of the last."""
@@ -133,22 +133,6 @@ def max_pool(table: Tensor, rows: int, columns: int) -> Tensor:
     return table
 
 
-def thumbnails(site: Site, size: int, *, check: Callable[[], None]) -> np.ndarray:
-    """Return the mean weights of every head, head × row × column, as 255 · √weight."""
-    rows = IndexRange(0, site.n_query, min(size, site.n_query)).edges()
-    columns = IndexRange(0, site.n_key, min(size, site.n_key)).edges()
-    most = max(1, _STRIP_CELLS // site.n_key // size)
-    bands = [torch.arange(a, b) for a, b in pairwise(rows.tolist())]
-    picked = torch.cat([band[:: max(1, ceil(len(band) / most))] for band in bands])
-    across, down = _mean_matrix(columns, torch.arange(site.n_key)), _mean_matrix(rows, picked)
-    pictures = []
-    for head in range(site.n_heads):
-        check()
-        weights = site.weights(head if site.lead else None, rows=picked).float().clamp(min=0)
-        pictures.append(down @ weights @ across.T)
-    return (torch.stack(pictures).clamp(0, 1).sqrt() * 255).round().byte().numpy()
-
-
 def check_head(site: Site, head: int) -> None:
     """Refuse a head that does not exist."""
     if head >= site.n_heads:
@@ -156,8 +140,7 @@ def check_head(site: Site, head: int) -> None:
 
 
 def _table(site: Site, head: int, stage: Stage, rows: slice, columns: slice | None) -> Tensor:
-    table = getattr(site, stage)(head if site.lead else None, rows=rows, columns=columns)
-    return table.float()
+    return getattr(site, stage)(head, rows=rows, columns=columns).float()
 
 
 def _segment_max(table: Tensor, first: Tensor, last: Tensor, axis: int) -> Tensor:
@@ -167,10 +150,3 @@ def _segment_max(table: Tensor, first: Tensor, last: Tensor, axis: int) -> Tenso
         # a shorter segment takes its last row again
         found = torch.maximum(found, table.index_select(axis, (first + step).minimum(last - 1)))
     return found
-
-
-def _mean_matrix(edges: Tensor, positions: Tensor) -> Tensor:
-    """Return the matrix that averages the positions of each band."""
-    band = torch.bucketize(positions, edges[1:], right=True)
-    member = torch.nn.functional.one_hot(band, len(edges) - 1).T.float()
-    return member / member.sum(1, keepdim=True)

@@ -123,12 +123,12 @@ class ModelEntry:
         found = folder.iterdir() if folder.is_dir() else ()
         return sorted(path for path in found if path.suffix.lower() in _IMAGE_SUFFIXES)
 
-    def image(self, number: int) -> Path:
+    def image(self, number: int | str) -> Path:
         """Return the path of an example image."""
         found = self._images()
-        if number >= len(found):
+        if not str(number).isdecimal() or int(number) >= len(found):
             raise ApiError("unknown_example", name=self.name, number=number, count=len(found))
-        return found[number]
+        return found[int(number)]
 
     def describe(self) -> ModelInfo:
         """Return the entry as JSON."""

@@ -86,7 +86,6 @@ ERROR_CODES: dict[str, ErrorCode] = {
         422,
         unknown_position="there is no token {position} in the {side}; it has {count}, from 0.",
         not_one_token="{token} is {count} tokens of this model ({tokens}): give a single one.",
-        edit_out_of_range="{edit} names {axis} {index}; there are only {count}, counted from 0.",
         unknown_head="{site} has no head {head}; it has {count}, counted from 0.",
         invalid_range="{axis} {start} to {stop} is not a range within 0 to {count}.",
         table_too_long="{site} is too long to send its {rows} × {columns} weights: request tiles.",

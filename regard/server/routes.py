@@ -52,12 +52,6 @@ def models(context: Context, response: Response) -> ModelList:
     )
 
 
-@router.get("/limits")
-def limits() -> Limits:
-    """Return the limits on requests."""
-    return LIMITS
-
-
 @router.get("/errors")
 def errors() -> dict[str, ErrorCode]:
     """Return the status and message template of every error code."""

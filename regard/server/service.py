@@ -183,9 +183,7 @@ class Service:
             if data is None:
                 raise ApiError("upload_gone")
             return ModelInput(read_image(data))
-        if not (number.isascii() and number.isdigit()):
-            raise ApiError("unknown_example", name=entry.name, number=number, count="a number")
-        return ModelInput(read_image(entry.image(int(number)).read_bytes()))
+        return ModelInput(read_image(entry.image(number).read_bytes()))
 
     def _stored(
         self, key: dict[str, Any], request: dict[str, Any], run: Callable[[], AnsweredRun]

@@ -14,8 +14,7 @@ from regard.analysis.heads import (
     default_selection,
     measure_heads,
 )
-from regard.analysis.site_json import describe_site
-from regard.analysis.space import picture
+from regard.analysis.site_json import describe_image, describe_site
 from regard.generation.search import SearchOptions
 from regard.generation.tracing import alternatives_at
 from regard.hardware import limit_threads
@@ -101,7 +100,7 @@ def describe(service: Service, stored: StoredTrace) -> TraceInfo:
     def compute() -> TraceInfo:
         trace = stored.trace
         about = service.catalog[stored.request["model"]].describe() if stored.request else None
-        image = picture(trace, lambda name, value, kind: name)
+        image = describe_image(trace, lambda name, value, kind: name)
         return TraceInfo(
             id=stored.id,
             asked=stored.request,
@@ -242,8 +241,7 @@ async def next_token(
     if stored.answer.kind != "next":
         raise ApiError("not_a_language_model")
 
-    def work(job: Job) -> NextTokenList:
-        del job
+    def work(_: Job) -> NextTokenList:
         tokenizer = context.service.catalog[stored.request["model"]].model().tokenizer
         found = next_tokens(
             stored.trace, stored.request["text"], tokenizer, temperature=temperature, count=count

@@ -1,4 +1,4 @@
-"""`regard serve`: what it refuses, what it says, and that it answers."""
+"""`regard serve`: errors, messages and requests."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ PROGRAM = [sys.executable, "-m", "regard", "serve"]
 
 @pytest.fixture
 def served(monkeypatch):
-    """What the command says before it would serve."""
+    """Run the command without serving."""
 
     def invoke(*words):
         monkeypatch.setattr("regard.server.app.run", lambda app, bound: bound.close())
@@ -34,13 +34,11 @@ def served(monkeypatch):
     [
         (["--port", "99999"], "port is 99999; it must be 0"),
         (["no-such-model"], "no-such-model"),
-        (["--run", "nowhere"], "nowhere holds no training run"),
-        (["--host", "203.0.113.9"], "the server cannot listen at 203.0.113.9"),
+        (["--run", "nowhere"], "nowhere is not a training run"),
+        (["--host", "203.0.113.9"], "the server cannot listen on 203.0.113.9"),
     ],
 )
-def test_what_cannot_be_served_is_one_sentence_and_exit_code_2(
-    words, sentence, tmp_path, monkeypatch, capsys
-):
+def test_errors_are_one_line_and_exit_code_2(words, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["regard", "serve", *words])
     with pytest.raises(SystemExit) as ended:
@@ -52,25 +50,25 @@ def test_what_cannot_be_served_is_one_sentence_and_exit_code_2(
     assert printed.out == ""
 
 
-def test_a_port_that_is_taken_gives_the_next_one(served):
+def test_the_next_free_port_is_used(served):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         result = served("--port", port)
-    assert f"port {port} is in use; this is port" in result.stderr
+    assert f"port {port} is in use; using port" in result.stderr
     assert f"regard is at http://127.0.0.1:{port} " not in result.stdout
 
 
-def test_a_run_is_replayed_at_once(served, tmp_path):
+def test_the_address_opens_the_run(served, tmp_path):
     folder = tmp_path / "my run"
     (folder / "training").mkdir(parents=True)
     recipe = {"evaluate": {"snapshots": ["a"]}}
     (folder / "training" / "recipe.json").write_text(json.dumps(recipe))
-    assert "/?run=my%20run (Ctrl-C ends it)" in served("--run", folder, "--port", 0).stdout
+    assert "/?run=my%20run (press Ctrl-C to stop)" in served("--run", folder, "--port", 0).stdout
 
 
-def test_it_answers_until_it_is_stopped(tmp_path):
+def test_it_serves_until_it_is_stopped(tmp_path):
     program = subprocess.Popen(
         [*PROGRAM, "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=tmp_path
     )

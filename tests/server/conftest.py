@@ -1,13 +1,18 @@
 """Small models in folders, and a server with them."""
 
+import threading
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
 import pytest
 import torch
+import uvicorn
+from fastapi.testclient import TestClient
 from playwright.sync_api import sync_playwright
-from starlette.testclient import TestClient
 
 from regard.model import Model, load
 from regard.models.config import build, config_from_dict
-from regard.server.app import make_app
+from regard.server.app import address_of, bind, make_app
 from regard.server.catalog import Catalog
 from regard.server.service import Service
 from regard.text.tokenizer_training import train_tokenizer
@@ -86,3 +91,29 @@ def browser():
         chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=OPTIONS)
         yield chromium
         chromium.close()
+
+
+@contextmanager
+def serving(app):
+    """Serve an application in a thread and yield its address."""
+    bound = bind("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+    thread.start()
+    yield address_of(bound, "127.0.0.1")
+    server.should_exit = True
+    thread.join()
+
+
+@contextmanager
+def window(browser, address):
+    """Open a browser window; its page must log nothing and request nothing from elsewhere."""
+    context = browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
+    page, messages, hosts = context.new_page(), [], set()
+    page.on("console", lambda m: messages.append(m.text) if m.type != "log" else None)
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
+    yield page
+    context.close()
+    assert messages == []
+    assert hosts == {urlsplit(address).netloc}

@@ -15,7 +15,7 @@ from regard.server.service import Service
 from regard.server.settings import LIMITS
 
 ADDRESSES = """
-GET /api/models, GET /api/limits, GET /api/errors, GET /api/edits/schema, GET /api/examples,
+GET /api/models, GET /api/errors, GET /api/edits/schema, GET /api/examples,
 GET /api/examples/{model}/{number}, POST /api/images, POST /api/translate, POST /api/generate,
 GET /api/runs, GET /api/runs/{run}/{step}, POST /api/trace, POST /api/answer, GET /api/trace/{id},
 GET /api/trace/{id}/alternatives, GET /api/trace/{id}/next, GET /api/trace/{id}/measures,
@@ -38,7 +38,9 @@ def limit(monkeypatch):
 def test_openapi_describes_all_addresses(client):
     document = client.get("/api/openapi.json").json()
     assert document["info"]["version"] == "1.2.3"
-    described = {f"{way.upper()} {path}" for path, ways in document["paths"].items() for way in ways}
+    described = {
+        f"{way.upper()} {path}" for path, ways in document["paths"].items() for way in ways
+    }
     assert described == set(re.split(r",\s+", ADDRESSES.strip()))
     body = document["components"]["schemas"]["TraceRequest"]["properties"]
     assert body["beam"]["maximum"] == LIMITS.beam
@@ -141,7 +143,7 @@ def test_pages_of_other_servers_are_refused(client):
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [
-        ({"model": "transformr", "text": "a"}, "unknown_model", "nearest is transformer"),
+        ({"model": "transformr", "text": "a"}, "unknown_model", "no model transformr; the nearest are transformer"),
         ({"text": "a"}, "missing_field", "needs the field model"),
         ({"model": "encoder"}, "text_or_image", "either a text or an image"),
         ({"model": "encoder", "text": "a", "image": "b"}, "text_or_image", ""),

@@ -1,66 +1,39 @@
-"""The live page in a real browser, before a real server: it asks, shows, edits and is reopened."""
+"""The live page in a real browser with a real server."""
 
 import json
 import re
-import threading
-from urllib.parse import urlsplit
 
 import pytest
-import uvicorn
 from safetensors.numpy import load as load_arrays
 
 from regard.model import load
-from regard.server.app import address_of, bind, make_app
+from regard.server.app import make_app
 from regard.server.catalog import Catalog
 from regard.server.service import Service
 from regard.trace.edits import unscaled
+from tests.server.conftest import serving, window
 
 CROSS = "decoder.layers.0.cross"
-# What "copy data" of a pane gives, without a clipboard that a test may not have.
+# Return what "copy data" of a pane copies, without a clipboard.
 COPIED = """async (pane) => {
-  let told = "";
-  navigator.clipboard.writeText = async (text) => void (told = text);
+  let copied = "";
+  navigator.clipboard.writeText = async (text) => void (copied = text);
   document.querySelector(`${pane} .menu .items button:last-child`).click();
   await new Promise(requestAnimationFrame);
-  return told;
+  return copied;
 }"""
-
-
-class Running:
-    """A server in a thread, at an address of its own."""
-
-    def __init__(self, service: Service):
-        bound = bind("127.0.0.1", 0)
-        self.address = address_of(bound, "127.0.0.1")
-        config = uvicorn.Config(make_app(service), log_level="warning", lifespan="off")
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [bound]})
-        self.thread.start()
-
-    def end(self):
-        self.server.should_exit = True
-        self.thread.join()
 
 
 @pytest.fixture(scope="module")
 def address(service):
-    running = Running(service)
-    yield running.address
-    running.end()
+    with serving(make_app(service)) as address:
+        yield address
 
 
 @pytest.fixture
 def page(browser, address):
-    """A window; at the end nothing may have gone wrong in it, nor gone elsewhere."""
-    context = browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
-    made, faults, hosts = context.new_page(), [], set()
-    made.on("console", lambda m: faults.append(m.text) if m.type != "log" else None)
-    made.on("pageerror", lambda error: faults.append(str(error)))
-    made.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
-    yield made
-    context.close()
-    assert faults == []
-    assert hosts == {urlsplit(address).netloc}
+    with window(browser, address) as page:
+        yield page
 
 
 def opened(page, address):
@@ -76,24 +49,24 @@ def text_of(page, selector):
 
 def test_numbers_on_the_page_are_those_of_the_python_trace(page, address, folders, trace):
     model = load(folders["transformer"])
-    told = trace(text="the dog is")
-    ids = [model.target_tokenizer.start_id, *told["answer"]["ids"]]
+    described = trace(text="the dog is")
+    ids = [model.target_tokenizer.start_id, *described["answer"]["ids"]]
     site = model.trace("the dog is", ids)[CROSS]
     opened(page, f"{address}/?model=transformer&text=the+dog+is#site={CROSS}&head=1&query=1&key=2")
     shown = text_of(page, ".pattern")
     assert f"weight {site.weights(1)[1, 2]:.3f}" in shown
     assert f"score {site.scores(1)[1, 2]:.3f}".replace("-", "−") in shown
     assert text_of(page, ".texts .text:first-child .tokens").split() == [
-        piece.strip() for piece in told["tokens"]["source"]
+        piece.strip() for piece in described["tokens"]["source"]
     ]
 
 
-def test_another_text_is_run_and_its_link_reopens_it(page, address, trace):
+def test_a_link_reopens_a_text(page, address, trace):
     opened(page, f"{address}/?model=transformer&text=the+dog")
     page.fill(".input-bar .text", "the garden is sleeping")
     page.press(".input-bar .text", "Enter")
-    told = trace(text="the garden is sleeping")
-    source = [piece.strip() for piece in told["tokens"]["source"]]
+    described = trace(text="the garden is sleeping")
+    source = [piece.strip() for piece in described["tokens"]["source"]]
     page.wait_for_function(
         "n => document.querySelectorAll('.texts .text:first-child .token').length === n",
         arg=len(source),
@@ -109,8 +82,8 @@ def test_another_text_is_run_and_its_link_reopens_it(page, address, trace):
     assert page.input_value(".input-bar .text") == "the garden is sleeping"
 
 
-def test_what_a_head_is_made_of_comes_before_it_is_opened(page, address):
-    """The next one for those who leaf, and the one under the mouse."""
+def test_vectors_of_the_next_head_are_prefetched(page, address):
+    """The next head is loaded after a key press, and the head under the mouse pointer."""
     asked = []
     page.on("request", lambda one: asked.append(one.url) if "/vectors?" in one.url else None)
     first, second = (f"encoder.layers.{layer}.self" for layer in (0, 1))
@@ -155,8 +128,8 @@ def test_an_edit_shows_the_answer_before_and_after(page, address, client):
     page.wait_for_selector(".comparison", state="hidden")
 
 
-def test_a_slider_asks_no_more_often_than_the_server_answers(page, address):
-    """While it moves, effects come one at a time; the search begins when it rests, once."""
+def test_a_slider_sends_one_request_at_a_time(page, address):
+    """While it moves, effects are requested one at a time; one search follows when it stops."""
     asked = []
     page.on("request", lambda one: asked.append(one) if one.url.endswith("/api/answer") else None)
     state = f"site={CROSS}&head=0&query=1&key=0"
@@ -184,7 +157,7 @@ def test_a_slider_asks_no_more_often_than_the_server_answers(page, address):
     assert all(end <= start + 1 for end, start in zip(ends, starts[1:], strict=False))
 
 
-def test_a_head_that_reads_what_an_edit_has_changed_is_shown_as_it_is_then(page, address, folders):
+def test_a_head_after_an_edited_layer_shows_the_new_weights(page, address, folders):
     model, edit = load(folders["encoder"]), unscaled("encoder.layers.0.self")
     before, after = (
         model.trace("the dog is", edits=edits)["encoder.layers.1.self"].weights(0)[1, 2]
@@ -200,9 +173,7 @@ def test_a_head_that_reads_what_an_edit_has_changed_is_shown_as_it_is_then(page,
     )
 
 
-def test_steps_after_an_edit_elsewhere_start_from_what_the_model_computes_then(
-    page, address, folders
-):
+def test_steps_after_an_edited_layer_start_from_the_new_inputs(page, address, folders):
     model, edit = load(folders["encoder"]), unscaled("encoder.layers.0.self")
     traces = [model.trace("the dog is", edits=edits) for edits in ([], [edit])]
     sites = [trace["encoder.layers.1.self"] for trace in traces]
@@ -212,8 +183,8 @@ def test_steps_after_an_edit_elsewhere_start_from_what_the_model_computes_then(
     opened(page, f"{address}/?model=encoder&text=the+dog+is#{state}")
     shown = "Number(document.querySelector('[data-name=compared]').title.replace('−', '-'))"
     page.wait_for_function(f"x => Math.abs({shown} - x) < 1e-4", arg=products[1])
-    told = page.evaluate(f"({COPIED})('.steps')")
-    rows = dict(line.split("\t", 1) for line in told.splitlines())
+    described = page.evaluate(f"({COPIED})('.steps')")
+    rows = dict(line.split("\t", 1) for line in described.splitlines())
     assert_close(
         [float(x) for x in rows["query"].split("\t")[1:]], sites[1].query[0, 0, 1].tolist()
     )
@@ -225,18 +196,18 @@ def assert_close(found, expected):
     assert found == pytest.approx(expected, abs=1e-5)
 
 
-def test_what_is_asked_one_by_one_is_not_set_to_a_mean_that_nobody_knows_yet(page, address):
+def test_stepwise_sites_offer_no_ablation_to_the_mean(page, address):
     opened(page, f"{address}/?model=seq2seq&text=the+dog#site=decoder.cross")
     assert page.is_visible(".headOff")
     assert page.is_hidden(".headMean")
 
 
-def test_another_token_is_put_in_the_place_of_a_key(page, address, client):
+def test_a_token_is_replaced(page, address, client):
     text, site = "the dog is sleeping", "encoder.layers.0.self"
-    told = client.post("/api/trace", json={"model": "transformer", "text": text}).json()
+    described = client.post("/api/trace", json={"model": "transformer", "text": text}).json()
     edit = {"kind": "token", "side": "source", "position": 1, "token": "garden"}
     asked = {"model": "transformer", "text": text, "edits": [edit]}
-    same = client.post("/api/answer", json={**asked, "target": told["answer"]["ids"]}).json()
+    same = client.post("/api/answer", json={**asked, "target": described["answer"]["ids"]}).json()
     opened(page, f"{address}/?model=transformer&text={text}#site={site}&head=0&query=0&key=1")
     page.fill(".edit-controls .replaced input", "garden")
     page.press(".edit-controls .replaced input", "Enter")
@@ -262,7 +233,7 @@ def cell_of(site, query, key):
     return {"site": site, "head": 0, **rows, "column_start": key, "column_stop": key + 1}
 
 
-def test_a_language_model_writes_on_at_the_temperature_of_sampling(page, address, client):
+def test_a_language_model_continues_a_text_at_a_temperature(page, address, client):
     asked = {"model": "decoder", "text": "the dog", "temperature": 0.0, "max_tokens": 40}
     written = client.post("/api/generate", json=asked).json()["written"]
     opened(page, f"{address}/?model=decoder&text=the+dog")
@@ -285,17 +256,17 @@ def test_an_edit_shows_the_best_next_token_before_and_after(page, address, clien
     assert shown == [f"{one:.3f}" for one in best]
 
 
-def test_a_click_on_what_may_come_next_goes_on_with_it(page, address, client, trace):
-    told = trace(model="decoder", text="the dog")
-    asked = f"/api/trace/{told['id']}/next?temperature=0.5"
+def test_a_click_on_a_next_token_appends_it(page, address, client, trace):
+    described = trace(model="decoder", text="the dog")
+    asked = f"/api/trace/{described['id']}/next?temperature=0.5"
     likely = client.get(asked).json()["candidates"]
-    assert likely[0]["probability"] > told["answer"]["candidates"][0]["probability"]
+    assert likely[0]["probability"] > described["answer"]["candidates"][0]["probability"]
     opened(page, f"{address}/?model=decoder&text=the+dog#sampling=0.5")
     page.wait_for_selector("button.candidate")
     shown = page.locator(".candidate .digits").all_inner_texts()
     assert shown == [f"{one['probability']:.3f}" for one in likely]
     page.click("button.candidate >> nth=0")
-    longer = len(told["tokens"]["target"]) + 1
+    longer = len(described["tokens"]["target"]) + 1
     page.wait_for_function(
         "n => document.querySelectorAll('.token[data-side=target]').length === n", arg=longer
     )
@@ -303,30 +274,28 @@ def test_a_click_on_what_may_come_next_goes_on_with_it(page, address, client, tr
     assert page.input_value(".input-bar .text") == first
 
 
-def test_what_a_model_refuses_is_said_in_the_page(page, address):
+def test_an_error_is_shown(page, address):
+    error = {"code": "any", "params": {}, "message": "the text is too long."}
     opened(page, f"{address}/?model=transformer&text=the+dog")
     page.route(
         "**/api/trace",
         lambda route: route.fulfill(
-            body='event: error\ndata: {"error": "the text is too long."}\n\n',
+            body=f"event: error\ndata: {json.dumps({'error': error})}\n\n",
             content_type="text/event-stream",
         ),
     )
     page.fill(".input-bar .text", "the dog the dog")
     page.press(".input-bar .text", "Enter")
     page.wait_for_selector(".input-bar .error")
-    assert text_of(page, ".input-bar .error") == "the text is too long."
+    assert text_of(page, ".input-bar .error") == error["message"]
 
 
 def test_without_a_model_the_worked_example_is_open(browser, tmp_path, monkeypatch):
     monkeypatch.setattr("regard.interop.model_names.ZOO", tmp_path)
-    running = Running(Service(Catalog()))
-    try:
+    with serving(make_app(Service(Catalog()))) as address:
         context = browser.new_context(locale="ko-KR")
-        page = opened(context.new_page(), running.address)
+        page = opened(context.new_page(), address)
         assert "regard serve FOLDER" in text_of(page, ".input-bar")
         assert page.is_visible(".worked input")
         assert "니다" in text_of(page, ".input-bar")
         context.close()
-    finally:
-        running.end()

@@ -1,27 +1,26 @@
-"""Training runs replayed: in Python, over the API and in a real browser."""
+"""Training runs are replayed: in Python, over the API and in a real browser."""
 
 import json
-import threading
 
 import pytest
 import torch
-import uvicorn
-from starlette.testclient import TestClient
+from fastapi.testclient import TestClient
 
-from regard.errors import FileError, InputError, UnknownNameError
+from regard.errors import FileError, InputError
 from regard.model import Model
-from regard.server.app import address_of, bind, make_app
+from regard.server.app import make_app
 from regard.server.catalog import Runs, is_run, open_run
 from regard.server.service import Service
 from regard.trace.capture import trace_model
 from regard.trace.trace import Trace
+from tests.server.conftest import serving, window
 
 TEXTS = ["the dog is sleeping\tder hund", "the garden\tim garten"]
 CROSS = "decoder.layers.0.cross"
 
 
 def write_run(folder, model, steps, texts=TEXTS, **evaluate):
-    """A run as `regard train` leaves it: at each step the model is another."""
+    """Write a run as `regard train` does, with different weights at each step."""
     training = folder / "training"
     training.mkdir(parents=True)
     recipe = {"task": "translation", "evaluate": {"snapshots": texts, **evaluate}}
@@ -40,7 +39,7 @@ def write_run(folder, model, steps, texts=TEXTS, **evaluate):
         lines.append({"step": step - 1, "epoch": step / 100, "loss": 3.0 - number})
         lines.append({"step": step, "validation": {"loss": 2.5 - number, "bleu": 10.0 * number}})
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    (training / "metrics.jsonl").write_text(text + '{"step": 9')  # being written right now
+    (training / "metrics.jsonl").write_text(text + '{"step": 9')  # an incomplete line
     return folder
 
 
@@ -51,100 +50,93 @@ def folder(folders, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def app(service, folder):
-    return make_app(Service(service.catalog, Runs([folder])))
+def served(service, folder):
+    return Service(service.catalog, Runs([folder]))
 
 
-def test_checkpoints_have_their_loss_and_score_by_hand(folder):
-    told = open_run(folder).describe()
-    assert told["texts"] == ["the dog is sleeping", "the garden"]
-    assert told["metric"] == "bleu"
-    short = [(x["step"], x["epoch"], x["loss"], x["score"]) for x in told["checkpoints"]]
-    assert short == [(10, 0.1, 3.0, 0.0), (20, 0.2, 2.0, 10.0), (40, 0.4, 1.0, 20.0)]
+@pytest.fixture(scope="module")
+def app(served):
+    return make_app(served)
 
 
-def test_a_snapshot_is_the_trace_that_training_kept(folder, service):
-    runs = Runs([folder])
-    kept = runs.snapshot(service.store, "toy", 20, 1)
+def test_checkpoints_have_the_last_loss_and_score(folder):
+    run = open_run(folder).describe()
+    assert run.texts == ["the dog is sleeping", "the garden"]
+    assert run.metric == "bleu"
+    found = [(x.step, x.epoch, x.loss, x.score) for x in run.checkpoints]
+    assert found == [(10, 0.1, 3.0, 0.0), (20, 0.2, 2.0, 10.0), (40, 0.4, 1.0, 20.0)]
+
+
+def test_a_snapshot_is_the_trace_that_training_saved(folder, served):
+    stored = served.snapshot("toy", 20, 1)
     path = folder / "training" / "snapshots" / "step-00000020" / "1.safetensors"
-    assert torch.equal(kept.trace[CROSS].weights(1), Trace.load(path)[CROSS].weights(1))
-    assert runs.snapshot(service.store, "toy", 20, 1) is kept
+    assert torch.equal(stored.trace[CROSS].weights(1), Trace.load(path)[CROSS].weights(1))
+    assert served.snapshot("toy", 20, 1) is stored
 
 
-def test_a_checkpoint_that_is_not_whole_yet_is_not_offered(folder, tmp_path):
+def test_an_incomplete_checkpoint_is_not_listed(folder, tmp_path):
     (tmp_path / "training" / "snapshots" / "step-00000010").mkdir(parents=True)
     recipe = {"evaluate": {"snapshots": ["a"]}}
     (tmp_path / "training" / "recipe.json").write_text(json.dumps(recipe))
-    assert open_run(tmp_path).describe()["checkpoints"] == []
+    assert open_run(tmp_path).describe().checkpoints == []
     assert is_run(tmp_path)
     assert not is_run(tmp_path / "training")
 
 
-def test_two_runs_of_one_name_are_told_apart_and_one_named_twice_is_one(folder, folders, tmp_path):
+def test_runs_with_the_same_name_get_different_names(folder, folders, tmp_path):
     model = Model.load(folders["transformer"])
     other = write_run(tmp_path / "toy", model, (5,), texts=["the dog\tder hund"])
     assert list(Runs([folder, other, folder]).runs) == ["toy", "toy-2"]
 
 
-def test_what_is_not_there_is_refused_in_a_sentence(folder, tmp_path, service):
-    with pytest.raises(FileError, match="holds no training run"):
-        open_run(tmp_path)
+def test_folders_without_snapshots_are_refused(tmp_path):
     (tmp_path / "training").mkdir()
-    (tmp_path / "training" / "recipe.json").write_text("{}")
-    with pytest.raises(InputError, match="keeps no snapshots"):
-        open_run(tmp_path)
-    (tmp_path / "training" / "recipe.json").write_text("[")
-    with pytest.raises(FileError, match="cannot be read"):
-        open_run(tmp_path)
-    runs = Runs([folder])
-    for name, step, text, said in (
-        ("tox", 10, 0, "no run 'tox'"),
-        ("toy", 11, 0, "no snapshot of step 11; it has 3, from 10 to 40"),
-        ("toy", 10, 2, "no text 2"),
+    for recipe, kind, message in (
+        (None, FileError, "is not a training run"),
+        ("{}", InputError, "has no snapshots"),
+        ("[", FileError, "cannot be read"),
     ):
-        with pytest.raises(UnknownNameError, match=said):
-            runs.snapshot(service.store, name, step, text)
+        if recipe:
+            (tmp_path / "training" / "recipe.json").write_text(recipe)
+        with pytest.raises(kind, match=message):
+            open_run(tmp_path)
 
 
-def test_the_api_tells_runs_and_describes_snapshots(app):
+def test_the_api_lists_runs_and_describes_snapshots(app):
     client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
     assert client.get("/api/models").json()["runs"] == ["toy"]
     assert [run["name"] for run in client.get("/api/runs").json()["runs"]] == ["toy"]
-    told = client.get("/api/runs/toy/40?text=1").json()
-    assert told["tokens"]["source"][1:-1] != []
-    assert client.get(f"/api/trace/{told['id']}").json()["id"] == told["id"]
-    missing = client.get("/api/runs/toy/41")
-    assert missing.status_code == 422
-    assert "step 41" in missing.json()["error"]
-    assert client.get("/api/runs/toy/nine").status_code == 404
+    described = client.get("/api/runs/toy/40?text=1").json()
+    assert described["tokens"]["source"][1:-1] != []
+    assert client.get(f"/api/trace/{described['id']}").json() == described
+    for path, code, message in (
+        ("tox/10", "unknown_run", "no run tox"),
+        ("toy/41", "unknown_step", "no snapshot of step 41; it has 3, 10 to 40"),
+        ("toy/10?text=2", "unknown_text", "no text 2"),
+        ("toy/nine", "invalid_field", "step is"),
+    ):
+        response = client.get(f"/api/runs/{path}")
+        error = response.json()["error"]
+        assert (response.status_code, error["code"]) == (422, code)
+        assert message in error["message"]
 
 
 @pytest.fixture(scope="module")
 def address(app):
-    bound = bind("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
-    thread.start()
-    yield address_of(bound, "127.0.0.1")
-    server.should_exit = True
-    thread.join()
+    with serving(app) as address:
+        yield address
 
 
 @pytest.fixture
 def page(browser, address):
-    context = browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
-    made, faults = context.new_page(), []
-    made.on("console", lambda m: faults.append(m.text) if m.type != "log" else None)
-    made.on("pageerror", lambda error: faults.append(str(error)))
-    made.goto(f"{address}/?run=toy")
-    made.wait_for_selector("#regard[data-ready]")
-    yield made
-    context.close()
-    assert faults == []
+    with window(browser, address) as page:
+        page.goto(f"{address}/?run=toy")
+        page.wait_for_selector("#regard[data-ready]")
+        yield page
 
 
 def weight(folder, page, step):
-    """The weight that the reading line shows, and the one that the snapshot has."""
+    """Return the weight that the page shows, and that of the snapshot."""
     shown = page.inner_text(".reading .figure.weights b")
     state = dict(part.split("=") for part in page.evaluate("location.hash.slice(1)").split("&"))
     path = folder / "training" / "snapshots" / f"step-{step:08d}" / "0.safetensors"
@@ -154,7 +146,7 @@ def weight(folder, page, step):
 
 
 def until(page, known):
-    """Wait until something is so; the page forbids strings that are run as code."""
+    """Wait for a condition; the page's policy forbids wait_for_function."""
     for _ in range(100):
         if known():
             break
@@ -167,7 +159,7 @@ def at(page, step):
     until(page, lambda: page.url.split("#")[0].endswith(f"step={step}"))
 
 
-def test_the_slider_leads_through_the_checkpoints_and_the_head_stays_open(page, folder):
+def test_the_slider_selects_checkpoints_and_the_head_stays_open(page, folder):
     assert "step 40" in " ".join(page.inner_text(".numbers").split())
     title = page.inner_text(".pattern .title")
     page.focus(".timeline")
@@ -178,10 +170,10 @@ def test_the_slider_leads_through_the_checkpoints_and_the_head_stays_open(page, 
         shown, expected = weight(folder, page, step)
         assert shown == expected
     assert page.inner_text(".pattern .title") == title
-    assert page.evaluate("document.activeElement.className") == "scrub"
+    assert page.evaluate("document.activeElement.className") == "timeline"
 
 
-def test_keys_play_and_links_go_on_where_the_reader_was(page, folder):
+def test_keys_and_links_select_checkpoints(page, folder):
     page.keyboard.press(",")
     at(page, 20)
     page.reload()
@@ -196,7 +188,7 @@ def test_keys_play_and_links_go_on_where_the_reader_was(page, folder):
     assert shown == expected
 
 
-def test_another_text_of_the_run_and_the_way_back_to_the_models(page):
+def test_another_text_and_the_link_to_the_models(page):
     before = page.inner_text(".texts")
     page.select_option(".replay select >> nth=1", "1")
     until(page, lambda: "text=1" in page.url and page.inner_text(".texts") != before)

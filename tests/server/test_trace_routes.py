@@ -11,6 +11,7 @@ from safetensors.numpy import load
 
 from regard.analysis.heads import measure_heads
 from regard.model import load as load_model
+from regard.server.settings import LIMITS
 from regard.trace.edits import ablate, edit_schema, forbid, temperature
 
 SITE = "decoder.layers.0.cross"
@@ -39,7 +40,7 @@ def test_models_are_listed_with_examples_and_limits(client):
     listed = client.get("/api/models").json()
     names = [one["name"] for one in listed["models"]]
     assert names[:5] == ["transformer", "seq2seq", "encoder", "decoder", "vision"]
-    assert listed["limits"] == client.get("/api/limits").json()
+    assert listed["limits"]["beam"] == LIMITS.beam
     examples = client.get("/api/examples", params={"model": "encoder"}).json()["examples"]
     assert "[MASK]" in examples[0]["text"]
     assert client.get("/api/edits/schema").json() == edit_schema()

@@ -39,7 +39,6 @@ export const ERROR_MESSAGES = {
   out_of_memory: "{count}토큰을 추적하려면 메모리 {needed} GB가 필요하지만 {free} GB만 남아 있습니다. 텍스트를 줄여 주세요.",
   unknown_position: "{side} 쪽에는 {position}번 토큰이 없습니다. 토큰은 {count}개이고 0부터 셉니다.",
   not_one_token: "{token}은(는) 이 모델에서 토큰 {count}개입니다({tokens}). 토큰 하나만 입력하세요.",
-  edit_out_of_range: "{edit} 수정이 가리키는 {axis} {index}은(는) 없습니다. {count}개이고 0부터 셉니다.",
   unknown_head: "{site}에는 {head}번 헤드가 없습니다. 헤드는 {count}개이고 0부터 셉니다.",
   invalid_range: "{axis} {start}에서 {stop}까지는 0에서 {count}까지의 범위 안에 있지 않습니다.",
   table_too_long: "{site}은(는) 너무 길어 {rows} × {columns} 가중치를 한 번에 보낼 수 없습니다. 나누어 요청하세요.",
