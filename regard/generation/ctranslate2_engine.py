@@ -8,8 +8,6 @@ is converted once and kept in the user's cache under a hash of its files.
 """
 
 import hashlib
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import FileError
-from regard.files import cache_folder, write_atomic
+from regard.files import cache_folder, cached_folder, write_atomic
 from regard.generation.search import Hypothesis, SearchOptions, prefix_ids
 from regard.generation.sentences import batch_rows, batches_by_length
 from regard.generation.vocabulary_shortlist import Shortlist
@@ -152,27 +150,25 @@ def converted(folder: Path, *, int8: bool, vocabulary_map: str | None = None) ->
     if vocabulary_map is not None:
         kind += "-" + hashlib.sha256(vocabulary_map.encode()).hexdigest()[:16]
     place = cache_folder() / "ctranslate2" / f"{fingerprint(folder)}-{kind}"
-    if (place / MODEL).is_file():
+    if place.is_dir():
         return place
     from regard.interop.ctranslate2 import convert
 
-    # Processes that convert at the same time use separate folders; the first rename wins.
-    temporary = _temporary_folder(place.parent)
-    try:
-        fresh = temporary / "model"
+    def make(fresh: Path) -> None:
         quantization = "int8" if int8 else "float32"
-        convert(folder, fresh, quantization=quantization, never=_suppressed(folder))
+        convert(folder, fresh, quantization=quantization, suppressed=_suppressed(folder))
         if vocabulary_map is not None:
             write_atomic(fresh / VOCABULARY_MAP, vocabulary_map)
-        fresh.rename(place)
-    except OSError as error:
-        if isinstance(error, FileError):
+
+    try:
+        return cached_folder(place, make)
+    except FileError as error:
+        if place.parent.is_dir():
             raise
-        if not (place / MODEL).is_file():  # not even by another process
-            raise FileError(f"{place} cannot be written: {error.strerror}.") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return place
+        raise FileError(
+            f"{error} Converted models are kept there: set the environment variable REGARD_CACHE "
+            "to another folder."
+        ) from error
 
 
 def _suppressed(folder: Path) -> list[int]:
@@ -207,14 +203,3 @@ def _hash_files(files: list[Path]) -> str:
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:24]
-
-
-def _temporary_folder(parent: Path) -> Path:
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(dir=parent, prefix=".making-"))
-    except OSError as error:
-        raise FileError(
-            f"{parent} cannot be written ({error.strerror}), but converted models are kept there: "
-            "set the environment variable REGARD_CACHE to another folder."
-        ) from error

@@ -1,4 +1,4 @@
-"""DistilBERT: BERT without kinds of tokens, with names of its own."""
+"""BERT and DistilBERT, which has no token types and other names."""
 
 from typing import Any
 
@@ -6,45 +6,68 @@ import torch
 
 from regard.interop.families import (
     ACTIVATIONS,
-    Kind,
-    Settings,
+    REQUIRED,
+    CheckpointFamily,
+    CheckpointSettings,
     Tensors,
-    attention,
+    attention_names,
     each_layer,
+    hf_activation,
     require,
-    their_activation,
+    write_fields,
 )
 from regard.models.encoder import EncoderConfig
 from regard.text.tokenizer_files import read_json
 
-_ABSOLUTE = "and regard's BERT has only absolute positions"
-_NO_DECODER = "and regard reads BERT as an encoder only"
-TIED = "and regard's head for masked tokens shares the matrix of the embeddings"
+_ABSOLUTE = "but regard's BERT has only absolute positions"
+_NO_DECODER = "but regard reads BERT as an encoder only"
+_TIED = "but regard's masked-token head shares the embedding matrix"
+_BERT_FIELDS = {
+    "n_vocab": ("vocab_size", REQUIRED),
+    "n_layers": ("num_hidden_layers", REQUIRED),
+    "d_model": ("hidden_size", REQUIRED),
+    "n_heads": ("num_attention_heads", REQUIRED),
+    "d_ff": ("intermediate_size", REQUIRED),
+    "norm_eps": ("layer_norm_eps", 1e-12),
+    "dropout": ("hidden_dropout_prob", 0.1),
+    "attention_dropout": ("attention_probs_dropout_prob", 0.1),
+    "max_positions": ("max_position_embeddings", 512),
+    "n_token_types": ("type_vocab_size", 2),
+}
+_DISTILBERT_FIELDS = {
+    "n_vocab": ("vocab_size", REQUIRED),
+    "n_layers": ("n_layers", REQUIRED),
+    "d_model": ("dim", REQUIRED),
+    "n_heads": ("n_heads", REQUIRED),
+    "d_ff": ("hidden_dim", REQUIRED),
+    "dropout": ("dropout", 0.1),
+    "attention_dropout": ("attention_dropout", 0.1),
+    "max_positions": ("max_position_embeddings", 512),
+}
 
 
-def _read_bert(settings: Settings) -> EncoderConfig:
-    settings.only("position_embedding_type", "absolute", why=_ABSOLUTE)
-    settings.only("is_decoder", False, why=_NO_DECODER)
-    settings.only("add_cross_attention", False, why=_NO_DECODER)
+def n_labels(settings: CheckpointSettings) -> int | None:
+    """Return the number of classes of a classifier; None for other models."""
+    if "Classification" not in settings.architecture:
+        return None
+    labels = settings.get("id2label", {})
+    return len(labels) or settings.get("num_labels", 2)
+
+
+def _read_bert(settings: CheckpointSettings) -> EncoderConfig:
+    settings.check("position_embedding_type", "absolute", why=_ABSOLUTE)
+    settings.check("is_decoder", False, why=_NO_DECODER)
+    settings.check("add_cross_attention", False, why=_NO_DECODER)
     fills = settings.architecture in ("BertForMaskedLM", "BertForPreTraining")
     if fills:
-        settings.only("tie_word_embeddings", True, why=TIED)
+        settings.check("tie_word_embeddings", True, why=_TIED)
     pool, pooler = "first", "none" if settings.architecture == "BertForMaskedLM" else "tanh"
     if (settings.file.parent / "modules.json").is_file():
         pool, pooler = _read_pooling(settings), "none"
     return EncoderConfig(
-        n_vocab=settings.need("vocab_size"),
-        n_layers=settings.need("num_hidden_layers"),
-        d_model=settings.need("hidden_size"),
-        n_heads=settings.need("num_attention_heads"),
-        d_ff=settings.need("intermediate_size"),
+        **settings.read(_BERT_FIELDS),
         activation=settings.choice("hidden_act", ACTIVATIONS, "gelu"),
-        norm_eps=settings.get("layer_norm_eps", 1e-12),
-        dropout=settings.get("hidden_dropout_prob", 0.1),
-        attention_dropout=settings.get("attention_probs_dropout_prob", 0.1),
         activation_dropout=0.0,
-        max_positions=settings.get("max_position_embeddings", 512),
-        n_token_types=settings.get("type_vocab_size", 2),
         pad_id=settings.get("pad_token_id", 0),
         fill_head=fills,
         pool=pool,
@@ -53,28 +76,20 @@ def _read_bert(settings: Settings) -> EncoderConfig:
     )
 
 
-def _read_pooling(settings: Settings) -> str:
-    """How sentence-transformers makes one vector of a text."""
+def _read_pooling(settings: CheckpointSettings) -> str:
+    """Return how sentence-transformers pools token vectors into one."""
     file = settings.file.parent / "1_Pooling" / "config.json"
     if file.is_file() and read_json(file).get("pooling_mode_cls_token"):
         return "first"
     return "mean"
 
 
-def n_labels(settings: Settings) -> int | None:
-    """How many classes a model that classifies tells apart."""
-    if "Classification" not in settings.architecture:
-        return None
-    labels = settings.get("id2label", {})
-    return len(labels) or settings.get("num_labels", 2)
-
-
 def _write_bert(config: EncoderConfig) -> dict[str, Any]:
-    require_encoder(config, "BERT")
-    require(config.n_token_types > 0, "BERT has kinds of tokens, and it has none (DistilBERT has)")
+    _require_encoder(config, "BERT")
+    require(config.n_token_types > 0, "BERT has token types, and this model has none")
     require(
         config.n_classes is None or config.pooler == "tanh",
-        f"BERT classifies after a pooler with tanh, and its pooler is {config.pooler!r}",
+        f"BERT classifies after a pooler with tanh, and this pooler is {config.pooler!r}",
     )
     require(config.pooler in ("tanh", "none"), "BERT has a pooler with tanh or none")
     if config.fill_head:
@@ -83,24 +98,16 @@ def _write_bert(config: EncoderConfig) -> dict[str, Any]:
         architecture = "BertModel" if config.n_classes is None else "BertForSequenceClassification"
     return {
         "architectures": [architecture],
-        "hidden_size": config.d_model,
-        "num_hidden_layers": config.n_layers,
-        "num_attention_heads": config.n_heads,
-        "intermediate_size": config.d_ff,
-        "hidden_act": their_activation(config.activation),
-        "layer_norm_eps": config.norm_eps,
-        "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.attention_dropout,
-        "max_position_embeddings": config.max_positions,
-        "type_vocab_size": config.n_token_types,
+        **write_fields(config, _BERT_FIELDS),
+        "hidden_act": hf_activation(config.activation, "BERT"),
         "tie_word_embeddings": True,
     }
 
 
 def _pack_bert(tensors: Tensors, config: EncoderConfig) -> Tensors:
-    """With zeros for what theirs must have and ours has not: a pooler, or a head of its own."""
+    """Add zeros for a pooler or a head that their model has and ours does not."""
     if config.fill_head and config.pooler == "tanh":
-        name, n_rows = "cls.seq_relationship", 2  # whether a sentence follows another
+        name, n_rows = "cls.seq_relationship", 2  # next-sentence prediction
     elif not config.fill_head and config.pooler == "none":
         name, n_rows = "pooler.dense", config.d_model
     else:
@@ -109,7 +116,7 @@ def _pack_bert(tensors: Tensors, config: EncoderConfig) -> Tensors:
     return tensors | {f"{name}.{leaf}": tensor for leaf, tensor in zeros.items()}
 
 
-def require_encoder(config: EncoderConfig, name: str) -> None:
+def _require_encoder(config: EncoderConfig, name: str) -> None:
     """Refuse an encoder that is neither a BERT nor a DistilBERT."""
     require(config.norm == "post" and config.norm_kind == "layer", f"{name} is post-norm LayerNorm")
     require(config.positions == "learned", f"{name} has learned positions, not {config.positions}")
@@ -122,16 +129,12 @@ def require_encoder(config: EncoderConfig, name: str) -> None:
         f"{name} classifies by the first token, not by the mean of all",
     )
     require(
-        their_activation(config.activation) is not None,
-        f"{name} has no activation {config.activation}",
-    )
-    require(
         not (config.fill_head and config.n_classes),
-        f"{name} has a head for masked tokens or one for classes, not both",
+        f"{name} has a masked-token head or a classifier, not both",
     )
 
 
-BERT = Kind(
+BERT = CheckpointFamily(
     name="BERT",
     model_types=("bert",),
     architectures={
@@ -152,7 +155,7 @@ BERT = Kind(
             "encoder.layers",
             "encoder.layer",
             {
-                **attention(
+                **attention_names(
                     "self_attention",
                     "attention.self.query attention.self.key attention.self.value "
                     "attention.output.dense",
@@ -171,34 +174,24 @@ BERT = Kind(
         "classifier": "classifier",
     },
     outside=("cls.",),
-    ignored=(
-        r"embeddings\.position_ids$",
-        r"^cls\.",  # the embeddings once more, and whether a sentence follows another
-        r"^pooler\.",
-    ),
+    # cls.: a copy of the embeddings, and next-sentence prediction
+    ignored=(r"embeddings\.position_ids$", r"^cls\.", r"^pooler\."),
     read_config=_read_bert,
     write_config=_write_bert,
     pack=_pack_bert,
 )
 
 
-def _read(settings: Settings) -> EncoderConfig:
+def _read_distilbert(settings: CheckpointSettings) -> EncoderConfig:
     fills = settings.architecture == "DistilBertForMaskedLM"
     if fills:
-        settings.only("tie_word_embeddings", True, why=TIED)
+        settings.check("tie_word_embeddings", True, why=_TIED)
     n_classes = n_labels(settings)
     return EncoderConfig(
-        n_vocab=settings.need("vocab_size"),
-        n_layers=settings.need("n_layers"),
-        d_model=settings.need("dim"),
-        n_heads=settings.need("n_heads"),
-        d_ff=settings.need("hidden_dim"),
+        **settings.read(_DISTILBERT_FIELDS),
         activation=settings.choice("activation", ACTIVATIONS, "gelu"),
         norm_eps=1e-12,
-        dropout=settings.get("dropout", 0.1),
-        attention_dropout=settings.get("attention_dropout", 0.1),
         activation_dropout=0.0,
-        max_positions=settings.get("max_position_embeddings", 512),
         pad_id=settings.get("pad_token_id", 0),
         fill_head=fills,
         pooler="none" if n_classes is None else "relu",
@@ -206,35 +199,28 @@ def _read(settings: Settings) -> EncoderConfig:
     )
 
 
-def _write(config: EncoderConfig) -> dict[str, Any]:
-    require_encoder(config, "DistilBERT")
-    require(config.n_token_types == 0, "DistilBERT has no kinds of tokens (BERT has)")
+def _write_distilbert(config: EncoderConfig) -> dict[str, Any]:
+    _require_encoder(config, "DistilBERT")
+    require(config.n_token_types == 0, "DistilBERT has no token types")
     require(config.norm_eps == 1e-12, f"DistilBERT's norms add 1e-12, not {config.norm_eps}")
     require(
         config.pooler == ("none" if config.n_classes is None else "relu"),
-        "DistilBERT has a pooler, with relu, exactly where it classifies",
+        "DistilBERT has a pooler, with relu, only if it is a classifier",
     )
+    architecture = "DistilBertModel"
     if config.fill_head:
         architecture = "DistilBertForMaskedLM"
-    elif config.n_classes is None:
-        architecture = "DistilBertModel"
-    else:
+    elif config.n_classes is not None:
         architecture = "DistilBertForSequenceClassification"
     return {
         "architectures": [architecture],
-        "dim": config.d_model,
-        "n_layers": config.n_layers,
-        "n_heads": config.n_heads,
-        "hidden_dim": config.d_ff,
-        "activation": their_activation(config.activation),
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "max_position_embeddings": config.max_positions,
+        **write_fields(config, _DISTILBERT_FIELDS),
+        "activation": hf_activation(config.activation, "DistilBERT"),
         "tie_word_embeddings": True,
     }
 
 
-DISTILBERT = Kind(
+DISTILBERT = CheckpointFamily(
     name="DistilBERT",
     model_types=("distilbert",),
     architectures={
@@ -252,7 +238,7 @@ DISTILBERT = Kind(
             "encoder.layers",
             "transformer.layer",
             {
-                **attention(
+                **attention_names(
                     "self_attention",
                     "attention.q_lin attention.k_lin attention.v_lin attention.out_lin",
                 ),
@@ -271,6 +257,6 @@ DISTILBERT = Kind(
         "classifier": "classifier",
     },
     ignored=(r"^vocab_projector\.weight$", r"^vocab_", r"embeddings\.position_ids$"),
-    read_config=_read,
-    write_config=_write,
+    read_config=_read_distilbert,
+    write_config=_write_distilbert,
 )

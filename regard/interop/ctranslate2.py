@@ -1,8 +1,7 @@
-"""Models for CTranslate2, the fast engine on CPUs, converted without loading torch.
+"""Convert models for CTranslate2, the fast CPU engine, without loading torch.
 
-The engine runs Transformers and decoder-only models. It is handed tokens, not ids: the names of
-the vocabulary's entries. It knows no rule against writing the start or the padding token again;
-give them to it as `suppress_sequences`.
+The engine runs Transformers and decoder-only models. It works with token names instead of ids; see
+`regard.text.token_names`.
 """
 
 import sys
@@ -14,9 +13,10 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, deserialize
 
+from regard.capabilities import unsupported_reason
 from regard.errors import FileError, InputError
 from regard.files import atomic_folder
-from regard.model_folder import Description, read_description, read_tokenizers, weights_file
+from regard.model_folder import read_description, read_tokenizers, weights_file
 from regard.text.token_names import token_names
 from regard.text.tokenizer import Tokenizer
 
@@ -24,7 +24,7 @@ Weights = Mapping[str, np.ndarray]
 
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "float32")
 N_POSITIONS = 2048
-"""How many sinusoids the engine gets: it reads no longer texts."""
+"""The number of sinusoidal positions, which is the maximum length of a text."""
 _ACTIVATIONS = {
     "relu": "RELU",
     "gelu": "GELU",
@@ -33,9 +33,9 @@ _ACTIVATIONS = {
     "swiglu": "SWISH",
     "geglu": "GELU",
 }
-_IMPOSSIBLE = -1e9
-"""A bias beside which every logit is nothing; with -inf, some kernels would make NaN of it."""
 _GATED = ("swiglu", "geglu")
+_SUPPRESSED_BIAS = -1e9
+"""The bias of tokens that must not be generated; -inf would become NaN in some kernels."""
 _NAMES = (
     *("model.bin", "config.json", "vocabulary.json"),
     *("shared_vocabulary.json", "source_vocabulary.json", "target_vocabulary.json"),
@@ -47,36 +47,36 @@ def convert(
     output: str | Path,
     *,
     quantization: str | None = None,
-    never: Sequence[int] = (),
+    suppressed: Sequence[int] = (),
 ) -> None:
-    """Write a model folder as one for the engine.
+    """Convert a model folder to a folder for CTranslate2.
 
     Args:
-        quantization: how weights are stored: "int8" makes them small and fast, and results differ
-            a little; as they are if None.
-        never: tokens that a translator must not write; the others share their probability.
+        quantization: the type of stored weights; "int8" is small and fast but changes results
+            slightly. Unchanged if None.
+        suppressed: tokens that a translator must not generate.
     """
     if quantization is not None and quantization not in QUANTIZATIONS:
-        raise InputError(
-            f"weights can be stored as {', '.join(QUANTIZATIONS)}, not as {quantization!r}."
-        )
+        raise InputError(f"quantization is {quantization!r}; choose {', '.join(QUANTIZATIONS)}.")
     path = Path(folder)
-    described = read_description(path)
-    _check_settings(described)
-    tokenizer, target_tokenizer = read_tokenizers(path, described)
+    description = read_description(path)
+    family, model = description.family, description.model
+    if reason := unsupported_reason("ctranslate2", family, model):
+        raise InputError(f"CTranslate2 cannot run this model because {reason}.")
+    tokenizer, target_tokenizer = read_tokenizers(path, description)
     if tokenizer is None:
         raise InputError(f"{path} has no tokenizer, and CTranslate2 needs the names of all tokens.")
     weights = read_arrays(weights_file(path))
     with _without_torch():
         from ctranslate2 import specs
-    if described.family == "transformer":
-        spec = _translator(specs, described.model, weights)
-        _bar(spec.decoder.projection, never)
-        _name_tokens(spec, described.model, tokenizer, target_tokenizer or tokenizer)
+    if family == "transformer":
+        spec = _translator(specs, model, weights)
+        _suppress(spec.decoder.projection, suppressed)
+        _set_translator_tokens(spec, model, tokenizer, target_tokenizer or tokenizer)
     else:
-        spec = _generator(specs, described.model, weights)
-        _name_own_tokens(spec, described.model, tokenizer)
-    spec.config.layer_norm_epsilon = float(described.model["norm_eps"])
+        spec = _generator(specs, model, weights)
+        _set_generator_tokens(spec, model, tokenizer)
+    spec.config.layer_norm_epsilon = float(model["norm_eps"])
     spec.validate()
     spec.optimize(quantization)
     with atomic_folder(output, names=_NAMES) as fresh:
@@ -85,14 +85,14 @@ def convert(
 
 @contextmanager
 def _without_torch() -> Iterator[None]:
-    """Let a library that would also work with torch's tensors believe there is none.
+    """Make `import torch` fail inside the block, unless it is loaded already.
 
-    Loading torch takes longer than converting and translating a page.
+    CTranslate2's converter imports torch if it can, which takes longer than the conversion.
     """
     if "torch" in sys.modules:
         yield
         return
-    sys.modules["torch"] = None  # type: ignore[assignment]  what Python says for "not to be had"
+    sys.modules["torch"] = None  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -100,73 +100,52 @@ def _without_torch() -> Iterator[None]:
 
 
 def read_arrays(file: Path) -> dict[str, np.ndarray]:
-    """All tensors of a safetensors file in float32."""
+    """Read all tensors of a safetensors file as float32."""
     try:
         tensors = deserialize(file.read_bytes())
     except SafetensorError as error:
         raise FileError(
-            f"{file} is damaged, cut off or another kind of file ({error}): fetch the folder "
-            "again, or save the model again."
+            f"{file} is damaged, truncated or not a safetensors file ({error}): download the "
+            "folder again, or save the model again."
         ) from error
-    return {name: _array(described) for name, described in tensors}
+    return {name: _array(stored) for name, stored in tensors}
 
 
-def _array(described: Mapping[str, Any]) -> np.ndarray:
-    data, shape, dtype = (described[name] for name in ("data", "shape", "dtype"))
+def _array(stored: Mapping[str, Any]) -> np.ndarray:
+    data, shape, dtype = (stored[name] for name in ("data", "shape", "dtype"))
     if dtype == "BF16":  # the upper half of a float32
         numbers = np.frombuffer(data, "<u2").astype(np.uint32) << 16
         return numbers.view(np.float32).reshape(shape)
-    kinds = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
-    return np.frombuffer(data, kinds[dtype]).astype(np.float32).reshape(shape)
+    types = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
+    return np.frombuffer(data, types[dtype]).astype(np.float32).reshape(shape)
 
 
-def _check_settings(described: Description) -> None:
-    """Refuse what the engine cannot compute."""
-    family, model = described.family, described.model
-    if family not in ("transformer", "decoder"):
-        _refuse(f"it runs transformer and decoder models, not {family} ones")
-    if model["attention"] != "exact":
-        _refuse(f"it has exact attention, not {model['attention']}")
+def _stack_options(specs: Any, model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the engine's options that encoders and decoders share."""
     d_k = model["d_k"] or model["d_model"] // model["n_heads"]
-    if model["d_v"] not in (None, d_k):
-        _refuse("its values are as wide as its keys")
-    if model["rotary_scaling"] is not None:
-        _refuse("it does not scale rotary positions as this model does")
-    if model["positions"] == "alibi" and family == "transformer":
-        _refuse("its encoders have no ALiBi positions")
-
-
-def _refuse(why: str) -> None:
-    raise InputError(f"CTranslate2 cannot run this model: {why}.")
-
-
-def _layout(specs: Any, model: Mapping[str, Any]) -> dict[str, Any]:
-    """What encoders and decoders have in common, in the engine's words."""
-    d_k = model["d_k"] or model["d_model"] // model["n_heads"]
-    n_kv_heads = model["n_kv_heads"]
-    layout: dict[str, Any] = {
+    options: dict[str, Any] = {
         "pre_norm": model["norm"] == "pre",
         "activation": getattr(specs.common_spec.Activation, _ACTIVATIONS[model["activation"]]),
         "ffn_glu": model["activation"] in _GATED,
         "rms_norm": model["norm_kind"] == "rms",
     }
     if d_k * model["n_heads"] != model["d_model"]:
-        layout["head_dim"] = d_k
-    if n_kv_heads not in (None, model["n_heads"]):
-        layout["num_heads_kv"] = n_kv_heads
+        options["head_dim"] = d_k
+    if model["n_kv_heads"] not in (None, model["n_heads"]):
+        options["num_heads_kv"] = model["n_kv_heads"]
     if model["positions"] == "rotary":
-        layout |= {
+        options |= {
             "rotary_dim": model["d_rotary"] or 0,
             "rotary_interleave": False,
             "rotary_base": model["rotary_theta"],
         }
-    return layout
+    return options
 
 
 def _translator(specs: Any, model: Mapping[str, Any], weights: Weights) -> Any:
-    layout = _layout(specs, model)
-    encoder = specs.TransformerEncoderSpec(model["n_encoder_layers"], model["n_heads"], **layout)
-    decoder = specs.TransformerDecoderSpec(model["n_decoder_layers"], model["n_heads"], **layout)
+    options = _stack_options(specs, model)
+    encoder = specs.TransformerEncoderSpec(model["n_encoder_layers"], model["n_heads"], **options)
+    decoder = specs.TransformerDecoderSpec(model["n_decoder_layers"], model["n_heads"], **options)
     _fill_stack(encoder, "encoder", model, weights)
     _fill_stack(decoder, "decoder", model, weights)
     tokens = weights["tokens.weight"]
@@ -177,13 +156,12 @@ def _translator(specs: Any, model: Mapping[str, Any], weights: Weights) -> Any:
 
 
 def _generator(specs: Any, model: Mapping[str, Any], weights: Weights) -> Any:
-    layout = _layout(specs, model)
     decoder = specs.TransformerDecoderSpec(
         model["n_layers"],
         model["n_heads"],
         with_encoder_attention=False,
         alibi=model["positions"] == "alibi",
-        **layout,
+        **_stack_options(specs, model),
     )
     _fill_stack(decoder, "decoder", model, weights)
     _fill_projection(decoder, weights["tokens.weight"], weights)
@@ -198,18 +176,18 @@ def _fill_projection(decoder: Any, tokens: np.ndarray, weights: Weights) -> None
         decoder.projection.bias = weights["logits_bias"]
 
 
-def _bar(projection: Any, never: Sequence[int]) -> None:
-    """Make tokens impossible by their bias, which costs nothing while text is written."""
-    if never:
-        known = getattr(projection, "bias", None)
-        fresh = not isinstance(known, np.ndarray)
-        bias = np.zeros(len(projection.weight), np.float32) if fresh else known.copy()
-        bias[list(never)] = _IMPOSSIBLE
+def _suppress(projection: Any, ids: Sequence[int]) -> None:
+    """Suppress tokens by their bias, which is faster than by an option of the search."""
+    if ids:
+        bias = getattr(projection, "bias", None)
+        missing = not isinstance(bias, np.ndarray)
+        bias = np.zeros(len(projection.weight), np.float32) if missing else bias.copy()
+        bias[list(ids)] = _SUPPRESSED_BIAS
         projection.bias = bias
 
 
 def _fill_stack(stack: Any, side: str, model: Mapping[str, Any], weights: Weights) -> None:
-    """Put the weights of one side's layers, norms and positions into the engine's form."""
+    """Fill in the weights of one stack's layers, norms and positions."""
     for i, layer in enumerate(stack.layer):
         path = f"{side}.layers.{i}"
         _fill_attention(layer.self_attention, f"{path}.self_attention", weights)
@@ -229,7 +207,7 @@ def _fill_stack(stack: Any, side: str, model: Mapping[str, Any], weights: Weight
 
 
 def _fill_attention(attention: Any, path: str, weights: Weights) -> None:
-    """The engine has Q, K and V in one matrix; in cross-attention, K and V."""
+    """Join Q, K and V into one matrix; in cross-attention, only K and V."""
     parts = [f"{path}.inner.to_{name}" for name in ("query", "key", "value")]
     joined = [parts] if len(attention.linear) == 2 else [parts[:1], parts[1:]]
     for linear, names in zip(attention.linear, joined, strict=False):
@@ -251,7 +229,7 @@ def _fill_norm(norm: Any, weights: Weights, name: str) -> None:
 
 
 def _positions(side: str, model: Mapping[str, Any], weights: Weights) -> np.ndarray:
-    """What is added to the embedding at each position."""
+    """Return the position embeddings: learned, zeros, or `layers.position.sinusoid` in NumPy."""
     for name in (f"{side}_embedding.positions.weight", "embedding.positions.weight"):
         if name in weights:
             return weights[name]
@@ -267,21 +245,19 @@ def _positions(side: str, model: Mapping[str, Any], weights: Weights) -> np.ndar
     return table
 
 
-def _name_tokens(spec: Any, model: Mapping[str, Any], source: Tokenizer, target: Tokenizer) -> None:
+def _set_translator_tokens(
+    spec: Any, model: Mapping[str, Any], source: Tokenizer, target: Tokenizer
+) -> None:
     n_target = model["n_vocab"]
     spec.register_source_vocabulary(token_names(source, model["n_source_vocab"] or n_target))
     spec.register_target_vocabulary(token_names(target, n_target))
-    start, end = (target.roles.get(role) for role in ("start", "end"))
-    if start is None or end is None:
-        raise InputError(
-            "the target's tokenizer has no start or no end token, which both it needs."
-        )
+    start, end = (target.token_of(target.required_id(role)) for role in ("start", "end"))
     spec.config.decoder_start_token = spec.config.bos_token = start
     spec.config.eos_token = end
     spec.config.unk_token = target.roles.get("unknown", end)
 
 
-def _name_own_tokens(spec: Any, model: Mapping[str, Any], tokenizer: Tokenizer) -> None:
+def _set_generator_tokens(spec: Any, model: Mapping[str, Any], tokenizer: Tokenizer) -> None:
     spec.register_vocabulary(token_names(tokenizer, model["n_vocab"]))
     roles = tokenizer.roles
     end = roles.get("end") or tokenizer.token_of(0)

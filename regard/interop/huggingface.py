@@ -1,4 +1,4 @@
-"""A bundle as a folder that `transformers` loads, with the same results."""
+"""Export models as folders that `transformers` loads."""
 
 import json
 from pathlib import Path
@@ -9,13 +9,14 @@ from safetensors.torch import save_file
 from regard.errors import InputError
 from regard.files import atomic_folder, write_atomic
 from regard.interop.bert import BERT, DISTILBERT
-from regard.interop.families import CONFIG, WEIGHTS, Kind
+from regard.interop.families import CONFIG, WEIGHTS, CheckpointFamily
 from regard.interop.gpt2 import GPT2
 from regard.interop.llama import LLAMA
 from regard.interop.marian import MARIAN, PEGASUS
 from regard.interop.vit import DEIT, VIT
 from regard.model import Model
 from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer_files import ROLE_KEYS
 
 _GENERATION, _PIXELS = "generation_config.json", "preprocessor_config.json"
 _TOKENIZER, _TOKENIZER_CONFIG, _TARGET = "tokenizer.json", "tokenizer_config.json", "target"
@@ -24,23 +25,21 @@ _NAMES = (
     *(WEIGHTS, CONFIG, _GENERATION, _PIXELS, _TOKENIZER, _TOKENIZER_CONFIG, _TARGET),
     *(_MODULES, _POOLING),
 )
-_ROLES = {
-    "pad": ("pad_token",),
-    "start": ("bos_token", "cls_token"),
-    "end": ("eos_token", "sep_token"),
-    "unknown": ("unk_token",),
-    "mask": ("mask_token",),
-}
 
 
 def export_huggingface(model: Model, folder: str | Path) -> str:
-    """Write a Hugging Face folder; what comes back is the name of the model's class there."""
-    kind = _kind_for(model)
+    """Write a Hugging Face folder; return the name of its model class."""
+    family = _family_of(model)
     config = model.config
-    assert kind.write_config is not None
-    settings = {"model_type": kind.model_types[0], **_common(model), **kind.write_config(config)}
+    settings = {
+        "model_type": family.model_types[0],
+        "dtype": "float32",
+        **_special_ids(model),
+        **_classes(model),
+        **family.write_config(config),
+    }
     architecture = settings["architectures"][0]
-    tensors = kind.to_theirs(model.module.state_dict(), config, architecture)
+    tensors = family.to_hf(model.module.state_dict(), config, architecture)
     with atomic_folder(folder, names=_NAMES) as fresh:
         save_file(tensors, fresh / WEIGHTS, metadata={"format": "pt"})
         _write_json(fresh / CONFIG, settings)
@@ -58,8 +57,8 @@ def export_huggingface(model: Model, folder: str | Path) -> str:
     return architecture
 
 
-def _kind_for(model: Model) -> Kind:
-    """The kind of model that is most like this one."""
+def _family_of(model: Model) -> CheckpointFamily:
+    """Return the family that is most similar to a model."""
     config, family = model.config, model.family
     if family == "encoder":
         return BERT if config.n_token_types else DISTILBERT
@@ -70,33 +69,27 @@ def _kind_for(model: Model) -> Kind:
     if family == "transformer":
         return MARIAN if config.norm == "post" else PEGASUS
     raise InputError(
-        f"this model cannot be exported: transformers has no family like {family}; encoder, "
-        "decoder, vision and transformer models can be exported."
+        f"this model cannot be exported: transformers has no family like {family}; it has encoder, "
+        "decoder, vision and transformer models."
     )
 
 
-def _common(model: Model) -> dict[str, Any]:
-    """Settings that all kinds have."""
-    common: dict[str, Any] = {"dtype": "float32"}
-    if model.family == "vision":
-        common |= {} if model.config.n_classes is None else _named_classes(model)
-        return common
-    common |= {"vocab_size": model.config.n_vocab, **_ids(model)}
-    if getattr(model.config, "n_classes", None) is not None:
-        common |= _named_classes(model)
-    return common
-
-
-def _named_classes(model: Model) -> dict[str, Any]:
-    labels = model.labels or tuple(f"LABEL_{i}" for i in range(model.config.n_classes))
+def _classes(model: Model) -> dict[str, Any]:
+    """Return the names of the classes, if the model is a classifier."""
+    n_classes = getattr(model.config, "n_classes", None)
+    if n_classes is None:
+        return {}
+    labels = model.labels or tuple(f"LABEL_{i}" for i in range(n_classes))
     return {
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},
     }
 
 
-def _ids(model: Model) -> dict[str, int | None]:
-    """The ids of the tokens that stand at the ends of texts."""
+def _special_ids(model: Model) -> dict[str, int | None]:
+    """Return the ids of the padding, start and end tokens."""
+    if model.family == "vision":
+        return {}
     tokenizer, pad_id = model.target_tokenizer, model.config.pad_id
     start_id = None if tokenizer is None else tokenizer.start_id
     end_id = None if tokenizer is None else tokenizer.end_id
@@ -108,16 +101,16 @@ def _ids(model: Model) -> dict[str, int | None]:
 
 
 def _generation(model: Model) -> dict[str, Any]:
-    """How text is written: the start token and padding are never written again."""
-    ids = _ids(model)
+    """Return the generation settings, which suppress padding and the start token."""
+    ids = _special_ids(model)
     if model.family != "transformer":
         return ids
-    never = {ids["pad_token_id"], ids["decoder_start_token_id"]} - {ids["eos_token_id"]}
-    return {**ids, "suppress_tokens": [id for id in never if id is not None]}
+    suppressed = {ids["pad_token_id"], ids["decoder_start_token_id"]} - {ids["eos_token_id"]}
+    return {**ids, "suppress_tokens": [id for id in suppressed if id is not None]}
 
 
 def _pixels(model: Model) -> dict[str, Any]:
-    """How images are read: brought to the model's size and normalized."""
+    """Return the image processor's settings."""
     config, scale = model.config, model.pixels
     half = [0.5] * config.n_channels
     return {
@@ -134,11 +127,11 @@ def _pixels(model: Model) -> dict[str, Any]:
 
 
 def _write_pooling(folder: Path, d_model: int) -> None:
-    """Tell sentence-transformers that the mean of all vectors stands for a text."""
-    kinds = {"": "Transformer", _POOLING: "Pooling"}
+    """Write the files that make sentence-transformers use the mean of all token vectors."""
+    classes = {"": "Transformer", _POOLING: "Pooling"}
     modules = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (path, kind) in enumerate(kinds.items())
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for i, (path, name) in enumerate(classes.items())
     ]
     (folder / _POOLING).mkdir()
     _write_json(folder / _MODULES, modules)
@@ -148,7 +141,7 @@ def _write_pooling(folder: Path, d_model: int) -> None:
 
 def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     write_atomic(folder / _TOKENIZER, tokenizer.backend.to_str(pretty=True))
-    tokens = {key: token for role, token in tokenizer.roles.items() for key in _ROLES[role]}
+    tokens = {key: token for role, token in tokenizer.roles.items() for key in ROLE_KEYS[role]}
     _write_json(
         folder / _TOKENIZER_CONFIG,
         {"tokenizer_class": "PreTrainedTokenizerFast", **tokens},

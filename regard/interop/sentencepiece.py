@@ -1,6 +1,8 @@
-"""SentencePiece vocabularies (Kudo & Richardson 2018) as tokenizers of ours.
+"""Tokenizers from SentencePiece vocabularies (Kudo & Richardson 2018).
 
-A .model or .spm file is a protocol-buffer message; the few fields of it that matter are read here.
+A .model or .spm file is a protocol-buffer message, of which a few fields are read here. The
+`sentencepiece` package is not used: its message classes cannot be loaded in one process with the
+copy in `transformers`, and its processor does not expose the normalization rules.
 """
 
 import struct
@@ -25,13 +27,12 @@ from regard.text.tokenizer import Tokenizer
 SPACE = "▁"
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 _UNIGRAM, _BPE = 1, 2
-_NEVER = -1e6
-"""The score of a piece that is in the model's vocabulary but that this side's text is not cut into:
-it is taken only where nothing else is left, as an unknown piece with its name would be."""
+_FOREIGN_SCORE = -1e6
+"""The score of a piece of the other side's vocabulary, used only where no other piece matches."""
 
 
 @dataclass(frozen=True)
-class Piece:
+class SentencePieceEntry:
     """One entry of a vocabulary."""
 
     text: str
@@ -40,30 +41,30 @@ class Piece:
 
     @property
     def special(self) -> bool:
-        """Whether it stands for no characters."""
+        """True for tokens that are not part of a text."""
         return self.kind in (_UNKNOWN, _CONTROL)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a SentencePiece file holds."""
+    """The contents of a SentencePiece file."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SentencePieceEntry, ...]
     model: int = _UNIGRAM
     charsmap: bytes = b""
-    """Rules that normalize text, compiled."""
+    """The compiled normalization rules."""
     dummy_prefix: bool = True
-    """Whether a text gets a space in front."""
+    """Add a space before a text."""
 
 
 def read_vocabulary(file: Path) -> Vocabulary:
-    """The vocabulary in a .model or .spm file."""
+    """Read a .model or .spm file."""
     try:
         data = file.read_bytes()
         pieces, model, charsmap, dummy = [], _UNIGRAM, b"", True
         for number, value in _fields(data):
             if number == 1:
-                pieces.append(_piece(dict(_fields(_bytes(value)))))
+                pieces.append(_entry(dict(_fields(_bytes(value)))))
             elif number == 2:
                 model = int(dict(_fields(_bytes(value))).get(3, _UNIGRAM))
             elif number == 3:
@@ -73,26 +74,26 @@ def read_vocabulary(file: Path) -> Vocabulary:
         raise FileError(f"{file} cannot be read: {error.strerror}.") from error
     except (ValueError, IndexError, struct.error) as error:
         raise FileError(
-            f"{file} is no SentencePiece file, or a damaged one: fetch it again."
+            f"{file} is not a SentencePiece file, or it is damaged: download it again."
         ) from error
     if not pieces:
-        raise FileError(f"{file} is no SentencePiece file: it holds no pieces.")
+        raise FileError(f"{file} is not a SentencePiece file: it has no pieces.")
     return Vocabulary(tuple(pieces), model, charsmap, dummy)
 
 
-def _piece(fields: Mapping[int, int | bytes]) -> Piece:
+def _entry(fields: Mapping[int, int | bytes]) -> SentencePieceEntry:
     (score,) = struct.unpack("<f", _bytes(fields.get(2, b"\0\0\0\0")))
-    return Piece(_bytes(fields[1]).decode(), score, int(fields.get(3, _NORMAL)))
+    return SentencePieceEntry(_bytes(fields[1]).decode(), score, int(fields.get(3, _NORMAL)))
 
 
 def _bytes(value: int | bytes) -> bytes:
     if not isinstance(value, bytes):
-        raise ValueError("a number where text should be")
+        raise ValueError("a number in place of bytes")
     return value
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protocol-buffer message: numbers with numbers or bytes."""
+    """Yield the fields of a protocol-buffer message: their numbers with integers or bytes."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -106,9 +107,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
         else:
-            raise ValueError(f"there is no wire type {wire}")
+            raise ValueError(f"unknown wire type {wire}")
         if at + size > len(data):
-            raise ValueError("a field reaches beyond the end")
+            raise ValueError("a field extends beyond the end")
         yield number, data[at : at + size]
         at += size
 
@@ -123,11 +124,10 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def llama_tokenizer(pieces: Sequence[Piece], *, dummy_prefix: bool = True) -> Tokenizer:
-    """BPE by scores, with bytes for characters that are no pieces, as Llama cuts text.
-
-    Pairs are joined in the order of the scores of what they make.
-    """
+def llama_tokenizer(
+    pieces: Sequence[SentencePieceEntry], *, dummy_prefix: bool = True
+) -> Tokenizer:
+    """Build Llama's tokenizer: BPE with byte fallback, with merges ordered by score."""
     ids = {piece.text: id for id, piece in enumerate(pieces)}
     made: list[tuple[float, int, int, tuple[str, str]]] = []
     for piece in pieces:
@@ -158,24 +158,22 @@ def llama_tokenizer(pieces: Sequence[Piece], *, dummy_prefix: bool = True) -> To
 def marian_tokenizer(
     vocabulary: Vocabulary, ids: Mapping[str, int], *, start: str | None, end: str
 ) -> Tokenizer:
-    """One side's cutting of text, with the ids that both sides share.
+    """Build the tokenizer of one side of a Marian model, with the ids that both sides share.
 
     Args:
         vocabulary: the pieces of this side, with their scores.
-        ids: the id of every piece of both sides, as vocab.json has them.
-        start: the token that stands in front of a text, if one does.
-        end: the token that stands behind it.
+        ids: the id of every piece of both sides, from vocab.json.
+        start: the token before a text, if there is one.
+        end: the token after a text.
     """
     if vocabulary.model != _UNIGRAM:
-        raise InputError("Marian's vocabularies are of the unigram kind, and this one is not.")
+        raise InputError("Marian needs a unigram vocabulary, and this one is of another type.")
     scores = {piece.text: piece.score for piece in vocabulary.pieces if not piece.special}
     by_id = {id: piece for piece, id in ids.items()}
     if sorted(by_id) != list(range(len(by_id))) or len(by_id) != len(ids):
-        raise InputError(
-            "vocab.json has gaps in its ids, or one twice: fetch the checkpoint again."
-        )
+        raise InputError("vocab.json has missing or repeated ids: download the checkpoint again.")
     unknown = ids.get("<unk>")
-    table = [(by_id[id], scores.get(by_id[id], _NEVER)) for id in range(len(by_id))]
+    table = [(by_id[id], scores.get(by_id[id], _FOREIGN_SCORE)) for id in range(len(by_id))]
     backend = Backend(models.Unigram(table, unk_id=unknown, byte_fallback=False))
     rules: list[normalizers.Normalizer] = []
     if vocabulary.charsmap:

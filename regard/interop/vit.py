@@ -8,115 +8,102 @@ from regard.errors import InputError
 from regard.interop.bert import n_labels
 from regard.interop.families import (
     ACTIVATIONS,
-    Kind,
-    Settings,
+    REQUIRED,
+    CheckpointFamily,
+    CheckpointSettings,
     Tensors,
-    attention,
+    attention_names,
     each_layer,
+    hf_activation,
     require,
-    their_activation,
+    write_fields,
 )
 from regard.models.vision import VisionConfig
 
 _POOLERS = {"tanh": "tanh", "relu": "relu"}
 _SPECIAL = ("embeddings.cls_token", "embeddings.distillation_token")
 _POSITIONS = "embeddings.position_embeddings"
-_CLASSES, _TEACHER = "classifier.", "cls_classifier."
-"""The classifier of the class token, which has another name beside a teacher's."""
+_CLASSES, _WITH_TEACHER = "classifier.", "cls_classifier."
+"""The classifier of the class token, and its name in a model with a distillation classifier."""
 _PATCHES = "embeddings.patch_embeddings.projection.weight"
+_FIELDS = {
+    "n_channels": ("num_channels", 3),
+    "d_model": ("hidden_size", REQUIRED),
+    "n_heads": ("num_attention_heads", REQUIRED),
+    "n_layers": ("num_hidden_layers", REQUIRED),
+    "d_ff": ("intermediate_size", REQUIRED),
+    "dropout": ("hidden_dropout_prob", 0.0),
+    "attention_dropout": ("attention_probs_dropout_prob", 0.0),
+    "norm_eps": ("layer_norm_eps", 1e-12),
+}
 
 
-def _read(settings: Settings) -> VisionConfig:
-    size, patch = (
-        _side(settings, name, n) for name, n in (("image_size", 224), ("patch_size", 16))
-    )
-    classes, d_model = n_labels(settings), settings.need("hidden_size")
+def _read(settings: CheckpointSettings) -> VisionConfig:
+    classes, fields = n_labels(settings), settings.read(_FIELDS)
     distillation = "none"
-    if settings.kind == "deit":
+    if settings.model_type == "deit":
         distillation = "classifier" if "WithTeacher" in settings.architecture else "token"
     pooler = "none" if classes else settings.choice("pooler_act", _POOLERS, "tanh")
     return VisionConfig(
+        **fields,
         n_classes=classes,
-        image_size=size,
-        patch_size=patch,
-        n_channels=settings.get("num_channels", 3),
-        d_model=d_model,
-        n_heads=settings.need("num_attention_heads"),
-        n_layers=settings.need("num_hidden_layers"),
-        d_ff=settings.need("intermediate_size"),
-        dropout=settings.get("hidden_dropout_prob", 0.0),
-        attention_dropout=settings.get("attention_probs_dropout_prob", 0.0),
-        norm_eps=settings.get("layer_norm_eps", 1e-12),
+        image_size=_side(settings, "image_size", 224),
+        patch_size=_side(settings, "patch_size", 16),
         activation=settings.choice("hidden_act", ACTIVATIONS, "gelu"),
         pooler=pooler,
-        d_pooler=None if pooler == "none" else settings.get("pooler_output_size", d_model),
+        d_pooler=None
+        if pooler == "none"
+        else settings.get("pooler_output_size", fields["d_model"]),
         distillation=distillation,
     )
 
 
-def _side(settings: Settings, name: str, default: int) -> int:
-    """The side of a square, which may be stated as height and width."""
+def _side(settings: CheckpointSettings, name: str, default: int) -> int:
+    """Return the side of a square, which may be stated as height and width."""
     given = settings.get(name, default)
     sides = {given} if isinstance(given, int) else set(given)
     if len(sides) != 1:
-        raise InputError(f"{settings.file} says {name} = {given}; regard's ViT reads squares.")
+        raise InputError(f"{settings.file} has {name} = {given}, but regard's ViT reads squares.")
     return sides.pop()
 
 
-def _write_shared(config: VisionConfig, name: str) -> dict[str, Any]:
+def _write(config: VisionConfig) -> dict[str, Any]:
+    name = "ViT" if config.distillation == "none" else "DeiT"
+    architecture = f"{name}Model" if config.n_classes is None else f"{name}ForImageClassification"
+    if config.distillation == "classifier":
+        architecture += "WithTeacher"
     require(config.attention == "exact", f"{name} has exact attention, not {config.attention}")
     require(config.stem == "linear", f"{name} has no {config.stem} before its patches")
     require(config.pool == "class", f"{name} has a class token, not the mean of all patches")
-    activation = their_activation(config.activation)
-    require(activation is not None, f"{name} has no activation {config.activation}")
     require(
         (config.pooler == "none") == (config.n_classes is not None),
-        f"{name} has a pooler exactly where it has no classes",
+        f"{name} has a pooler only if it has no classes",
     )
     return {
+        "architectures": [architecture],
         "image_size": config.image_size,
         "patch_size": config.patch_size,
-        "num_channels": config.n_channels,
-        "hidden_size": config.d_model,
-        "num_attention_heads": config.n_heads,
-        "num_hidden_layers": config.n_layers,
-        "intermediate_size": config.d_ff,
-        "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.attention_dropout,
-        "layer_norm_eps": config.norm_eps,
-        "hidden_act": activation,
+        **write_fields(config, _FIELDS),
+        "hidden_act": hf_activation(config.activation, name),
         "qkv_bias": True,
         "pooler_act": config.pooler if config.n_classes is None else "tanh",
         "pooler_output_size": config.d_pooler or config.d_model,
     }
 
 
-def _write_vit(config: VisionConfig) -> dict[str, Any]:
-    architecture = "ViTModel" if config.n_classes is None else "ViTForImageClassification"
-    return {"architectures": [architecture], **_write_shared(config, "ViT")}
-
-
-def _write_deit(config: VisionConfig) -> dict[str, Any]:
-    architecture = "DeiTModel" if config.n_classes is None else "DeiTForImageClassification"
-    if config.distillation == "classifier":
-        architecture = "DeiTForImageClassificationWithTeacher"
-    return {"architectures": [architecture], **_write_shared(config, "DeiT")}
-
-
 def _unpack(tensors: Tensors, config: VisionConfig) -> Tensors:
-    """Patches as rows, the special tokens in one matrix, no batch axes."""
+    """Flatten patches, join the special tokens, and remove batch axes."""
     del config
-    plain = {_renamed(name, _TEACHER, _CLASSES): tensor for name, tensor in tensors.items()}
-    if all(name in plain for name in (_PATCHES, _POSITIONS, _SPECIAL[0])):
-        plain[_PATCHES] = plain[_PATCHES].flatten(1)
-        plain[_POSITIONS] = plain[_POSITIONS][0]
-        own = [plain.pop(name)[0] for name in _SPECIAL if name in plain]
-        plain[_SPECIAL[0]] = torch.cat(own)
-    return plain
+    unpacked = {_renamed(name, _WITH_TEACHER, _CLASSES): tensor for name, tensor in tensors.items()}
+    if all(name in unpacked for name in (_PATCHES, _POSITIONS, _SPECIAL[0])):
+        unpacked[_PATCHES] = unpacked[_PATCHES].flatten(1)
+        unpacked[_POSITIONS] = unpacked[_POSITIONS][0]
+        special = [unpacked.pop(name)[0] for name in _SPECIAL if name in unpacked]
+        unpacked[_SPECIAL[0]] = torch.cat(special)
+    return unpacked
 
 
 def _pack(tensors: Tensors, config: VisionConfig) -> Tensors:
-    """The other way round."""
     packed = dict(tensors)
     side = config.patch_size
     packed[_PATCHES] = packed[_PATCHES].unflatten(1, (config.n_channels, side, side))
@@ -124,7 +111,7 @@ def _pack(tensors: Tensors, config: VisionConfig) -> Tensors:
     for name, token in zip(_SPECIAL, packed.pop(_SPECIAL[0]), strict=False):
         packed[name] = token[None, None]
     if config.distillation == "classifier":
-        packed = {_renamed(name, _CLASSES, _TEACHER): tensor for name, tensor in packed.items()}
+        packed = {_renamed(name, _CLASSES, _WITH_TEACHER): t for name, t in packed.items()}
     return packed
 
 
@@ -142,7 +129,7 @@ _NAMES = {
         "encoder.layers",
         "encoder.layer",
         {
-            **attention(
+            **attention_names(
                 "self_attention",
                 "attention.attention.query attention.attention.key attention.attention.value "
                 "attention.output.dense",
@@ -154,42 +141,27 @@ _NAMES = {
         },
     ),
 }
-_BIASLESS = (r"attention\.attention\.\w+\.bias$",)  # qkv_bias = false
-_IGNORED = (r"^pooler\.", r"^embeddings\.mask_token$")
 
-VIT = Kind(
-    name="ViT",
-    model_types=("vit",),
-    architectures={"ViTForImageClassification": "classification", "ViTModel": "embedding"},
-    headless=("ViTModel",),
-    prefix="vit.",
-    names=_NAMES,
-    heads={"classifier": "classifier"},
-    ignored=_IGNORED,
-    biasless=_BIASLESS,
-    read_config=_read,
-    write_config=_write_vit,
-    unpack=_unpack,
-    pack=_pack,
-)
 
-DEIT = Kind(
-    name="DeiT",
-    model_types=("deit",),
-    architectures={
-        "DeiTForImageClassification": "classification",
-        "DeiTForImageClassificationWithTeacher": "classification",
-        "DeiTModel": "embedding",
-    },
-    headless=("DeiTModel",),
-    prefix="deit.",
-    names=_NAMES,
-    heads={"classifier": "classifier", "distillation_classifier": "distillation_classifier"},
-    outside=(_TEACHER,),
-    ignored=_IGNORED,
-    biasless=_BIASLESS,
-    read_config=_read,
-    write_config=_write_deit,
-    unpack=_unpack,
-    pack=_pack,
-)
+def _family(name: str, *classifiers: str) -> CheckpointFamily:
+    heads = ("classifier", "distillation_classifier") if name == "DeiT" else ("classifier",)
+    return CheckpointFamily(
+        name=name,
+        model_types=(name.lower(),),
+        architectures={**dict.fromkeys(classifiers, "classification"), f"{name}Model": "embedding"},
+        headless=(f"{name}Model",),
+        prefix=f"{name.lower()}.",
+        names=_NAMES,
+        heads={head: head for head in heads},
+        outside=(_WITH_TEACHER,),
+        ignored=(r"^pooler\.", r"^embeddings\.mask_token$"),
+        biasless=(r"attention\.attention\.\w+\.bias$",),  # qkv_bias = false
+        read_config=_read,
+        write_config=_write,
+        unpack=_unpack,
+        pack=_pack,
+    )
+
+
+VIT = _family("ViT", "ViTForImageClassification")
+DEIT = _family("DeiT", "DeiTForImageClassification", "DeiTForImageClassificationWithTeacher")

@@ -1,0 +1,65 @@
+"""Export models for other systems."""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from regard.errors import InputError, UnknownNameError, nearest
+
+if TYPE_CHECKING:
+    from regard.model import Model
+
+SYSTEMS = ("huggingface", "onnx", "ctranslate2")
+System = Literal["huggingface", "onnx", "ctranslate2"]
+
+
+def export(
+    model: "Model | str | Path",
+    folder: str | Path,
+    *,
+    to: System,
+    quantization: str | None = None,
+) -> str:
+    """Write a model for another system; return a description of what was written.
+
+    Args:
+        model: a model, the name of a bundled model, or a model folder.
+        to: "huggingface" for a folder that `transformers` loads, "onnx" for graphs with any batch
+            size and length, "ctranslate2" for the fast engine.
+        quantization: for "ctranslate2", the type of the stored weights: int8, int8_float32, int16,
+            float16 or float32.
+    """
+    if to not in SYSTEMS:
+        raise UnknownNameError(
+            f"there is no export to {to!r}; choose {', '.join(SYSTEMS)} ({nearest(to, SYSTEMS)})."
+        )
+    if to == "ctranslate2":
+        _export_ctranslate2(model, folder, quantization)
+        return "a CTranslate2 model"
+    if quantization is not None:
+        raise InputError(f"quantization is for ctranslate2; {to} keeps the weights as they are.")
+    from regard.model import load
+
+    loaded = load(model) if isinstance(model, str | Path) else model
+    if to == "onnx":
+        from regard.interop.onnx import export_onnx
+
+        return ", ".join(export_onnx(loaded, folder))
+    from regard.interop.huggingface import export_huggingface
+
+    return export_huggingface(loaded, folder)
+
+
+def _export_ctranslate2(
+    model: "Model | str | Path", folder: str | Path, quantization: str | None
+) -> None:
+    from regard.interop.ctranslate2 import convert
+
+    if isinstance(model, str | Path):
+        from regard.interop.model_names import find_model
+
+        convert(find_model(model), folder, quantization=quantization)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        model.save(temporary)
+        convert(temporary, folder, quantization=quantization)
