@@ -16,7 +16,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 NOT_SLOW := -q -n 2 --dist loadfile -m "not slow"
 FAST := -q -n 2 --dist loadfile -m "not slow and not browser and not processes"
 
-.PHONY: help run pictures test test-fast test-slow coverage format bench package clean
+.PHONY: help run pictures test test-fast test-slow coverage format bench bench-scripts package clean
 .PHONY: system-packages checks format-check lint types page-types
 
 help:  ## List the commands
@@ -63,10 +63,13 @@ format: $(INSTALLED_TEST)  ## Format the code and apply the linter's automatic f
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(INSTALLED_TEST)  ## Run every script in benchmarks/
-	@shopt -s nullglob; scripts=(benchmarks/*.py); \
-	[ $${#scripts[@]} -gt 0 ] || { echo "benchmarks/ holds no script."; exit 1; }; \
-	for script in "$${scripts[@]}"; do echo "$$script"; $(BIN)/python "$$script"; done
+bench: $(INSTALLED_TEST)  ## Measure speed compared with other libraries
+	@for kind in attention complexity translate train; do \
+	    echo "regard bench $$kind"; $(BIN)/regard bench $$kind; done
+
+bench-scripts: $(INSTALLED_TEST)  ## Run the scripts of benchmarks/, which need a browser or data
+	@for name in traces html_size serve page scaling shakespeare; do \
+	    echo "benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py; done
 
 # The wheel is built from the source archive, so both are complete if it runs in an empty environment.
 package: $(INSTALLED)  ## Build wheel and source archive, and try them in a fresh environment

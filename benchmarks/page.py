@@ -21,9 +21,9 @@ from statistics import median, quantiles
 
 from playwright.sync_api import Page, sync_playwright
 from random_models import save_encoder, text_of
-from timing import about, table
 
 import regard
+from regard.bench.timing import describe_machine, markdown_table
 
 FRAMES = 120
 TEXTS = 5
@@ -328,7 +328,7 @@ def measure(folder: Path, n_long: int, translator: str, only: str | None) -> Row
         }
         for part in parts.values() if only is None else [parts[only]]:
             rows += part()
-            print(table(["what", "measured", "bar"], rows), "\n", flush=True)
+            print(markdown_table(["what", "measured", "bar"], rows), "\n", flush=True)
         browser.close()
     return rows
 
@@ -351,9 +351,9 @@ def main() -> None:
     )
     text = f"""# The page, measured
 
-{about()}, headless Chromium without a graphics card; {busy}. {how}
+{describe_machine()}, headless Chromium without a graphics card; {busy}. {how}
 
-{table(["what", "measured", "bar"], rows)}
+{markdown_table(["what", "measured", "bar"], rows)}
 """
     print(text, flush=True)
     if options.output:

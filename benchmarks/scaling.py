@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from timing import table
 
+from regard.bench.timing import markdown_table
 from regard.models.config import ModelConfig, build, build_on_meta
 from regard.models.decoder import llama_config
 from regard.models.presets import get_preset
 from regard.training.batch import PairBatch, TextBatch
-from regard.training.objective import Language, Translation
+from regard.training.objective import LanguageObjective, TranslationObjective
 
 GB = 1e9
 MODELS: dict[str, ModelConfig] = {
@@ -63,10 +63,10 @@ def kept_bytes(config: ModelConfig, length: int, *, narrow: bool) -> int:
     objective: Any
     ids, lengths = torch.ones(1, length, dtype=torch.long), torch.tensor([length])
     if config.family == "transformer":
-        objective, batch = Translation(model, label_smoothing=0.1), None
+        objective, batch = TranslationObjective(model, label_smoothing=0.1), None
         batch = PairBatch(ids[:, :-1], ids, lengths - 1, lengths)
     else:
-        objective, batch = Language(model), TextBatch(ids, lengths)
+        objective, batch = LanguageObjective(model), TextBatch(ids, lengths)
     own = {one.untyped_storage().data_ptr() for one in model.parameters()}
     seen: dict[int, int] = {}
 
@@ -145,10 +145,10 @@ ACTIVATIONS += ["4,096 tokens, float32, GB", "4,096 tokens, bf16, GB"]
 
 def main() -> None:
     torch.set_num_threads(1)
-    print(table(MEMORY, memory_rows()), "\n")
-    print(table(ACTIVATIONS, activation_rows()), "\n")
+    print(markdown_table(MEMORY, memory_rows()), "\n")
+    print(markdown_table(ACTIVATIONS, activation_rows()), "\n")
     for ranks in (8, 64):
-        print(f"{ranks} processes\n\n{table(TRAFFIC, traffic_rows(ranks))}\n")
+        print(f"{ranks} processes\n\n{markdown_table(TRAFFIC, traffic_rows(ranks))}\n")
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from statistics import median, quantiles
 import httpx
 import uvicorn
 from random_models import save_encoder, save_model, text_of
-from timing import about
 
+from regard.bench.timing import describe_machine
 from regard.server.app import address_of, bind, make_app
 from regard.server.catalog import Catalog
 from regard.server.service import Service
@@ -158,7 +158,7 @@ def measure_edits(client: httpx.Client, translator: str, *, write: bool) -> str:
         rows.append(edits.written.row("… what the model writes instead (beam 4)"))
     return f"""# The server, measured
 
-{about()}.
+{describe_machine()}.
 
 An edit of one head on a translator, {EDITS} times, all different; answers of \
 {min(edits.n_tokens)} to {max(edits.n_tokens)} tokens. Process time is what server and client \

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from timing import about
 from torch import nn
 
+from regard.bench.timing import describe_machine
 from regard.training.data_sources import find_data
 
 WINDOW, WINDOWS, STEPS, WARMUP = 64, 12, 2000, 100
@@ -140,7 +140,9 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     limit = None if given.minutes is None else 60 * given.minutes
     loss, seconds, steps = train_reference(limit)
-    print(f"{about()}\nreference: loss {loss:.4f} after {steps:,} steps in {seconds:.0f} s")
+    print(
+        f"{describe_machine()}\nreference: loss {loss:.4f} after {steps:,} steps in {seconds:.0f} s"
+    )
     ours = train_ours(seconds, given.threads)
     best = ours["validation"]["loss"]
     print(f"regard:    loss {best:.4f} after {ours['steps']:,} steps in {ours['seconds']:.0f} s")

@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from timing import about
 
 import regard
 from regard.analysis.heads import thumbnails
+from regard.bench.timing import describe_machine
 from regard.trace.trace import Trace
 
 TOKENS, HEADS, WIDTH, TILE = 16_384, 8, 64, 256
@@ -62,7 +62,7 @@ def main() -> None:
         loading = time.perf_counter() - start
     text = f"""# Traces, measured
 
-{about()}. {TOKENS:,} tokens × {HEADS} heads × {WIDTH}, causal; Q + K + V take
+{describe_machine()}. {TOKENS:,} tokens × {HEADS} heads × {WIDTH}, causal; Q + K + V take
 {inputs / 2**20:.0f} MB.
 
 | what | measured | bar |

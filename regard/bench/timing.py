@@ -1,4 +1,4 @@
-"""Fair timing on a noisy machine: rounds of all contenders in turn, medians, and ratios."""
+"""Timing on a noisy machine: contenders in alternating rounds, medians, and peak memory."""
 
 import gc
 import os
@@ -10,30 +10,32 @@ from datetime import date
 from pathlib import Path
 from statistics import median
 
+Clock = Callable[[], float]
 
-def alternate(
+
+def median_times(
     contenders: dict[str, Callable[[], object]],
     *,
     rounds: int = 15,
     seconds: float = 0.02,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, float]:
-    """Median seconds of one call of each, measured in alternating rounds.
+    """Return the median seconds of one call of each contender, measured in alternating rounds.
 
-    On a machine that is busy with other work, `clock=time.process_time` counts only our own.
+    Args:
+        seconds: duration of one contender's turn; faster ones are called several times.
+        clock: `time.process_time` counts only this process, for a machine that is busy.
     """
     calls = {}
     for name, call in contenders.items():
         call()
         start = clock()
         call()
-        once = clock() - start
-        calls[name] = max(1, int(seconds / max(once, 1e-7)))
+        calls[name] = max(1, int(seconds / max(clock() - start, 1e-7)))
     times: dict[str, list[float]] = {name: [] for name in contenders}
     gc.disable()
     for turn in range(rounds):
-        order = list(contenders) if turn % 2 else list(reversed(contenders))
-        for name in order:
+        for name in list(contenders) if turn % 2 else list(reversed(contenders)):
             start = clock()
             for _ in range(calls[name]):
                 contenders[name]()
@@ -42,37 +44,43 @@ def alternate(
     return {name: median(taken) for name, taken in times.items()}
 
 
-def about() -> str:
-    """When and on what this was measured, in one line."""
+def select_clock(*, cpu_time: bool) -> Clock:
+    """Return the wall clock, or this process's CPU clock with torch limited to one thread."""
+    if not cpu_time:
+        return time.perf_counter
+    import torch
+
+    torch.set_num_threads(1)
+    return time.process_time
+
+
+def describe_machine() -> str:
+    """Return date, threads, CPU, torch version and load average in one line."""
     import torch
 
     capability = torch.backends.cpu.get_cpu_capability()
+    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     return (
         f"{date.today().isoformat()}, {torch.get_num_threads()} threads, {platform.machine()} "
-        f"{capability}, torch {torch.__version__}"
+        f"{capability}, torch {torch.__version__}{load}"
     )
 
 
-def load() -> float:
-    """How many processes wanted a core in the last minute."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-
-
-def table(heads: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table."""
+def markdown_table(heads: list[str], rows: list[list[str]]) -> str:
+    """Return a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def forget_peak() -> None:
-    """Let the peak of this process's memory start anew, where the system can do that."""
-    place = Path("/proc/self/clear_refs")
-    if place.exists():
-        place.write_text("5")
+def reset_peak_memory() -> None:
+    """Reset the peak memory of this process, where the system can do that."""
+    path = Path("/proc/self/clear_refs")
+    if path.exists():
+        path.write_text("5")
 
 
-def memory(name: str = "VmHWM") -> float:
-    """Megabytes of this process from the kernel's own account: its peak, or VmRSS for now."""
+def process_memory(field: str = "VmHWM") -> float:
+    """Return this process's peak memory in megabytes, or current memory for field "VmRSS"."""
     status = Path("/proc/self/status")
-    found = re.search(rf"{name}:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    found = re.search(rf"{field}:\s+(\d+) kB", status.read_text()) if status.exists() else None
     return int(found[1]) / 1024 if found else float("nan")

@@ -1,15 +1,15 @@
-"""One contender of the training benchmark, in a process of its own.
+"""Contenders of the training benchmark, each run in its own process.
 
-The allocator's settings are a whole process's, and memory that one has touched must not be the
-next one's gain. Run by `regard.bench.training_speed`, never by hand: one JSON object is its argument, and
-one its answer.
+Allocator settings hold for a whole process, and memory that one contender has touched must not
+speed up the next. `regard.bench.training_speed` starts this module with a JSON argument and reads
+a JSON answer.
 """
 
 import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.bench.timing import Clock
 from regard.hardware import keep_freed_memory, matmul_rate
 from regard.layers.position import SinusoidalPositions, token_positions
 from regard.models.transformer import TransformerConfig
@@ -27,22 +28,21 @@ Step = Callable[[PairBatch], object]
 _LR, _CLIP, _SMOOTHING = 1e-4, 1.0, 0.1
 
 
-def ours(config: TransformerConfig) -> Step:
-    """What `regard train` does in a step."""
+def regard_step(config: TransformerConfig) -> Step:
+    """Return a step of `regard train`."""
     from regard.models.config import build
-    from regard.training.distributed import Team
-    from regard.training.objective import Translation
-    from regard.training.optimizer import OptimizerPlan, make_optimizer
-    from regard.training.step import Learner
+    from regard.training.distributed import World
+    from regard.training.objective import TranslationObjective
+    from regard.training.optimizer import make_optimizer
+    from regard.training.step import TrainStep
 
-    objective = Translation(build(config), label_smoothing=_SMOOTHING).train()
-    optimizer = make_optimizer(objective, OptimizerPlan())
-    learner = Learner(objective, optimizer, Team(), clip=_CLIP)
-    return lambda batch: learner.learn([batch], step=1, lr=_LR)
+    objective = TranslationObjective(build(config), label_smoothing=_SMOOTHING).train()
+    train_step = TrainStep(objective, make_optimizer(objective), World(), clip=_CLIP)
+    return lambda batch: train_step.run([batch], step=1, lr=_LR)
 
 
-def _learning(module: nn.Module, loss_of: Callable[[PairBatch], Tensor]) -> Step:
-    """A step of a peer, with the same optimizer and clipping."""
+def _training_step(module: nn.Module, loss_of: Callable[[PairBatch], Tensor]) -> Step:
+    """Return a step of a peer, with the same optimizer and clipping as ours."""
     module.train()
     optimizer = torch.optim.Adam(module.parameters(), lr=_LR, betas=(0.9, 0.98), fused=True)
 
@@ -55,82 +55,76 @@ def _learning(module: nn.Module, loss_of: Callable[[PairBatch], Tensor]) -> Step
     return step
 
 
-def marian(config: TransformerConfig) -> Step:
-    """MarianMTModel of transformers; its loss has no label smoothing."""
+def _within(ids: Tensor, lengths: Tensor) -> Tensor:
+    """Return a mask of shape (batch, length) that is False at padding."""
+    return torch.arange(ids.size(1)) < lengths[:, None]
+
+
+def marian_step(config: TransformerConfig) -> Step:
+    """Return a step of transformers' MarianMTModel; its loss has no label smoothing."""
     from transformers import MarianConfig, MarianMTModel
 
+    settings: dict[str, Any] = {"dropout": config.dropout, "activation_function": "relu"}
+    for side, depth in (("encoder", config.n_encoder_layers), ("decoder", config.n_decoder_layers)):
+        settings |= {f"{side}_layers": depth, f"{side}_attention_heads": config.n_heads}
+        settings[f"{side}_ffn_dim"] = config.d_ff
+    for token in ("pad_token_id", "decoder_start_token_id", "eos_token_id"):
+        settings[token] = config.pad_id
     model = MarianMTModel(
         MarianConfig(
             vocab_size=config.n_vocab,
             d_model=config.d_model,
-            encoder_layers=config.n_encoder_layers,
-            decoder_layers=config.n_decoder_layers,
-            encoder_attention_heads=config.n_heads,
-            decoder_attention_heads=config.n_heads,
-            encoder_ffn_dim=config.d_ff,
-            decoder_ffn_dim=config.d_ff,
-            dropout=config.dropout,
-            activation_function="relu",
             scale_embedding=True,
             max_position_embeddings=512,
-            pad_token_id=config.pad_id,
-            decoder_start_token_id=config.pad_id,
-            eos_token_id=config.pad_id,
             forced_eos_token_id=None,
+            **settings,
         )
     )
 
     def loss_of(batch: PairBatch) -> Tensor:
-        seen = torch.arange(batch.source_ids.size(1)) < batch.source_lengths[:, None]
         targets = batch.target_ids[:, 1:]
-        told = torch.arange(targets.size(1)) < (batch.target_lengths - 1)[:, None]
         found = model(
             input_ids=batch.source_ids,
-            attention_mask=seen.long(),
+            attention_mask=_within(batch.source_ids, batch.source_lengths).long(),
             decoder_input_ids=batch.target_ids[:, :-1],
-            labels=targets.masked_fill(~told, -100),
+            labels=targets.masked_fill(~_within(targets, batch.target_lengths - 1), -100),
             use_cache=False,
         )
         return found.loss
 
-    return _learning(model, loss_of)
+    return _training_step(model, loss_of)
 
 
-def x_transformers(config: TransformerConfig) -> Step:
-    """XTransformer with its fused attention; it has no dropout on what a sub-layer adds."""
+def x_transformers_step(config: TransformerConfig) -> Step:
+    """Return a step of XTransformer with fused attention; it has no dropout on residuals."""
     from x_transformers import XTransformer  # pyright: ignore[reportMissingImports]  by an extra
 
     sides: dict[str, Any] = {}
-    depths = {"enc": config.n_encoder_layers, "dec": config.n_decoder_layers}
-    for side, depth in depths.items():
-        sides |= {
-            f"{side}_num_tokens": config.n_vocab,
-            f"{side}_depth": depth,
-            f"{side}_heads": config.n_heads,
-            f"{side}_attn_dim_head": config.d_model // config.n_heads,
-            f"{side}_ff_mult": config.d_ff // config.d_model,
-            f"{side}_max_seq_len": 512,
-            f"{side}_attn_flash": True,
-            f"{side}_ff_dropout": config.dropout,
-            f"{side}_emb_dropout": config.dropout,
+    for side, depth in (("enc", config.n_encoder_layers), ("dec", config.n_decoder_layers)):
+        settings = {
+            "num_tokens": config.n_vocab,
+            "depth": depth,
+            "heads": config.n_heads,
+            "attn_dim_head": config.d_model // config.n_heads,
+            "ff_mult": config.d_ff // config.d_model,
+            "max_seq_len": 512,
+            "attn_flash": True,
+            "ff_dropout": config.dropout,
+            "emb_dropout": config.dropout,
         }
-    model = XTransformer(
-        dim=config.d_model,
-        tie_token_emb=True,
-        pad_value=config.pad_id,
-        ignore_index=config.pad_id,
-        **sides,
-    )
+        sides |= {f"{side}_{name}": value for name, value in settings.items()}
+    padding = {"pad_value": config.pad_id, "ignore_index": config.pad_id}
+    model = XTransformer(dim=config.d_model, tie_token_emb=True, **padding, **sides)
 
     def loss_of(batch: PairBatch) -> Tensor:
-        seen = torch.arange(batch.source_ids.size(1)) < batch.source_lengths[:, None]
-        return model(batch.source_ids, batch.target_ids, mask=seen)
+        mask = _within(batch.source_ids, batch.source_lengths)
+        return model(batch.source_ids, batch.target_ids, mask=mask)
 
-    return _learning(model, loss_of)
+    return _training_step(model, loss_of)
 
 
-class Plain(nn.Module):
-    """torch's nn.Transformer with what a translator needs around it."""
+class TorchTranslator(nn.Module):
+    """nn.Transformer with embeddings, positions and a tied output projection."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -156,16 +150,15 @@ class Plain(nn.Module):
         return self.dropout(tokens + self.positions(where, tokens, stop=ids.size(1)))
 
     def forward(self, batch: PairBatch) -> Tensor:
-        """The mean loss of the targets."""
-        hidden = torch.arange(batch.source_ids.size(1)) >= batch.source_lengths[:, None]
-        read, targets = batch.target_ids[:, :-1], batch.target_ids[:, 1:]
-        causal = nn.Transformer.generate_square_subsequent_mask(read.size(1))
+        """Return the mean loss of the targets."""
+        padded = ~_within(batch.source_ids, batch.source_lengths)
+        inputs, targets = batch.target_ids[:, :-1], batch.target_ids[:, 1:]
         states = self.transformer(
             self.embed(batch.source_ids),
-            self.embed(read),
-            tgt_mask=causal,
-            src_key_padding_mask=hidden,
-            memory_key_padding_mask=hidden,
+            self.embed(inputs),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(inputs.size(1)),
+            src_key_padding_mask=padded,
+            memory_key_padding_mask=padded,
             tgt_is_causal=True,
         )
         return F.cross_entropy(
@@ -176,66 +169,63 @@ class Plain(nn.Module):
         )
 
 
-def nn_transformer(config: TransformerConfig) -> Step:
-    """torch.nn.Transformer; its one dropout is also on attention weights."""
-    module = Plain(config)
-    return _learning(module, module)
+def torch_step(config: TransformerConfig) -> Step:
+    """Return a step of nn.Transformer, which also drops attention weights."""
+    module = TorchTranslator(config)
+    return _training_step(module, module)
 
 
-KINDS = {
-    "regard": ours,
-    "transformers": marian,
-    "x-transformers": x_transformers,
-    "nn.Transformer": nn_transformer,
+CONTENDERS: dict[str, Callable[[TransformerConfig], Step]] = {
+    "regard": regard_step,
+    "transformers": marian_step,
+    "x-transformers": x_transformers_step,
+    "nn.Transformer": torch_step,
 }
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What a contender did in one turn."""
+class TurnResult:
+    """Seconds and target tokens of one turn, and the peak FLOP/s of matrix products."""
 
     seconds: float
     targets: int
     peak: float
-    """Floating-point operations a second of a large product, in this process."""
 
 
 def load_batches(path: Path) -> list[PairBatch]:
-    """The batches that `regard.bench.training_speed` has written."""
+    """Read the batches that `regard.bench.training_speed` has written."""
     stored = np.load(path)
     names = ("source_ids", "target_ids", "source_lengths", "target_lengths")
-    count = len(stored.files) // len(names)
     return [
         PairBatch(*(torch.from_numpy(stored[f"{name}_{i}"]) for name in names))
-        for i in range(count)
+        for i in range(len(stored.files) // len(names))
     ]
 
 
 def take_turn(
-    kind: str, config: TransformerConfig, batches: Sequence[PairBatch], clock: Any
-) -> Turn:
-    """Warm up with the last batch, then learn from all others while the clock runs."""
+    name: str, config: TransformerConfig, batches: Sequence[PairBatch], clock: Clock
+) -> TurnResult:
+    """Warm up with the last batch, then time a step on each of the others."""
     torch.manual_seed(1)
-    step = KINDS[kind](config)
+    step = CONTENDERS[name](config)
     step(batches[-1])
-    begin = clock()
+    start = clock()
     for batch in batches[:-1]:
         step(batch)
-    seconds = clock() - begin
+    seconds = clock() - start
     targets = sum(batch.n_targets() for batch in batches[:-1])
-    return Turn(seconds, targets, matmul_rate(torch.device("cpu"), clock=clock))
+    return TurnResult(seconds, targets, matmul_rate(torch.device("cpu"), clock=clock))
 
 
-def main(given: dict[str, Any]) -> dict[str, Any]:
-    """One turn, as asked for."""
-    torch.set_num_threads(given["threads"])
-    if given["tuned"]:
+def main(request: dict[str, Any]) -> TurnResult:
+    """Take one turn as requested by the parent process."""
+    torch.set_num_threads(request["threads"])
+    if request["tuned"]:
         keep_freed_memory()
-    clock = time.process_time if given["cpu_time"] else time.perf_counter
-    config = TransformerConfig(**given["config"])
-    found = take_turn(given["kind"], config, load_batches(Path(given["batches"])), clock)
-    return {"seconds": found.seconds, "targets": found.targets, "peak": found.peak}
+    clock = time.process_time if request["cpu_time"] else time.perf_counter
+    config = TransformerConfig(**request["config"])
+    return take_turn(request["name"], config, load_batches(Path(request["batches"])), clock)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(main(json.loads(sys.argv[1]))) + "\n")
+    sys.stdout.write(json.dumps(asdict(main(json.loads(sys.argv[1])))) + "\n")

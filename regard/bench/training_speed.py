@@ -1,17 +1,17 @@
-"""Training beside the peers: non-padding target tokens per second on batches of Multi30k.
+"""Training speed compared with other libraries: target tokens per second on batches of Multi30k.
 
-Every contender gets the same batches in the same order, takes its turns one after another in a
-process of its own, and appears as it comes and with the allocator's settings that regard makes.
+Every contender trains on the same batches in the same order, in its own process and in turns, with
+the default allocator settings and with those of `regard train`.
 """
 
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,23 +20,21 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.bench.timing import table
-from regard.bench.training_contenders import KINDS, load_batches, ours
-from regard.bench.translation import texts_to_learn_from
+from regard.bench.timing import markdown_table
+from regard.bench.training_contenders import CONTENDERS, TurnResult, load_batches
+from regard.bench.translation import training_texts
 from regard.data.batches import Batches, pad
 from regard.errors import RegardError
 from regard.models.transformer import TransformerConfig
 
 OURS = "regard"
-PEERS = tuple(kind for kind in KINDS if kind != OURS)
+PEERS = tuple(name for name in CONTENDERS if name != OURS)
 VOCABULARY = 8000
-
-
 _MODULES = {"transformers": "transformers", "x-transformers": "x_transformers"}
 
 
-def installed() -> tuple[str, ...]:
-    """The peers that can be measured here; `pip install 'regard[bench]'` brings all of them."""
+def installed_peers() -> tuple[str, ...]:
+    """Return the peers that are installed; `pip install 'regard[bench]'` installs all."""
     return tuple(peer for peer in PEERS if find_spec(_MODULES.get(peer, "torch")) is not None)
 
 
@@ -45,110 +43,115 @@ class ContenderError(RegardError):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is measured, and how."""
+class TrainingPlan:
+    """Settings of the training benchmark.
+
+    Args:
+        n_batches: batches of one turn, in addition to one for warming up.
+        cpu_time: count processor time, for a machine that is busy.
+    """
 
     models: tuple[str, ...] = ("small", "base")
     rounds: int = 3
     n_batches: int = 4
-    """In one turn, beside one to warm up with."""
     batch_tokens: int = 4096
     threads: int = 2
     cpu_time: bool = False
-    """Count processor time, for a machine that is busy with other work."""
     peers: tuple[str, ...] = PEERS
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One contender with one model: the median of its turns."""
+class TrainingSpeed:
+    """Median speed of one contender with one model.
+
+    Args:
+        tuned: whether its process keeps freed memory, as that of `regard train` does.
+        share: share of the peak rate of matrix products in the same run.
+    """
 
     model: str
     name: str
     tuned: bool
-    """Whether its process keeps freed memory, as regard's does."""
     tokens_per_second: float
     share: float
-    """Of the peak of matrix products in the same run, by the operations that our model needs."""
 
 
-def measure(plan: Plan, say: Callable[[str], None] = lambda text: None) -> list[Figure]:
-    """All contenders with all models, in rounds that go through them back and forth."""
-    figures: list[Figure] = []
+def measure_training(
+    plan: TrainingPlan, log: Callable[[str], None] = lambda text: None
+) -> list[TrainingSpeed]:
+    """Measure all contenders with all models, in rounds of alternating order."""
+    speeds: list[TrainingSpeed] = []
     with tempfile.TemporaryDirectory() as folder:
         batches, n_vocab = write_batches(Path(folder) / "batches.npz", plan)
         for model in plan.models:
             config = _config(model, n_vocab)
-            flops = _flops(config, load_batches(batches))
-            turns = _turns(config, batches, plan, lambda text, m=model: say(f"{m}, {text}"))
-            peak = max(one["peak"] for many in turns.values() for one in many)
+            flops = _flops_per_target(config, batches)
+            turns = _take_turns(config, batches, plan, lambda text, m=model: log(f"{m}, {text}"))
+            peak = max(turn.peak for many in turns.values() for turn in many)
             for (name, tuned), many in turns.items():
-                pace = median(one["targets"] / one["seconds"] for one in many)
-                figures.append(Figure(model, name, tuned, pace, pace * flops / peak))
-    return figures
+                speed = median(turn.targets / turn.seconds for turn in many)
+                speeds.append(TrainingSpeed(model, name, tuned, speed, speed * flops / peak))
+    return speeds
 
 
-def _config(model: str, n_vocab: int) -> TransformerConfig:
+def _config(model: str, n_vocab: int) -> Any:
     from regard.models.presets import get_preset
 
-    config: Any = get_preset(model, n_vocab=n_vocab).config
-    return config
+    return get_preset(model, n_vocab=n_vocab).config
 
 
-def _turns(
-    config: TransformerConfig, batches: Path, plan: Plan, say: Callable[[str], None]
-) -> dict[tuple[str, bool], list[Mapping[str, float]]]:
+def _take_turns(
+    config: TransformerConfig, batches: Path, plan: TrainingPlan, log: Callable[[str], None]
+) -> dict[tuple[str, bool], list[TurnResult]]:
     contenders = [(OURS, True), *((peer, tuned) for tuned in (False, True) for peer in plan.peers)]
-    turns: dict[tuple[str, bool], list[Mapping[str, float]]] = {one: [] for one in contenders}
-    shown = {k: v for k, v in config.to_dict().items() if k != "family"}
+    turns: dict[tuple[str, bool], list[TurnResult]] = {contender: [] for contender in contenders}
+    settings = {key: value for key, value in config.to_dict().items() if key != "family"}
+    request = {"config": settings, "batches": str(batches)}
+    request |= {"threads": plan.threads, "cpu_time": plan.cpu_time}
     for number in range(plan.rounds):
-        for kind, tuned in contenders if number % 2 == 0 else list(reversed(contenders)):
-            given = {"kind": kind, "tuned": tuned, "config": shown, "batches": str(batches)}
-            given |= {"threads": plan.threads, "cpu_time": plan.cpu_time}
-            found = _ask(given)
-            turns[kind, tuned].append(found)
-            pace = found["targets"] / found["seconds"]
-            say(f"{kind}{' tuned' if tuned else ''}: {pace:,.0f} tokens/s")
+        for name, tuned in contenders if number % 2 == 0 else list(reversed(contenders)):
+            turn = _run_contender(request | {"name": name, "tuned": tuned})
+            turns[name, tuned].append(turn)
+            speed = turn.targets / turn.seconds
+            log(f"{name}{' tuned' if tuned else ''}: {speed:,.0f} tokens/s")
     return turns
 
 
-def _ask(given: Mapping[str, Any]) -> Mapping[str, float]:
-    """One turn of a contender, in a fresh process."""
-    command = [sys.executable, "-m", "regard.bench.training_contenders", json.dumps(given)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    if found.returncode:
-        reason = (found.stderr.strip().splitlines() or ["no reason given"])[-1]
+def _run_contender(request: dict[str, Any]) -> TurnResult:
+    """Let a contender take one turn in a new process."""
+    command = [sys.executable, "-m", "regard.bench.training_contenders", json.dumps(request)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no error message"])[-1]
         raise ContenderError(
-            f"{given['kind']} cannot be measured ({reason}): install what it needs with pip "
+            f"{request['name']} cannot be measured ({reason}): install what it needs with pip "
             "install 'regard[bench]', or leave it out."
         )
-    return json.loads(found.stdout.splitlines()[-1])
+    return TurnResult(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def _flops(config: TransformerConfig, batches: Sequence[Any]) -> float:
-    """Operations in matrix products for one target, in our model."""
+def _flops_per_target(config: TransformerConfig, batches: Path) -> float:
+    """Count the operations of our model's matrix products for one target token."""
     torch.manual_seed(1)
-    step = ours(config)
+    step, batch = CONTENDERS[OURS](config), load_batches(batches)[0]
     with FlopCounterMode(display=False) as counter:
-        step(batches[0])
-    return counter.get_total_flops() / batches[0].n_targets()
+        step(batch)
+    return counter.get_total_flops() / batch.n_targets()
 
 
-def write_batches(path: Path, plan: Plan) -> tuple[Path, int]:
-    """Batches of sentences alike in length, as training has them; where, and the vocabulary."""
+def write_batches(path: Path, plan: TrainingPlan) -> tuple[Path, int]:
+    """Write batches of sentences of similar length; return the file and the vocabulary size."""
     from regard.text.tokenizer_training import train_tokenizer
 
-    sources, targets = _pairs()
-    tokenizer = train_tokenizer(
-        islice(_both(sources, targets), 20_000), kind="bpe", vocab_size=VOCABULARY
-    )
+    sources, targets = training_pairs()
+    texts = chain.from_iterable(zip(sources, targets, strict=True))
+    tokenizer = train_tokenizer(islice(texts, 20_000), kind="bpe", vocab_size=VOCABULARY)
     sides = [tokenizer.encode_batch(texts) for texts in (sources, targets)]
     lengths = [np.array([len(ids) for ids in side]) for side in sides]
     every = list(Batches(lengths, tokens=plan.batch_tokens, seed=1).all(0))
     longest = max(every, key=lambda batch: len(batch) * int(lengths[1][batch].max()))
-    chosen = [*every[: plan.n_batches], longest]
     arrays: dict[str, np.ndarray] = {}
-    for number, batch in enumerate(chosen):
+    for number, batch in enumerate([*every[: plan.n_batches], longest]):
         for name, side in zip(("source", "target"), sides, strict=True):
             ids, counts = pad([side[i] for i in batch], tokenizer.pad_id or 0)
             arrays |= {f"{name}_ids_{number}": ids, f"{name}_lengths_{number}": counts}
@@ -156,48 +159,43 @@ def write_batches(path: Path, plan: Plan) -> tuple[Path, int]:
     return path, len(tokenizer)
 
 
-def _both(sources: Sequence[str], targets: Sequence[str]) -> Any:
-    return (text for pair in zip(sources, targets, strict=True) for text in pair)
-
-
-def _pairs(count: int = 10_000) -> tuple[list[str], list[str]]:
-    """Captions in English and German, or made-up sentences where there is no Multi30k."""
-    texts = list(texts_to_learn_from(count))
+def training_pairs(count: int = 10_000) -> tuple[list[str], list[str]]:
+    """Return sentences for both sides, from Multi30k or generated."""
+    texts = list(training_texts(count))
     half = len(texts) // 2
     return texts[:half], texts[half : 2 * half]
 
 
-def against(figures: Sequence[Figure]) -> list[dict[str, Any]]:
-    """How many times as fast as each peer we are."""
-    paces = {one.model: one.tokens_per_second for one in figures if one.name == OURS}
+def ratios(speeds: Sequence[TrainingSpeed]) -> list[dict[str, Any]]:
+    """Return how many times as fast as each peer we are."""
+    ours = {speed.model: speed.tokens_per_second for speed in speeds if speed.name == OURS}
     return [
         {
-            "model": one.model,
-            "peer": one.name,
-            "tuned": one.tuned,
-            "ratio": paces[one.model] / one.tokens_per_second,
+            "model": speed.model,
+            "peer": speed.name,
+            "tuned": speed.tuned,
+            "ratio": ours[speed.model] / speed.tokens_per_second,
         }
-        for one in figures
-        if one.name != OURS
+        for speed in speeds
+        if speed.name != OURS
     ]
 
 
-def report(figures: Sequence[Figure]) -> str:
-    """Tokens per second, share of peak and our ratio to each, as Markdown."""
-    ratios = {(one["model"], one["peer"], one["tuned"]): one["ratio"] for one in against(figures)}
+def report(speeds: Sequence[TrainingSpeed]) -> str:
+    """Return speeds, shares of the peak rate and ratios as a Markdown table."""
+    by_peer = {(one["model"], one["peer"], one["tuned"]): one["ratio"] for one in ratios(speeds)}
     rows = []
-    for one in figures:
-        ratio = ratios.get((one.model, one.name, one.tuned))
-        how = "keeps freed memory" if one.tuned else "as it comes"
+    for speed in speeds:
+        ratio = by_peer.get((speed.model, speed.name, speed.tuned))
         rows.append(
             [
-                one.model,
-                one.name,
-                how if one.name != OURS else "as it comes, which keeps freed memory",
-                f"{one.tokens_per_second:,.0f}",
-                f"{100 * one.share:.0f} %",
+                speed.model,
+                speed.name,
+                "keeps freed memory" if speed.tuned else "default",
+                f"{speed.tokens_per_second:,.0f}",
+                f"{100 * speed.share:.0f} %",
                 "" if ratio is None else f"{ratio:.2f}",
             ]
         )
     heads = ["model", "contender", "allocator", "target tokens/s", "of sgemm peak", "ours / theirs"]
-    return table(heads, rows)
+    return markdown_table(heads, rows)

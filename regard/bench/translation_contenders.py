@@ -1,77 +1,76 @@
-"""A contender in a process of its own, so that each has its own memory and nobody's threads.
+"""Contenders of the translation benchmark, each in its own process with its own memory.
 
-It reads one JSON object to a line: first who it is, then what to do; and answers each by one.
-Run by `regard.bench.translation`, never by hand.
+A process reads one JSON object per line (first its settings, then requests) and answers each with
+one. `regard.bench.translation` starts this module.
 """
 
 import json
 import subprocess
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from regard.bench.timing import forget_peak, memory
+from regard.bench.timing import process_memory, reset_peak_memory
 from regard.errors import InputError
 from regard.generation.search import SearchOptions
 from regard.generation.translator import open_translator
 from regard.hardware import cpu_count
 
-ROWS = 64
-"""Sentences of a batch, for those who are told."""
+BATCH_SIZE = 64
+"""Sentences in a batch of CTranslate2 and transformers."""
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One way to translate."""
+class TranslationSetting:
+    """One way to translate.
+
+    Args:
+        batched: all lines in batches, or each line alone, one after another.
+        text: from text to text, or from token ids to token ids.
+        length: number of tokens to generate for models with random weights; None until the end.
+    """
 
     beam: int
-    together: bool
-    """All lines in batches, or each line by itself, the next when the last is answered."""
+    batched: bool
     text: bool
-    """From text to text, or from token ids to token ids."""
     length: int | None = None
-    """Tokens to write for each line, for models that have learned nothing; None: until the end."""
 
     def options(self) -> SearchOptions:
-        """The same for our own engines; lines of text need no scores."""
+        """Return the settings for our engines."""
         fixed = {} if self.length is None else {"factor": 0.0, "extra": self.length}
         return SearchOptions(beam=self.beam, scores=False, **fixed)
 
 
-class Contender(ABC):
-    """Somebody who translates."""
+class OurContender:
+    """Our translator with one of its engines.
 
-    @abstractmethod
-    def run(self, lines: Sequence[str], setting: Setting) -> list[list[int]]:
-        """The token ids of each line's translation; the text is made, too, if asked for."""
+    As in the other contenders, `run` returns the token ids of each translation.
+    """
 
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.translator = open_translator(folder, **options)
 
-class Ours(Contender):
-    """Our own way, by one of the engines."""
-
-    def __init__(
-        self, folder: Path, *, engine: str, int8: bool = False, shortlist: bool = False
-    ) -> None:
-        self.translator = open_translator(folder, engine=engine, int8=int8, shortlist=shortlist)
-
-    def run(self, lines: Sequence[str], setting: Setting) -> list[list[int]]:
+    def run(self, lines: Sequence[str], setting: TranslationSetting) -> list[list[int]]:
         options = setting.options()
         if setting.text:
-            groups = [lines] if setting.together else [[line] for line in lines]
+            groups = [lines] if setting.batched else [[line] for line in lines]
             found = [one for group in groups for one in self.translator.translate(group, options)]
             return [[id for part in one.parts for id in part.ids] for one in found]
+        ids = encode_once(self.translator.tokenizer, lines)
+        batches = [ids] if setting.batched else [[one] for one in ids]
         engine = self.translator.engine
-        ids = encoded(self.translator.tokenizer, lines)
-        groups = [ids] if setting.together else [[one] for one in ids]
-        return [best[0].ids for group in groups for best in engine.submit(group, options)()]
+        return [best[0].ids for batch in batches for best in engine.submit(batch, options)()]
 
 
-class Bare(Contender):
-    """A loop around CTranslate2, as its documentation writes it."""
+class CTranslate2Contender:
+    """CTranslate2 as in its documentation.
+
+    Args:
+        best: one worker for each core, instead of the default settings.
+    """
 
     def __init__(self, folder: Path, *, int8: bool, best: bool) -> None:
         import ctranslate2
@@ -80,35 +79,35 @@ class Bare(Contender):
 
         settings = {"inter_threads": cpu_count(), "intra_threads": 1} if best else {}
         kind = "int8" if int8 else "float32"
-        place = str(converted(folder, int8=int8))
-        self.engine = ctranslate2.Translator(place, compute_type=kind, **settings)
+        path = str(converted(folder, int8=int8))
+        self.engine = ctranslate2.Translator(path, compute_type=kind, **settings)
         self.tokenizer = open_translator(folder).tokenizer
         self._ids = self.tokenizer.backend.get_vocab()
 
-    def run(self, lines: Sequence[str], setting: Setting) -> list[list[int]]:
-        groups = [list(lines)] if setting.together else [[line] for line in lines]
-        return [ids for group in groups for ids in self._translated(group, setting)]
+    def run(self, lines: Sequence[str], setting: TranslationSetting) -> list[list[int]]:
+        groups = [list(lines)] if setting.batched else [[line] for line in lines]
+        return [ids for group in groups for ids in self._translate(group, setting)]
 
-    def _translated(self, lines: list[str], setting: Setting) -> list[list[int]]:
+    def _translate(self, lines: list[str], setting: TranslationSetting) -> list[list[int]]:
         backend = self.tokenizer.backend
         if setting.text:
-            tokens = [found.tokens for found in backend.encode_batch(lines)]
+            tokens = [encoding.tokens for encoding in backend.encode_batch(lines)]
         else:
-            tokens = named(self.tokenizer, lines)
+            tokens = encode_once(self.tokenizer, lines, names=True)
         length = {} if setting.length is None else {"max_decoding_length": setting.length}
         results = self.engine.translate_batch(
-            tokens, beam_size=setting.beam, max_batch_size=ROWS, **length
+            tokens, beam_size=setting.beam, max_batch_size=BATCH_SIZE, **length
         )
         best = [result.hypotheses[0] for result in results]
         if not setting.text:
-            return [[0] * len(written) for written in best]
-        ids = [[self._ids[token] for token in written] for written in best]
+            return [[0] * len(tokens) for tokens in best]
+        ids = [[self._ids[token] for token in tokens] for tokens in best]
         backend.decode_batch(ids)
         return ids
 
 
-class HuggingFace(Contender):
-    """`generate` of transformers, with the same weights."""
+class HuggingFaceContender:
+    """`generate` of transformers with the same weights."""
 
     def __init__(self, folder: Path, *, exported: str) -> None:
         import torch
@@ -120,70 +119,59 @@ class HuggingFace(Contender):
         self.model = AutoModelForSeq2SeqLM.from_pretrained(exported).eval()
         self.tokenizer = open_translator(folder, engine="ctranslate2").tokenizer
 
-    def run(self, lines: Sequence[str], setting: Setting) -> list[list[int]]:
-        ids = encoded(self.tokenizer, lines)
-        if setting.together:  # sorted, as its users do by hand
-            order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
-            ids = [ids[i] for i in order]
-        step = ROWS if setting.together else 1
+    def run(self, lines: Sequence[str], setting: TranslationSetting) -> list[list[int]]:
+        ids = encode_once(self.tokenizer, lines)
+        if setting.batched:
+            ids = sorted(ids, key=len, reverse=True)
+        size = BATCH_SIZE if setting.batched else 1
         written = []
-        for first in range(0, len(ids), step):
-            written += self._generated(ids[first : first + step], setting)
+        for first in range(0, len(ids), size):
+            written += self._generate(ids[first : first + size], setting)
         if setting.text:
             self.tokenizer.decode_batch(written)
         return written
 
-    def _generated(self, batch: list[list[int]], setting: Setting) -> list[list[int]]:
+    def _generate(self, batch: list[list[int]], setting: TranslationSetting) -> list[list[int]]:
         import torch
 
         width = max(map(len, batch))
-        table = torch.tensor([ids + [0] * (width - len(ids)) for ids in batch])
-        seen = torch.tensor([[1] * len(ids) + [0] * (width - len(ids)) for ids in batch])
-        length: dict[str, Any] = {"max_new_tokens": 2 * width + 20}
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in batch])
+        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in batch])
+        limits = {"max_new_tokens": 2 * width + 20}
         if setting.length is not None:
-            length = {"max_new_tokens": setting.length, "min_new_tokens": setting.length}
+            limits = {"max_new_tokens": setting.length, "min_new_tokens": setting.length}
         with torch.inference_mode():
             found = self.model.generate(
-                input_ids=table, attention_mask=seen, num_beams=setting.beam, **length
+                input_ids=ids, attention_mask=mask, num_beams=setting.beam, **limits
             )
-        end, pad = self.tokenizer.end_id, self.tokenizer.pad_id
-        return [[id for id in row[1:] if id not in (end, pad)] for row in found.tolist()]
+        special = self.tokenizer.end_id, self.tokenizer.pad_id
+        return [[id for id in row[1:] if id not in special] for row in found.tolist()]
 
 
-def encoded(tokenizer: Any, lines: Sequence[str]) -> list[list[int]]:
-    """The ids of each line, made once: who is not timed for tokenizing asks here."""
-    key = id(tokenizer), lines[0], len(lines)
+_ENCODED: dict[tuple[int, str, int, bool], list[Any]] = {}
+
+
+def encode_once(tokenizer: Any, lines: Sequence[str], *, names: bool = False) -> list[Any]:
+    """Return the token ids (or names) of each line, cached so that encoding is not timed."""
+    key = id(tokenizer), lines[0], len(lines), names
     if key not in _ENCODED:
-        _ENCODED[key] = tokenizer.encode_batch(lines, literal=True)
+        ids = tokenizer.encode_batch(lines, literal=True)
+        _ENCODED[key] = [[tokenizer.token_of(id) for id in row] for row in ids] if names else ids
     return _ENCODED[key]
 
 
-def named(tokenizer: Any, lines: Sequence[str]) -> list[list[str]]:
-    """The same as tokens."""
-    key = id(tokenizer), lines[0], len(lines)
-    if key not in _NAMED:
-        _NAMED[key] = [[tokenizer.token_of(id) for id in ids] for ids in encoded(tokenizer, lines)]
-    return _NAMED[key]
-
-
-_ENCODED: dict[tuple[int, str, int], list[list[int]]] = {}
-_NAMED: dict[tuple[int, str, int], list[list[str]]] = {}
-
-
 @dataclass(frozen=True)
-class Run:
-    """What one run of a contender took."""
+class TranslationRun:
+    """Seconds of wall and CPU time, generated tokens and peak megabytes of one run."""
 
     wall: float
     cpu: float
-    """Seconds of all its threads together."""
     tokens: int
     peak: float
-    """Megabytes of its process at most."""
 
 
-class Worker:
-    """A contender's process, as its parent sees it."""
+class BenchProcess:
+    """The process of a contender."""
 
     def __init__(self, kind: str, folder: Path, **options: Any) -> None:
         self.kind = kind
@@ -193,57 +181,53 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self._ask({"kind": kind, "folder": str(folder), **options})
+        self._request({"kind": kind, "folder": str(folder), **options})
 
-    def run(self, lines: Sequence[str], setting: Setting) -> Run:
-        """Let it translate these lines."""
-        return Run(**self._ask({"lines": list(lines), "setting": asdict(setting)}))
+    def run(self, lines: Sequence[str], setting: TranslationSetting) -> TranslationRun:
+        """Let the contender translate these lines."""
+        return TranslationRun(**self._request({"lines": list(lines), "setting": asdict(setting)}))
 
     def close(self) -> None:
-        """End its process."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.stdout.close()
-        self.process()
+        """End the process."""
+        self.process.communicate()
 
-    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _request(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
         if not answer:
-            raise InputError(f"{self.kind} could not be measured; its own words stand above.")
+            raise InputError(f"{self.kind} could not be measured; its error is printed above.")
         return json.loads(answer)
 
 
-def made(kind: str, folder: Path, **options: Any) -> Contender:
-    """The contender of this kind."""
-    if kind == "ours":
-        return Ours(folder, **options)
-    return Bare(folder, **options) if kind == "bare" else HuggingFace(folder, **options)
+CONTENDER_KINDS: dict[str, Any] = {
+    "ours": OurContender,
+    "ctranslate2": CTranslate2Contender,
+    "transformers": HuggingFaceContender,
+}
 
 
-def timed(contender: Contender, lines: Sequence[str], setting: Setting) -> Run:
-    """One run, measured."""
-    forget_peak()
+def timed_run(contender: Any, lines: Sequence[str], setting: TranslationSetting) -> TranslationRun:
+    """Measure one run of a contender."""
+    reset_peak_memory()
     cpu, wall = time.process_time(), time.perf_counter()
     written = contender.run(lines, setting)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return Run(wall, cpu, sum(map(len, written)), memory())
+    return TranslationRun(wall, cpu, sum(map(len, written)), process_memory())
 
 
 def main() -> None:
-    """Answer questions until there are no more."""
+    """Answer requests until standard input ends."""
     answers = sys.stdout
-    sys.stdout = sys.stderr  # whatever a library prints is no answer
+    sys.stdout = sys.stderr  # libraries that print must not mix with the answers
     first = json.loads(sys.stdin.readline())
-    contender = made(first.pop("kind"), Path(first.pop("folder")), **first)
+    contender = CONTENDER_KINDS[first.pop("kind")](Path(first.pop("folder")), **first)
     print(json.dumps({}), file=answers, flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
-        run = timed(contender, asked["lines"], Setting(**asked["setting"]))
+        request = json.loads(line)
+        run = timed_run(contender, request["lines"], TranslationSetting(**request["setting"]))
         print(json.dumps(asdict(run)), file=answers, flush=True)
 
 

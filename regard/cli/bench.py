@@ -1,4 +1,4 @@
-"""`regard bench`: how fast, beside the peers, measured in one run on this machine."""
+"""`regard bench`: speed and memory compared with other libraries, measured on this machine."""
 
 import json
 from collections.abc import Sequence
@@ -11,53 +11,51 @@ from regard.cli.options import grouped
 from regard.errors import InputError
 
 if TYPE_CHECKING:
-    from regard.bench.translation import Plan
+    from regard.bench.translation import TranslationPlan
 
 app = typer.Typer(
-    help="Measure speed and memory beside the peers; ratios above 1 mean that we are faster.",
+    help="Measure speed and memory compared with other libraries; above 1 regard is faster.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-Json = Annotated[bool, typer.Option("--json", help="All numbers, with ratios to each peer.")]
-Quick = Annotated[bool, typer.Option("--quick", help="A first impression in a minute or two.")]
+Json = Annotated[bool, typer.Option("--json", help="Print all numbers and ratios as JSON.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Measure less, in a minute or two.")]
 CpuTime = Annotated[
-    bool, typer.Option("--cpu-time", help="Count processor time: for a machine that is busy.")
+    bool, typer.Option("--cpu-time", help="Count processor time, for a machine that is busy.")
 ]
 Lengths = Annotated[
-    list[int] | None, typer.Option("--length", help="Positions; may be given several times.")
+    list[int] | None, typer.Option("--length", help="Number of positions; may be repeated.")
 ]
+Rounds = Annotated[int, typer.Option(help="Turns of each contender.")]
 
 
 @dataclass(frozen=True)
-class Translating:
-    """What is translated, how, and for how long."""
+class TranslationFlags:
+    """Options of the translation benchmark."""
 
-    count: Annotated[int, typer.Option(help="Sentences to translate.")] = 1000
-    rounds: Annotated[int, typer.Option(help="Turns of every contender.")] = 3
-    beam: Annotated[list[int] | None, typer.Option(help="Beams.  [default: 1 4]")] = None
+    count: Annotated[int, typer.Option(help="Number of sentences.")] = 1000
+    rounds: Rounds = 3
+    beam: Annotated[list[int] | None, typer.Option(help="Beam sizes.  [default: 1 4]")] = None
     precision: Annotated[
         list[str] | None, typer.Option(help="int8 or float32.  [default: both]")
     ] = None
     seconds: Annotated[
-        float, typer.Option(help="Of one turn: who is too slow for it has fewer sentences.")
+        float, typer.Option(help="Duration of a turn; slow contenders get fewer sentences.")
     ] = 3.0
     quick: Quick = False
     cpu_time: CpuTime = False
 
-    def plan(self) -> tuple["Plan", str]:
-        """The same for the contenders, and where the sentences come from."""
-        from regard.bench.translation import Plan, sentences
+    def plan(self) -> tuple["TranslationPlan", str]:
+        """Return the plan, and the origin of the sentences."""
+        from regard.bench.translation import TranslationPlan, benchmark_sentences
 
         precisions = tuple(self.precision or ("int8", "float32"))
         if unknown := set(precisions) - {"int8", "float32"}:
             raise InputError(f"precision is {unknown.pop()!r}; it can be int8 or float32.")
-        if min(self.count, self.rounds) < 1:
-            raise InputError(
-                f"count is {self.count} and rounds {self.rounds}; both must be 1 or more."
-            )
-        lines, origin = sentences(min(self.count, 100) if self.quick else self.count)
-        plan = Plan(
+        _check_positive(count=self.count, rounds=self.rounds)
+        lines, origin = benchmark_sentences(min(self.count, 100) if self.quick else self.count)
+        plan = TranslationPlan(
             lines,
             rounds=1 if self.quick else self.rounds,
             beams=tuple(self.beam or (1, 4)),
@@ -71,7 +69,7 @@ class Translating:
 @app.command("translate")
 @grouped
 def translate_bench(
-    translating: Translating,
+    flags: TranslationFlags,
     models: Annotated[
         list[str] | None,
         typer.Argument(
@@ -81,56 +79,51 @@ def translate_bench(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure translation: our engines, CTranslate2 by itself and transformers, in turns.
+    """Measure translation with our engines, CTranslate2 and transformers, in turns.
 
-    Sentences are Multi30k's, where $REGARD_DATA has them, else made up.
+    The sentences are those of Multi30k if $REGARD_DATA has them, otherwise generated.
 
     Example: regard bench translate small --quick
     """
-    from regard.bench.timing import about, load
-    from regard.bench.translation import measure, seconds_to_first_line, speeds
+    from regard.bench.timing import describe_machine
+    from regard.bench.translation import measure_translation, report, seconds_to_first_line
 
-    plan, origin = translating.plan()
-    quick = translating.quick
-    chosen = models or (["small"] if quick else ["small", "base"])
-    start = seconds_to_first_line(rounds=1 if quick else 5)
-    found = [one for model in chosen for one in measure(model, plan, _note)]
-    head = (
-        f"{about()}; {len(plan.lines):,} sentences ({origin}), {plan.rounds} rounds, "
-        f"{plan.clock} time; load {load():.1f}"
+    plan, origin = flags.plan()
+    names = models or (["small"] if flags.quick else ["small", "base"])
+    start = seconds_to_first_line(rounds=1 if flags.quick else 5)
+    results = [one for name in names for one in measure_translation(name, plan, _log)]
+    about = (
+        f"{describe_machine()}; {len(plan.lines):,} sentences ({origin}), {plan.rounds} rounds, "
+        f"{plan.clock} time"
     )
     if as_json:
-        figures = [{"setting": one.title, **vars(x)} for one in found for x in one.figures]
-        against = [ratio for one in found for ratio in one.against()]
-        told = {"about": head, "start_seconds": start, "figures": figures, "against": against}
-        _print_json(told)
-    else:
-        typer.echo(
-            f"{head}\n\nFrom the start of the process to en-de's first line: {start:.2f} s\n"
-        )
-        typer.echo("Tokens per second, our ratio to each, peak memory:\n")
-        typer.echo(speeds(found))
+        speeds = [{"setting": one.title, **vars(x)} for one in results for x in one.speeds]
+        ratios = [ratio for one in results for ratio in one.ratios()]
+        _print_json(about, start_seconds=start, figures=speeds, against=ratios)
+        return
+    first = f"From the start of the process to the first line of en-de: {start:.2f} s"
+    legend = "Tokens per second, in brackets regard's ratio to each, and peak memory:"
+    typer.echo(f"{about}\n\n{first}\n\n{legend}\n\n{report(results)}")
 
 
 @app.command("complexity")
 def complexity_bench(
     length: Lengths = None, quick: Quick = False, cpu_time: CpuTime = False, as_json: Json = False
 ) -> None:
-    """Measure time and memory of every form of attention as texts grow longer.
+    """Measure time and memory of every form of attention by length.
 
     Example: regard bench complexity --length 512 --length 2048
     """
-    from regard.bench.attention_kernels import measure, report
-    from regard.bench.timing import about
+    from regard.bench.attention_kernels import AttentionTimings, measure_forms, report
+    from regard.bench.timing import describe_machine
 
     lengths = _lengths(length, [256, 512] if quick else [512, 1024, 2048, 4096, 8192])
-    found = None
-    for found in measure(lengths, rounds=2 if quick else 5, cpu_time=cpu_time):
-        _tell(f"{list(found.times)[-1]} positions")
-    assert found is not None, "there is a length"
+    found = AttentionTimings(cpu_time)
+    for found in measure_forms(lengths, rounds=2 if quick else 5, cpu_time=cpu_time):
+        _log(f"{list(found.times)[-1]} positions: done")
     if as_json:
         numbers = {"milliseconds": found.times, "megabytes": found.memory}
-        _print_json({"about": about(), **numbers, "against": found.against()})
+        _print_json(describe_machine(), **numbers, against=found.ratios())
     else:
         typer.echo(report(found))
 
@@ -139,21 +132,21 @@ def complexity_bench(
 def attention_bench(
     length: Lengths = None, quick: Quick = False, cpu_time: CpuTime = False, as_json: Json = False
 ) -> None:
-    """Measure `attend` and multi-head attention beside torch's own.
+    """Measure `attend` and multi-head attention compared with torch's.
 
     Example: regard bench attention --quick
     """
-    from regard.bench.attention_kernels import measure_kernels
-    from regard.bench.timing import about, table
+    from regard.bench.attention_kernels import compare_with_torch
+    from regard.bench.timing import describe_machine, markdown_table
 
     lengths = _lengths(length, [128, 256] if quick else [128, 256, 512, 1024, 2048])
-    against = measure_kernels(lengths, rounds=3 if quick else 15, cpu_time=cpu_time)
+    found = compare_with_torch(lengths, rounds=3 if quick else 15, cpu_time=cpu_time)
     if as_json:
-        _print_json({"about": about(), "against": against})
+        _print_json(describe_machine(), against=found)
         return
     heads = ["ours", "peer", "length", "mask", "pass", "peer_ms", "ratio"]
-    rows = [[str(one[head]) for head in heads] for one in against]
-    typer.echo(f"{about()}\n\n{table(heads, rows)}")
+    rows = [[str(row[head]) for head in heads] for row in found]
+    typer.echo(f"{describe_machine()}\n\n{markdown_table(heads, rows)}")
 
 
 @app.command("train")
@@ -161,59 +154,64 @@ def train_bench(
     models: Annotated[
         list[str] | None, typer.Argument(help="Presets.  [default: small base]")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Turns of every contender.")] = 3,
-    threads: Annotated[int, typer.Option(help="Of each contender.")] = 2,
+    rounds: Rounds = 3,
+    threads: Annotated[int, typer.Option(help="Threads of each contender.")] = 2,
     quick: Quick = False,
     cpu_time: CpuTime = False,
     as_json: Json = False,
 ) -> None:
-    """Measure training beside transformers' Marian, x-transformers and nn.Transformer, in turns.
+    """Measure training compared with Marian, x-transformers and nn.Transformer, in turns.
 
-    Every contender learns from the same batches of 4,096 tokens; tokens are targets, no padding.
+    All train on the same batches of 4,096 tokens; target tokens without padding are counted.
 
     Example: regard bench train small --rounds 1
     """
-    from regard.bench.timing import about, load
-    from regard.bench.training_speed import PEERS, Plan, against, installed, measure, report
+    from regard.bench.timing import describe_machine
+    from regard.bench.training_speed import (
+        PEERS,
+        TrainingPlan,
+        installed_peers,
+        measure_training,
+        ratios,
+        report,
+    )
 
-    if min(rounds, threads) < 1:
-        raise InputError(f"rounds is {rounds} and threads {threads}; both must be 1 or more.")
-    for peer in set(PEERS) - set(installed()):
-        typer.echo(f"without {peer}: pip install 'regard[bench]' brings it", err=True)
-    plan = Plan(
+    _check_positive(rounds=rounds, threads=threads)
+    for peer in set(PEERS) - set(installed_peers()):
+        _log(f"{peer} is not installed and is left out: pip install 'regard[bench]' installs it")
+    plan = TrainingPlan(
         tuple(models or (["small"] if quick else ["small", "base"])),
         rounds=1 if quick else rounds,
         n_batches=2 if quick else 4,
         threads=threads,
         cpu_time=cpu_time,
-        peers=installed(),
+        peers=installed_peers(),
     )
-    found = measure(plan, _note)
-    clock = "processor" if cpu_time else "wall"
-    head = (
-        f"{about()}; {threads} threads each, {plan.rounds} rounds, {clock} time; load {load():.1f}"
-    )
+    speeds = measure_training(plan, _log)
+    clock = "CPU" if cpu_time else "wall"
+    about = f"{describe_machine()}; {threads} threads each, {plan.rounds} rounds, {clock} time"
     if as_json:
-        figures = [vars(one) for one in found]
-        _print_json({"about": head, "figures": figures, "against": against(found)})
+        _print_json(about, figures=[vars(speed) for speed in speeds], against=ratios(speeds))
     else:
-        typer.echo(f"{head}\n\n{report(found)}")
+        typer.echo(f"{about}\n\n{report(speeds)}")
 
 
-def _lengths(given: Sequence[int] | None, usual: list[int]) -> list[int]:
-    lengths = list(given or usual)
+def _lengths(given: Sequence[int] | None, default: list[int]) -> list[int]:
+    lengths = list(given or default)
     if min(lengths) < 16:
-        raise InputError(f"a length is {min(lengths)}; measure 16 positions or more.")
+        raise InputError(f"a length is {min(lengths)}; it must be 16 or more.")
     return lengths
 
 
-def _print_json(told: dict[str, Any]) -> None:
-    typer.echo(json.dumps(told, indent=1, ensure_ascii=False))
+def _check_positive(**options: int) -> None:
+    for name, value in options.items():
+        if value < 1:
+            raise InputError(f"{name} is {value}; it must be 1 or more.")
 
 
-def _note(text: str) -> None:
+def _print_json(about: str, **numbers: Any) -> None:
+    typer.echo(json.dumps({"about": about, **numbers}, indent=1, ensure_ascii=False))
+
+
+def _log(text: str) -> None:
     typer.echo(text, err=True)
-
-
-def _tell(text: str) -> None:
-    typer.echo(f"{text}: done", err=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from html import escape
 
-from regard.evaluation.alignment_heads import Measured
+from regard.evaluation.alignment_heads import HeadErrors
 from regard.evaluation.report import Evaluation
 from regard.evaluation.scores import Group
 from regard.figures.captions import caption
@@ -77,7 +77,7 @@ def _draw_bars(title: str, systems: Sequence[Sequence[Group]]) -> Drawing:
     return drawing
 
 
-def _draw_heads(title: str, errors: Measured, language: str) -> Drawing:
+def _draw_heads(title: str, errors: HeadErrors, language: str) -> Drawing:
     """Draw the alignment error of each head, with a row for each layer."""
     best = errors.best
     sites = list(dict.fromkeys(head.site for head in errors.heads))
