@@ -68,19 +68,6 @@ class ProgressLine:
         sys.stderr.flush()
 
 
-class LinesRead:
-    """The number of lines read, on standard error; the next message replaces it."""
-
-    def __init__(self) -> None:
-        self._shown = time.monotonic()
-
-    def __call__(self, lines: int) -> None:
-        if time.monotonic() - self._shown > 0.2:
-            self._shown = time.monotonic()
-            sys.stderr.write(f"\r{lines:,} lines read\x1b[K\r")
-            sys.stderr.flush()
-
-
 def duration(seconds: float) -> str:
     """Format seconds as 3.2 s, 1:05 or 2:07:09."""
     if seconds < 60:

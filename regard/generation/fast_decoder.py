@@ -121,7 +121,9 @@ class _Layer:
                 linear([cross.inner.to_output]),
             )
         self.norm, relu = layer.feed_forward.norm, inner.activation_fn is F.relu
-        self.activation_fn = torch.relu_ if relu else inner.activation_fn  # the product is not used elsewhere
+        self.activation_fn = (
+            torch.relu_ if relu else inner.activation_fn
+        )  # the product is not used elsewhere
         self.to_hidden = linear([inner.to_hidden])
         self.to_output = linear([inner.to_output], positive=relu)
         self.to_gate = None if inner.to_gate is None else linear([inner.to_gate])

@@ -41,10 +41,10 @@ class TranslationStepper(Stepper):
         *,
         candidates: Int[Tensor, "candidate"] | None = None,
     ) -> None:
-        self.module, self.candidates = module, candidates
+        self.module, self.candidates = _cacheable(module), candidates
         self.memory = module.encode(source_ids, source_lengths)
         self.lengths = source_lengths
-        self.cache = module.new_cache()
+        self.cache = self.module.new_cache()
         self.n_rows, self.device = len(source_ids), source_ids.device
         self._n_read = 0
         if candidates is not None:
@@ -71,10 +71,10 @@ class DecoderStepper(Stepper):
     """A decoder-only model; prompts of different lengths are padded on the left."""
 
     def __init__(self, module: Any, lengths: Int[Tensor, "batch"]) -> None:
-        self.module = module
+        self.module = _cacheable(module)
         self.lengths = lengths  # of the prompts; grows with each token
         self.even = bool((lengths == lengths[0]).all())
-        self.cache = module.new_cache()
+        self.cache = self.module.new_cache()
         self.n_rows, self.device = len(lengths), lengths.device
         self._n_read = 0
 
@@ -91,6 +91,46 @@ class DecoderStepper(Stepper):
         for site in self.cache.values():
             site.keep(rows)
         self.n_rows = len(rows)
+
+
+class UncachedModule:
+    """A module that reads the whole target at each step: slow, but right for every attention."""
+
+    def __init__(self, module: Any) -> None:
+        self.module, self.config, self.project = module, module.config, module.project
+        self.encode, self.parameters = getattr(module, "encode", None), module.parameters
+
+    def decode(self, ids: Tensor, *sources: Any, cache: dict[str, "_ReadIds"]) -> Tensor:
+        """Return one state for each new token of an encoder–decoder."""
+        return self.module.decode(cache["read"].append(ids), *sources)[:, -ids.size(1) :]
+
+    def states(self, ids: Tensor, lengths: Any, *, cache: dict[str, Any], side: str) -> Tensor:
+        """Return one state for each new token of a decoder-only model."""
+        read = cache["read"].append(ids)
+        return self.module.states(read, lengths, side=side)[:, -ids.size(1) :]
+
+    def new_cache(self) -> dict[str, "_ReadIds"]:
+        """Return an empty cache."""
+        return {"read": _ReadIds()}
+
+
+class _ReadIds:
+    """The ids that each row has read, in place of cached keys and values."""
+
+    ids: Tensor | None = None
+
+    def append(self, ids: Tensor) -> Tensor:
+        self.ids = ids if self.ids is None else torch.cat([self.ids, ids], dim=1)
+        return self.ids
+
+    def keep(self, rows: Tensor) -> None:
+        self.ids = None if self.ids is None else self.ids[rows]
+
+
+def _cacheable(module: Any) -> Any:
+    """Return the module, or its uncached form if its attention cannot use cached keys."""
+    cacheable = getattr(getattr(module, "decoder", None), "cacheable", True)
+    return module if cacheable else UncachedModule(module)
 
 
 class Ensemble(Stepper):

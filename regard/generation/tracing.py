@@ -4,17 +4,21 @@
 what `model.translate` answers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from regard.errors import InputError
 from regard.generation.beam import Alternative, alternatives
 from regard.generation.search import Hypothesis, SearchOptions
-from regard.generation.stepper import Stepper, SuppressingStepper, TranslationStepper
+from regard.generation.stepper import (
+    Stepper,
+    SuppressingStepper,
+    TranslationStepper,
+    UncachedModule,
+)
 from regard.generation.torch_engine import TorchEngine, pad_ids
 from regard.generation.translator import (
     TORCH_WINDOW,
@@ -195,45 +199,7 @@ def alternatives_at(
 
 
 def _steppable(model: Model, editors: Sequence[TolerantEditor]) -> Any:
-    """Return the module, or one that reads the whole target at each step if it cannot be cached."""
+    """Return the module, or its uncached form if an edit needs all queries at once."""
     module = model.module.eval()
-    # The mean over all queries needs all queries.
     means = any(isinstance(one.edit, Ablate) and one.edit.to == "mean" for one in editors)
-    cacheable = getattr(getattr(module, "decoder", None), "cacheable", True)
-    return module if cacheable and not means else _UncachedModule(module)
-
-
-class _ReadIds:
-    """The target ids that each row has read, in place of cached keys and values."""
-
-    def __init__(self) -> None:
-        self.ids: Tensor | None = None
-
-    def keep(self, rows: Tensor) -> None:
-        if self.ids is not None:
-            self.ids = self.ids[rows]
-
-
-class _UncachedModule:
-    """An encoder–decoder that reads the whole target at each step: slow, right for every edit."""
-
-    def __init__(self, module: Any) -> None:
-        self.module, self.config = module, module.config
-        self.encode, self.project = module.encode, module.project
-
-    def decode(
-        self, target_ids: Tensor, memory: Any, source_lengths: Any = None, *, cache: Any = None
-    ) -> Tensor:
-        """Return one vector for each new token."""
-        read = cache["read"]
-        read.ids = target_ids if read.ids is None else torch.cat([read.ids, target_ids], dim=1)
-        states = self.module.decode(read.ids, memory, source_lengths)
-        return states[:, -target_ids.size(1) :]
-
-    def parameters(self) -> Iterator[Tensor]:
-        """Return the module's parameters, which determine the device."""
-        return self.module.parameters()
-
-    def new_cache(self) -> dict[str, _ReadIds]:
-        """Return an empty cache."""
-        return {"read": _ReadIds()}
+    return UncachedModule(module) if means else module

@@ -1,4 +1,4 @@
-"""A shortlist for translation, learned from sentences and their translations."""
+"""Shortlists: the target tokens that each source token can become, stored in a model folder."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,48 +14,48 @@ SHORTLIST = "shortlist.json"
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Token ids that may be written, always and for each token of the source."""
+    """Target ids that can be predicted: always, and for each source id."""
 
     always: Sequence[int]
     words: Mapping[int, Sequence[int]]
 
     def candidates(self, sources: Iterable[Sequence[int]]) -> list[int]:
-        """All that the translations of these sentences may be made of, in order."""
+        """Return the sorted target ids for a batch of sources."""
         found = set(self.always)
         for id in {id for source in sources for id in source}:
             found.update(self.words.get(id, ()))
         return sorted(found)
 
     def save(self, folder: Path, source: Tokenizer, target: Tokenizer) -> None:
-        """Write it into a model folder, with what tells its tokenizers from others."""
-        told = {
+        """Write the shortlist into a model folder, with the fingerprints of its tokenizers."""
+        data = {
             "tokenizers": [source.fingerprint, target.fingerprint],
             "always": list(self.always),
             "words": {str(id): list(ids) for id, ids in sorted(self.words.items())},
         }
-        write_atomic(folder / SHORTLIST, json.dumps(told, separators=(",", ":")))
+        write_atomic(folder / SHORTLIST, json.dumps(data, separators=(",", ":")))
 
     def vocabulary_map(self, source: Sequence[str], target: Sequence[str]) -> str:
-        """The same as CTranslate2 reads it: token, tab, tokens; and what is always there first."""
+        """Return CTranslate2's format: source token, tab, target tokens; the general ones first."""
         rules = [("", self.always), *((source[id], ids) for id, ids in sorted(self.words.items()))]
         return "".join(
-            f"{name}\t{' '.join(target[id] for id in ids if _is_plain(target[id]))}\n"
+            f"{name}\t{' '.join(target[id] for id in ids if _has_no_space(target[id]))}\n"
             for name, ids in rules
-            if _is_plain(name)
+            if _has_no_space(name)
         )
 
 
 def read_shortlist(folder: Path, source: Tokenizer, target: Tokenizer) -> Shortlist:
-    """The shortlist of a model folder; refused if it has none, or one of other tokenizers."""
+    """Read the shortlist of a model folder; refuses one of other tokenizers."""
     file = folder / SHORTLIST
     if not file.is_file():
         raise InputError(
             f"{folder} has no shortlist: learn one with `regard shortlist {folder} SOURCE TARGET`."
         )
     try:
-        told = json.loads(file.read_bytes())
-        tokenizers, always = told["tokenizers"], tuple(map(int, told["always"]))
-        words = {int(id): tuple(map(int, ids)) for id, ids in told["words"].items()}
+        data = json.loads(file.read_bytes())
+        tokenizers, always = data["tokenizers"], tuple(map(int, data["always"]))
+        words = {int(id): tuple(map(int, ids)) for id, ids in data["words"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileError(f"{file} is damaged ({error}): learn the shortlist again.") from error
     if tokenizers != [source.fingerprint, target.fingerprint]:
@@ -63,6 +63,6 @@ def read_shortlist(folder: Path, source: Tokenizer, target: Tokenizer) -> Shortl
     return Shortlist(always, words)
 
 
-def _is_plain(name: str) -> bool:
-    """Whether the name can stand between spaces and tabs."""
+def _has_no_space(name: str) -> bool:
+    """Return True for names that can be separated by spaces and tabs."""
     return not any(mark in name for mark in " \t\n\r")

@@ -192,7 +192,7 @@ def test_what_the_engine_cannot_do_is_refused(tmp_path, reverser, family, settin
     sizes = {"n_vocab": 50, "d_model": 8, "n_heads": 2, "d_ff": 8}
     model = build(config_from_dict({"family": family, **sizes, **settings}))
     Model(module=model, task="language", tokenizer=reverser().tokenizer).save(tmp_path / "model")
-    with pytest.raises(InputError, match=f"CTranslate2 cannot run this model: .*{sentence}"):
+    with pytest.raises(InputError, match=f"CTranslate2 cannot run this model because .*{sentence}"):
         convert(tmp_path / "model", tmp_path / "engine")
     assert not (tmp_path / "engine").exists()
 

@@ -9,7 +9,7 @@ from regard.cli.main import app
 from regard.errors import FileError, InputError
 from regard.evaluation.ibm_model1 import Lexicon, learn_shortlist
 from regard.generation.search import SearchOptions
-from regard.generation.stepper import NarrowStepper, TranslationStepper
+from regard.generation.stepper import TranslationStepper
 from regard.generation.translator import open_translator
 from regard.generation.vocabulary_shortlist import SHORTLIST, Shortlist, read_shortlist
 from regard.model import load
@@ -104,11 +104,11 @@ def test_words_that_must_appear_need_not_be_on_the_list(folder, tmp_path):
 
 @torch.no_grad()
 def test_a_narrow_stepper_is_the_wide_one_among_its_candidates(folder):
-    model = load(folder).model
+    module = load(folder).module
     ids, lengths = torch.tensor([[2, 9, 11, 3]]), torch.tensor([4])
     few = torch.tensor([3, 7, 20, 41])
-    wide = TranslationStepper(model, ids, lengths).step(torch.tensor([[2]]))
-    narrow = NarrowStepper(model, ids, lengths, few).step(torch.tensor([[2]]))
+    wide = TranslationStepper(module, ids, lengths).step(torch.tensor([[2]]))
+    narrow = TranslationStepper(module, ids, lengths, candidates=few).step(torch.tensor([[2]]))
     torch.testing.assert_close(narrow[:, few], wide[:, few].log_softmax(dim=-1))
     assert int(narrow.isfinite().sum()) == len(few)
 

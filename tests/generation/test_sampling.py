@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from regard.errors import InputError
 from regard.generation.sampling import sample, shape
 from regard.generation.search import SamplingOptions
-from regard.generation.stepper import Stepper, DecoderStepper
+from regard.generation.stepper import DecoderStepper, Stepper
 from regard.models.decoder import Decoder, DecoderConfig
 
 PROBABILITIES = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
@@ -28,10 +28,10 @@ class Always(Stepper):
 
 
 def shaped(**options):
-    return shape(PROBABILITIES.log(), [[]], SamplingOptions(None, **options)).exp()
+    return shape(PROBABILITIES.log(), [[]], SamplingOptions(**options)).exp()
 
 
-def test_shapes_by_hand():
+def test_shaping_by_hand():
     assert_close(shaped(), PROBABILITIES)
     assert_close(shaped(top_k=2), torch.tensor([[0.625, 0.375, 0, 0]]))
     assert_close(shaped(top_p=0.6), torch.tensor([[0.625, 0.375, 0, 0]]))
@@ -43,22 +43,20 @@ def test_shapes_by_hand():
     assert_close(shaped(top_k=9, top_p=1.0), PROBABILITIES)
 
 
-def test_repetition_is_made_less_likely_or_impossible():
+def test_repetition_is_penalized_or_barred():
     before = [[0, 1, 0]]
-    penalized = shape(
-        PROBABILITIES.log(), before, SamplingOptions(None, repetition_penalty=2.0)
-    ).exp()
+    penalized = shape(PROBABILITIES.log(), before, SamplingOptions(repetition_penalty=2.0)).exp()
     raw = torch.tensor([[0.25, 0.09, 0.15, 0.05]])
     assert_close(penalized, raw / raw.sum())
-    barred = shape(PROBABILITIES.log(), before, SamplingOptions(None, no_repeat=2))
+    barred = shape(PROBABILITIES.log(), before, SamplingOptions(no_repeat=2))
     assert barred[0, 1] == -inf  # "0 1" was written already
     assert (barred[0, [0, 2, 3]] > -inf).all()
-    only_new = shape(PROBABILITIES.log(), before, SamplingOptions(None, no_repeat=1))
+    only_new = shape(PROBABILITIES.log(), before, SamplingOptions(no_repeat=1))
     assert (only_new[0] == -inf).tolist() == [True, True, False, False]
 
 
-def test_tokens_are_drawn_as_often_as_their_probability_says():
-    options = SamplingOptions(None, max_tokens=4000, seed=1)
+def test_sampled_frequencies_match_the_probabilities():
+    options = SamplingOptions(max_tokens=4000, seed=1)
     (text,) = sample(Always(), torch.tensor([[0]]), options)
     counts = Counter(text.ids)
     for token, probability in enumerate(PROBABILITIES[0].tolist()):
@@ -66,42 +64,43 @@ def test_tokens_are_drawn_as_often_as_their_probability_says():
     assert text.log_probs[0] == pytest.approx(log(PROBABILITIES[0, text.ids[0]]), abs=1e-5)
 
 
-def test_a_text_does_not_depend_on_what_is_written_beside_it():
-    options = SamplingOptions(3, max_tokens=30, seed=5)
+def test_rows_do_not_depend_on_each_other():
+    options = SamplingOptions(max_tokens=30, seed=5)
     prompts = torch.tensor([[0], [1], [2]])
-    together = sample(Always(3), prompts, options)
-    alone = sample(Always(1), prompts[:1], options)
+    together = sample(Always(3), prompts, options, end_id=3)
+    alone = sample(Always(1), prompts[:1], options, end_id=3)
     assert together[0] == alone[0]
-    assert sample(Always(3), prompts, options) == together
+    assert sample(Always(3), prompts, options, end_id=3) == together
     assert len({tuple(text.ids) for text in together}) > 1
 
 
-def test_the_end_token_ends_a_text_and_is_not_part_of_it():
-    texts = sample(Always(20), torch.zeros(20, 1, dtype=torch.long), SamplingOptions(0, max_tokens=6))
+def test_the_end_token_ends_a_text():
+    prompts = torch.zeros(20, 1, dtype=torch.long)
+    texts = sample(Always(20), prompts, SamplingOptions(max_tokens=6), end_id=0)
     for text in texts:
         assert 0 not in text.ids
         assert text.finished == (len(text.ids) < 6)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_text_ends_when_nothing_is_left_that_may_be_written(temperature):
-    options = SamplingOptions(None, max_tokens=9, no_repeat=1, temperature=temperature)
+def test_a_text_ends_when_every_token_is_barred(temperature):
+    options = SamplingOptions(max_tokens=9, no_repeat=1, temperature=temperature)
     found = sample(Always(), torch.tensor([[0]]), options, seen=[[]])
     assert sorted(found[0].ids) == [0, 1, 2, 3]
     assert not found[0].finished
 
 
-def test_tokens_are_told_as_they_are_written():
-    told = []
+def test_on_token_gets_every_token():
+    received = []
     (text,) = sample(
-        Always(), torch.tensor([[0]]), SamplingOptions(None, max_tokens=5),
-        on_token=lambda row, token: told.append((row, token)),
+        Always(), torch.tensor([[0]]), SamplingOptions(max_tokens=5),
+        on_token=lambda row, token: received.append((row, token)),
     )  # fmt: skip
-    assert told == [(0, token) for token in text.ids]
+    assert received == [(0, token) for token in text.ids]
 
 
 @torch.no_grad()
-def test_prompts_of_any_length_side_by_side_write_what_each_writes_alone():
+def test_padded_prompts_equal_single_ones():
     torch.manual_seed(0)
     model = Decoder(DecoderConfig(n_vocab=17, d_model=16, n_heads=2, d_ff=32, n_layers=2))
     for parameter in model.parameters():
@@ -110,8 +109,8 @@ def test_prompts_of_any_length_side_by_side_write_what_each_writes_alone():
     prompts = [[3, 4, 5, 6], [7], [8, 9]]
     padded = torch.tensor([[0] * (4 - len(p)) + p for p in prompts])
     lengths = torch.tensor([4, 1, 2])
-    options = SamplingOptions(1, max_tokens=12, temperature=0.0)
-    together = sample(DecoderStepper(model, lengths), padded, options, seen=prompts)
+    options = SamplingOptions(max_tokens=12, temperature=0.0)
+    together = sample(DecoderStepper(model, lengths), padded, options, end_id=1, seen=prompts)
     for i, prompt in enumerate(prompts):
         ids = list(prompt)
         for _ in range(12):  # the definition: no cache, no padding, no batch
@@ -134,6 +133,6 @@ def test_prompts_of_any_length_side_by_side_write_what_each_writes_alone():
         ({"repetition_penalty": 0.0}, "repetition_penalty is 0"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options, sentence):
+def test_invalid_options_are_refused(options, sentence):
     with pytest.raises(InputError, match=sentence):
-        SamplingOptions(None, **options)
+        SamplingOptions(**options)

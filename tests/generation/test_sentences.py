@@ -2,7 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.generation.sentences import Segment, clean, segments, sentences
+from regard.generation.sentences import (
+    Segment,
+    batch_rows,
+    batches_by_length,
+    clean,
+    segments,
+    sentences,
+    windows,
+)
 
 
 def short(limit):
@@ -10,17 +18,17 @@ def short(limit):
 
 
 def rejoined(parts):
-    return "".join(part.text + part.seam for part in parts)
+    return "".join(part.text + part.separator for part in parts)
 
 
-def test_a_line_that_fits_stays_whole():
+def test_a_line_that_fits_is_one_part():
     assert segments("One. Two.", short(20)) == [Segment("One. Two.", "")]
 
 
-def test_a_long_line_is_split_between_sentences_first():
+def test_lines_are_split_between_sentences_first():
     parts = segments('He said "no." Then he left.  Nobody knew why!', short(30))
     assert [part.text for part in parts] == ['He said "no." Then he left.', "Nobody knew why!"]
-    assert parts[0].seam == "  "
+    assert parts[0].separator == "  "
 
 
 def test_then_between_clauses_then_between_words_then_anywhere():
@@ -41,9 +49,9 @@ def test_then_between_clauses_then_between_words_then_anywhere():
     ]
 
 
-def test_a_word_longer_than_any_there_is_stays_whole_and_others_are_cut():
+def test_oversized_words_stay_whole():
     parts = segments(f"see {'x' * 2000}, and go", short(10))
-    assert [(p.text, p.strange) for p in parts] == [
+    assert [(p.text, p.oversized) for p in parts] == [
         *(("see", False), ("x" * 2000 + ",", True), ("and go", False))
     ]
     assert [p.text for p in segments("abcdefgh", short(2))] == ["ab", "cd", "ef", "gh"]
@@ -61,23 +69,23 @@ def test_a_word_longer_than_any_there_is_stays_whole_and_others_are_cut():
         "no mark at all",
     ],
 )
-def test_sentences_end_where_a_reader_ends_them(line):
+def test_sentence_boundaries(line):
     parts = [part.strip() for part in line.split("|")]
     glue = "" if "。" in line else " "
     assert [one.text for one in sentences(glue.join(parts))] == parts
 
 
-def test_a_part_has_no_more_sentences_than_it_may():
+def test_the_number_of_sentences_is_limited():
     line = "One. Two. Three.  Four. Five."
     for most, expected in (
         (1, ["One.", "Two.", "Three.", "Four.", "Five."]),
         (2, ["One. Two.", "Three.  Four.", "Five."]),
         (5, [line]),
     ):
-        parts = segments(line, short(100), most=most)
+        parts = segments(line, short(100), max_sentences=most)
         assert [part.text for part in parts] == expected
         assert rejoined(parts) == line
-    assert [p.text for p in segments(line, short(6), most=2)] == line.split()
+    assert [p.text for p in segments(line, short(6), max_sentences=2)] == line.split()
 
 
 @given(
@@ -85,14 +93,14 @@ def test_a_part_has_no_more_sentences_than_it_may():
     st.integers(1, 30),
     st.one_of(st.none(), st.integers(1, 3)),
 )
-def test_nothing_is_lost_and_every_part_fits(line, limit, most):
+def test_parts_fit_and_make_up_the_line(line, limit, most):
     line = line.strip() or "a"
-    parts = segments(line, short(limit), most=most)
+    parts = segments(line, short(limit), max_sentences=most)
     assert rejoined(parts) == line
     assert all(len(part.text) <= limit and part.text for part in parts)
 
 
-def test_a_hundred_kilobytes_without_a_space_are_split_in_time():
+def test_splitting_long_text_is_fast():
     parts = segments("漢" * 100_000, short(200))
     assert rejoined(parts) == "漢" * 100_000
     assert max(len(part.text) for part in parts) <= 200
@@ -104,3 +112,35 @@ def test_a_hundred_kilobytes_without_a_space_are_split_in_time():
 )
 def test_control_characters_become_spaces(line, cleaned):
     assert clean(line) == cleaned
+
+
+def test_batches_by_hand():
+    assert batches_by_length([3, 9, 2, 8], tokens=18, rows=10) == [[1, 3], [0, 2]]
+    assert batches_by_length([3, 9, 2, 8], tokens=1000, rows=3) == [[1, 3, 0], [2]]
+    assert batches_by_length([], tokens=10, rows=10) == []
+    tens = batches_by_length([3, 9, 12, 8], tokens=99, rows=9, group=lambda length: length // 10)
+    assert tens == [[2], [1, 3, 0]]
+
+
+def test_few_sentences_occupy_all_workers():
+    sizes = [batch_rows(n, most=64, workers=2) for n in (0, 1, 5, 100, 1000)]
+    assert sizes == [1, 1, 3, 50, 64]
+
+
+@given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 200), st.integers(1, 20))
+def test_batches_hold_every_sentence_once_within_the_budget(lengths, tokens, rows):
+    batches = batches_by_length(lengths, tokens=tokens, rows=rows)
+    flat = [index for batch in batches for index in batch]
+    assert sorted(flat) == list(range(len(lengths)))
+    assert [lengths[i] for i in flat] == sorted(lengths, reverse=True)
+    for batch in batches:
+        assert len(batch) <= rows
+        assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= tokens
+
+
+def test_windows_are_lazy():
+    taken = []
+    stream = windows((taken.append(i) or i for i in range(10)), 4)
+    assert next(stream) == [0, 1, 2, 3]
+    assert taken == [0, 1, 2, 3]
+    assert [len(window) for window in stream] == [4, 2]

@@ -7,16 +7,17 @@ from typer.testing import CliRunner
 
 from regard.cli.main import app
 from regard.errors import InputError
-from regard.generation.text_generation import write_fast, writes_fast
+from regard.generation.search import SamplingOptions
+from regard.generation.text_generation import ctranslate2_refusal, generate_with_ctranslate2
 from regard.model import load
 from regard.model_folder import read_description
 
 GREEDY = {"temperature": 0.0, "max_tokens": 40}
 
 
-def told(folder, prompt, **options):
+def generated(folder, **options):
     parts = []
-    write_fast(folder, prompt, on_text=parts.append, **options)
+    generate_with_ctranslate2(folder, "ROMEO:", SamplingOptions(**options), parts.append)
     return "".join(parts)
 
 
@@ -25,26 +26,23 @@ def folder():
     return load("shakespeare").folder
 
 
-def test_both_engines_go_on_alike_where_nothing_is_drawn(folder):
-    assert told(folder, "ROMEO:", **GREEDY) == load(folder).generate("ROMEO:", **GREEDY).written
+def test_both_engines_generate_the_same_without_sampling(folder):
+    assert generated(folder, **GREEDY) == load(folder).generate("ROMEO:", **GREEDY).written
 
 
-def test_the_same_seed_writes_the_same_and_another_one_something_else(folder):
-    one, two, other = (told(folder, "ROMEO:", max_tokens=40, seed=seed) for seed in (1, 1, 2))
+def test_a_seed_determines_the_text(folder):
+    one, two, other = (generated(folder, max_tokens=40, seed=seed) for seed in (1, 1, 2))
     assert one == two != other
 
 
-def test_only_decoders_that_know_their_end_are_fast(folder, toy_folder):
-    assert writes_fast(read_description(folder))
-    assert not writes_fast(read_description(toy_folder))
+def test_only_decoders_with_an_end_token_are_run(folder, toy_folder):
+    assert ctranslate2_refusal(read_description(folder)) is None
+    assert "not a decoder" in ctranslate2_refusal(read_description(toy_folder))
+    with pytest.raises(InputError, match="generate fewer"):
+        generated(folder, max_tokens=10**6)
 
 
-def test_more_than_there_is_room_for_is_refused(folder):
-    with pytest.raises(InputError, match="ask for fewer"):
-        told(folder, "a", max_tokens=10**6)
-
-
-def test_the_command_writes_without_torch_and_tells_probabilities_with_it(folder):
+def test_the_command_runs_without_torch_and_prints_log_probabilities_with_it(folder):
     words = ["generate", "shakespeare", "ROMEO:", "--max-tokens", "8", "--temperature", "0"]
     code = (
         "import sys; from regard.cli.main import app;"

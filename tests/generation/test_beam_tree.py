@@ -6,8 +6,7 @@ from typer.testing import CliRunner
 import regard
 from regard.cli.main import app
 from regard.errors import InputError
-from regard.generation.beam import Event
-from regard.generation.beam_tree import FATES, build_tree
+from regard.generation.beam_tree import FATES, BeamEvent, build_tree
 from regard.generation.search import SearchOptions
 from regard.generation.translator import open_translator
 
@@ -16,10 +15,10 @@ NAMES = ["<s>", "</s>", "a", "b"]
 
 def test_a_tree_by_hand():
     events = [
-        Event(1, (3,), -2.0, -2.0, "pruned"),
-        Event(1, (2,), -1.0, -1.0, "kept"),
-        Event(2, (2, 1), -1.5, -0.75, "finished"),
-        Event(2, (2, 3), -4.0, -2.0, "overtaken"),
+        BeamEvent(1, (3,), -2.0, -2.0, "pruned"),
+        BeamEvent(1, (2,), -1.0, -1.0, "kept"),
+        BeamEvent(2, (2, 1), -1.5, -0.75, "finished"),
+        BeamEvent(2, (2, 3), -4.0, -2.0, "overtaken"),
     ]
     tree = build_tree(events, NAMES)
     assert [(node.parent, node.token, node.fate) for node in tree.nodes] == [
@@ -41,7 +40,7 @@ def test_a_tree_by_hand():
 
 
 @pytest.mark.parametrize("family", ["transformer", "seq2seq"])
-def test_the_tree_of_a_translation_holds_all_its_hypotheses(make_folder, family):
+def test_a_tree_contains_all_hypotheses(make_folder, family):
     model = regard.load(make_folder(family))
     lines = ["one two three", "seven", "ten nine eight seven six"]
     found = model.translate(lines, beam=3, n_best=2, beam_tree=True)
@@ -68,26 +67,26 @@ def test_the_tree_of_a_translation_holds_all_its_hypotheses(make_folder, family)
             assert node.fate in FATES
 
 
-def test_who_looks_at_the_tree_must_have_asked_for_it(toy_folder):
+def test_a_tree_must_be_requested(toy_folder):
     (plain,) = regard.load(toy_folder).translate(["one two"])
-    with pytest.raises(InputError, match="no beam tree of this translation: none was asked for"):
+    with pytest.raises(InputError, match="no beam tree because it was not requested"):
         plain.beam_tree  # noqa: B018
-    with pytest.raises(InputError, match="CTranslate2 has no beam tree: use the engine torch"):
+    with pytest.raises(InputError, match="does not support beam tree: use engine torch"):
         open_translator(toy_folder, engine="ctranslate2", torch_feature="beam tree")
     assert open_translator(toy_folder, engine="torch").engine.name == "torch"
 
 
-def test_a_line_in_parts_has_a_tree_for_each(toy_folder):
+def test_every_part_has_a_tree(toy_folder):
     translator = open_translator(toy_folder, engine="torch")
-    translator.longest = 8
+    translator.max_source = 8
     line = "one two three . four five six . seven eight ."
     (done,) = translator.translate([line], SearchOptions(beam=2, beam_tree=True))
     assert all(part.tree is not None for part in done.parts if not part.copied)
-    with pytest.raises(InputError, match=r"translated in \d parts: see `parts`"):
+    with pytest.raises(InputError, match=r"translated in \d parts: see the `tree`"):
         done.beam_tree  # noqa: B018
 
 
-def test_the_command_writes_trees_as_json(toy_folder):
+def test_the_command_prints_trees_as_json(toy_folder):
     run = CliRunner().invoke
     result = run(app, ["translate", str(toy_folder), "--json", "--beam-tree"], input="one two\n")
     record = json.loads(result.stdout)
@@ -100,4 +99,4 @@ def test_the_command_writes_trees_as_json(toy_folder):
     assert tokens[:0:-1] == record["tokens"]
     refused = run(app, ["translate", str(toy_folder), "--beam-tree"], input="one two\n")
     assert isinstance(refused.exception, InputError)
-    assert "only --json can hold" in str(refused.exception)
+    assert "needs --json" in str(refused.exception)

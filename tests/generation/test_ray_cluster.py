@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from regard.errors import InputError
-from regard.generation import ray_cluster as cluster
-from regard.generation.ray_cluster import ClusterTranslator, Translating
+from regard.generation import ray_cluster
+from regard.generation.ray_cluster import ClusterTranslator, TranslationActor
 from regard.generation.search import SearchOptions
 from regard.generation.translator import open_translator
 from tests.generation.toy import pairs
@@ -23,14 +23,14 @@ LINES = [source for source, _ in pairs(12_000, seed=-30)]
 def killed_one(driver):
     """The id of a worker of this driver's cluster that was busy and is no more."""
     for child in psutil.Process(driver).children(recursive=True):
-        if "Translating" in " ".join(child.cmdline()) or "Translating" in child.name():
+        if "TranslationActor" in " ".join(child.cmdline()) or "TranslationActor" in child.name():
             os.kill(child.pid, signal.SIGKILL)
             return child.pid
     return None
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_loses_and_doubles_no_line(toy_folder, tmp_path):
+def test_killing_a_worker_loses_and_repeats_nothing(toy_folder, tmp_path):
     source, output = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("".join(line + "\n" for line in LINES))
     words = [str(toy_folder), str(source), "-o", str(output), "--cluster"]
@@ -47,7 +47,7 @@ def test_a_worker_that_is_killed_loses_and_doubles_no_line(toy_folder, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_cluster_that_others_have_started_is_joined_by_its_address(toy_folder, tmp_path):
+def test_a_running_cluster_is_joined(toy_folder, tmp_path):
     quiet = {"env": os.environ | {"HOME": str(tmp_path)}, "stdout": subprocess.PIPE, "text": True}
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
     begin = ["start", "--head", "--port=0", "--num-cpus=2", "--include-dashboard=false"]
@@ -65,36 +65,34 @@ def test_a_cluster_that_others_have_started_is_joined_by_its_address(toy_folder,
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("chosen", [None, "disabled"])
-def test_a_token_of_the_user_is_shown_unless_somebody_chose_otherwise(
-    known, chosen, tmp_path, monkeypatch
-):
+def test_the_users_token_is_enabled(known, chosen, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "environ", {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")})
     if chosen:
         os.environ["RAY_AUTH_MODE"] = chosen
     if known:
         (tmp_path / "token").write_text("secret")
-    cluster._show_token()
+    ray_cluster._enable_token()
     assert os.environ.get("RAY_AUTH_MODE") == (chosen or ("token" if known else None))
 
 
-def test_a_worker_translates_a_window_as_a_single_process_does(toy_folder, monkeypatch):
+def test_a_worker_equals_a_single_process(toy_folder, monkeypatch):
     monkeypatch.setenv("REGARD_WORKERS", "2")
-    worker = Translating(str(toy_folder), {"engine": "ctranslate2"}, SearchOptions())
+    worker = TranslationActor(str(toy_folder), {"engine": "ctranslate2"}, SearchOptions())
     row = worker({"number": 3, "lines": ["one two", "", "six"]})
     assert row["number"] == 3
-    done = cluster.pickle.loads(row["done"])
+    done = ray_cluster.pickle.loads(row["done"])
     alone = open_translator(toy_folder).translate(["one two", "", "six"], SearchOptions())
     assert [one.text for one in done] == [one.text for one in alone]
     assert done[0].text == "zwei eins"
 
 
-def test_windows_are_handed_over_in_handfuls_and_at_once_where_somebody_waits(monkeypatch):
-    monkeypatch.setattr(cluster, "_AT_ONCE", 2)
+def test_windows_are_sent_in_batches(monkeypatch):
+    monkeypatch.setattr(ray_cluster, "_AT_ONCE", 2)
     windows = [["a"], ["b"], ["c"], [], [], ["d"]]
-    assert list(cluster._handfuls(windows)) == [[["a"], ["b"]], [["c"]], [["d"]]]
+    assert list(ray_cluster._batches(windows)) == [[["a"], ["b"]], [["c"]], [["d"]]]
 
 
-def test_without_ray_a_sentence_says_what_to_do(toy_folder, monkeypatch):
+def test_missing_ray_is_explained(toy_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"needs Ray, .* pip install 'regard\[ray\]'"):
         ClusterTranslator(toy_folder, opening={"engine": "auto"})

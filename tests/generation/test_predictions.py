@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from regard.errors import InputError
+from regard.model import Model
+from regard.models.decoder import Decoder, DecoderConfig
+from regard.models.encoder import Encoder, EncoderConfig
+from regard.models.vision import Vision, VisionConfig
+from regard.text.tokenizer_training import train_tokenizer
+from tests.generation.conftest import lively
+
+TEXTS = ["the dog is sleeping", "나는 개를 본다", "a cat and a dog"]
+SIZES = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_layers": 1}
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    tokenizer = train_tokenizer(TEXTS, kind="byte-bpe", vocab_size=300)
+    module = Decoder(DecoderConfig(n_vocab=len(tokenizer), max_positions=64, **SIZES))
+    return Model(module=lively(module), task="language", tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    tokenizer = train_tokenizer(TEXTS, kind="wordpiece", vocab_size=200)
+    module = Encoder(EncoderConfig(n_vocab=len(tokenizer), fill_head=True, **SIZES))
+    return Model(module=lively(module), task="masked", tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def vision():
+    config = VisionConfig(n_classes=3, image_size=8, patch_size=4, n_channels=1, **SIZES)
+    module = lively(Vision(config))
+    return Model(module=module, task="classification", labels=("a", "b", "c"))
+
+
+def test_a_seed_determines_the_text(decoder):
+    one, two, other = (decoder.generate("the dog", max_tokens=20, seed=s) for s in (1, 1, 2))
+    assert one == two
+    assert one.text == "the dog" + one.written
+    assert one.written != other.written
+    assert one.log_prob < 0
+    assert decoder.generate("", max_tokens=3, temperature=0.0).text is not None
+
+
+def test_streamed_parts_hold_complete_characters(decoder):
+    parts = []
+    done = decoder.generate("나는", max_tokens=40, on_text=parts.append, temperature=3.0)
+    assert done.written.startswith("".join(parts))
+    assert not any(part.endswith("\ufffd") for part in parts)
+
+
+def test_gaps_are_filled_with_the_models_probabilities(encoder):
+    tokenizer, text = encoder.tokenizer, "the [MASK] is [MASK]"
+    gaps = encoder.fill(text, count=4)
+    assert [len(gap) for gap in gaps] == [4, 4]
+    ids = torch.tensor([tokenizer.encode(text)])
+    with torch.no_grad():
+        probabilities = encoder.module.fill_logits(encoder.module(ids)).softmax(-1)
+    first = probabilities[0, ids[0].tolist().index(tokenizer.mask_id)]
+    assert gaps[0][0].probability == pytest.approx(float(first.max()))
+    assert gaps[0][0].text == tokenizer.decode([int(first.argmax())])
+    assert encoder.fill([text, text], count=4) == [gaps, gaps]
+
+
+def test_one_image_or_several_are_classified(vision, tmp_path):
+    path = tmp_path / "x.png"
+    Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 3).save(path)
+    found = vision.classify(path, count=9)
+    assert sorted(candidate.text for candidate in found) == ["a", "b", "c"]
+    assert sum(candidate.probability for candidate in found) == pytest.approx(1)
+    assert vision.classify([path, path], count=9) == [found, found]
+
+
+def test_requests_that_do_not_fit_the_model_are_refused(decoder, encoder, vision):
+    for request, message in (
+        (lambda: encoder.generate("x"), "family encoder; only one of the family decoder"),
+        (lambda: decoder.fill("x [MASK]"), "family decoder; only one of the family encoder"),
+        (lambda: encoder.fill("no gap"), r"the text has no gap: write \[MASK\]"),
+        (lambda: vision.classify(torch.zeros(1, 8, 8), count=0), "count is 0"),
+        (lambda: decoder.classify("x"), "has no classes"),
+        (lambda: decoder.generate("the", max_tokens=100), r"has positions for 6\d more"),
+    ):
+        with pytest.raises(InputError, match=message):
+            request()

@@ -1,0 +1,123 @@
+"""The table of capabilities compared with what the engines really do."""
+
+import pytest
+
+from regard.capabilities import choose_engine, unsupported_reason
+from regard.errors import InputError
+from regard.generation.fast_decoder import can_run
+from regard.generation.search import SamplingOptions, SearchOptions
+from regard.generation.text_generation import generate_with_ctranslate2
+from regard.generation.translator import open_translator
+from regard.model import Model
+from regard.models.config import build, config_from_dict
+from tests.generation.conftest import lively
+from tests.generation.toy import pairs, tokenizer
+
+LINES = [f"{source} one two three four five six" for source, _ in pairs(2, seed=-3)]
+SIZES = {"d_model": 16, "n_heads": 2, "d_ff": 32}
+SETTINGS = [
+    {},
+    {"norm": "pre", "norm_kind": "rms", "activation": "swiglu"},
+    {"activation": "gelu_new", "attention_bias": False, "feed_forward_bias": False},
+    {"positions": "learned", "max_positions": 60},
+    {"positions": "none"},
+    {"positions": "rotary"},
+    {"positions": "rotary", "rotary_scaling": (8.0, 1.0, 4.0, 64.0)},
+    {"positions": "alibi"},
+    {"position_layout": "halves"},
+    {"d_k": 4},
+    {"d_k": 4, "d_v": 6},
+    {"n_kv_heads": 1},
+    {"attention": "longformer", "attention_size": 4},
+]
+TRANSFORMERS = [
+    {"family": "transformer", "n_encoder_layers": 1, "n_decoder_layers": 1, **SIZES, **settings}
+    for settings in [*SETTINGS, {"tie": "none", "logits_bias": True}, {"scale_embedding": False}]
+]
+DECODERS = [{"family": "decoder", "n_layers": 1, **SIZES, **settings} for settings in SETTINGS]
+
+
+def make(settings, folder, *, task):
+    words = tokenizer()
+    config = config_from_dict({**settings, "n_vocab": len(words)})
+    model = Model(module=lively(build(config)), task=task, tokenizer=words)
+    model.save(folder)
+    described = config.to_dict()
+    return model, described.pop("family"), described
+
+
+def describe(settings):
+    return ", ".join(
+        f"{k}={v}" for k, v in settings.items() if k not in SIZES and "layers" not in k
+    )
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+
+
+def assert_supported_iff_equal(reason, fast, plain, monkeypatch):
+    """Compare an engine with torch; where it is refused, it must fail or differ without the rule."""
+    if reason is None:
+        assert fast() == plain()
+        return
+    with pytest.raises(InputError, match="CTranslate2 cannot run this model"):
+        fast()
+    for module in ("interop.ctranslate2", "capabilities"):
+        monkeypatch.setattr(f"regard.{module}.unsupported_reason", lambda *args, **options: None)
+    try:
+        found = fast()
+    except Exception:
+        return
+    assert found != plain()
+
+
+@pytest.mark.parametrize("settings", TRANSFORMERS, ids=describe)
+def test_transformers_run_exactly_where_the_table_says(settings, tmp_path, monkeypatch):
+    model, family, described = make(settings, tmp_path / "m", task="translation")
+
+    def translated(engine):
+        found = open_translator(tmp_path / "m", engine=engine).translate(LINES, SearchOptions(beam=2))
+        return [(one.tokens, pytest.approx(one.score, abs=1e-4)) for one in found]
+
+    reason = unsupported_reason("ctranslate2", family, described)
+    int8 = unsupported_reason("torch", family, described, int8=True)
+    assert can_run(model.module) == (int8 is None)
+    assert_supported_iff_equal(
+        reason, lambda: translated("ctranslate2"), lambda: translated("torch"), monkeypatch
+    )
+
+
+@pytest.mark.parametrize("settings", DECODERS, ids=describe)
+def test_decoders_run_exactly_where_the_table_says(settings, tmp_path, monkeypatch):
+    model, family, described = make(settings, tmp_path / "m", task="language")
+    greedy = {"temperature": 0.0, "max_tokens": 30}
+
+    def generated():
+        parts = []
+        options = SamplingOptions(**greedy)
+        generate_with_ctranslate2(tmp_path / "m", LINES[0], options, parts.append)
+        return "".join(parts)
+
+    reason = unsupported_reason("ctranslate2", family, described)
+    assert_supported_iff_equal(
+        reason, generated, lambda: model.generate(LINES[0], **greedy).written, monkeypatch
+    )
+
+
+def test_the_fastest_engine_is_chosen_and_a_request_is_obeyed_or_refused():
+    plain, rotary = {**SIZES}, {**SIZES, "positions": "rotary"}
+    assert choose_engine("transformer", plain) == "ctranslate2"
+    assert choose_engine("transformer", plain, "torch") == "torch"
+    assert choose_engine("transformer", plain, torch_feature="edits") == "torch"
+    assert choose_engine("seq2seq", {}) == "torch"
+    for arguments, options, message in (
+        (("transformer", plain, "magic"), {}, "engine is 'magic'; it must be auto, "),
+        (("seq2seq", {}, "ctranslate2"), {}, "runs transformer and decoder models"),
+        (("seq2seq", {}), {"int8": True}, "int8 with the torch engine"),
+        (("transformer", rotary, "torch"), {"int8": True}, "sinusoidal, learned or no positions"),
+        (("transformer", plain, "ctranslate2"), {"torch_feature": "x"}, "does not support x"),
+    ):
+        with pytest.raises(InputError, match=message):
+            choose_engine(*arguments, **options)
