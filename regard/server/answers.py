@@ -14,7 +14,7 @@ text does not have).
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import exp
 from typing import Any
@@ -35,9 +35,12 @@ from regard.text.tokenizer import Tokenizer
 from regard.trace.capture import trace_model
 from regard.trace.edits import CellEdit, Edit
 from regard.trace.outputs import (
+    AlternativeTranslation,
     ClassificationOutput,
     FillOutput,
+    Gap,
     NextTokenOutput,
+    ScoredCandidate,
     TranslationOutput,
 )
 from regard.trace.trace import Trace
@@ -46,26 +49,14 @@ _STORED_VALUES = (".input", ".joined", ".output", ".residual", "embedding.patche
 """Values that the page requests; the others are dropped to save memory."""
 
 
-class CandidateInfo(BaseModel):
-    """A possible token or class."""
+class NextToken(BaseModel):
+    """A possible next token."""
 
     id: int
     name: str
     probability: float
-
-
-class NextToken(CandidateInfo):
-    """A possible next token."""
-
     text: str | None
     """The text continued with it; None for a token without text, such as the end."""
-
-
-class GapInfo(BaseModel):
-    """Candidates for a mask token."""
-
-    position: int
-    candidates: list[CandidateInfo]
 
 
 class TokenInfo(BaseModel):
@@ -74,14 +65,6 @@ class TokenInfo(BaseModel):
     text: str
     word: int | None
     probability: float | None
-
-
-class BeamResult(BaseModel):
-    """Another translation that the beam search found."""
-
-    text: str
-    score: float
-    ids: list[int]
 
 
 class Comparison(BaseModel):
@@ -110,10 +93,10 @@ class Answer(BaseModel):
     tokens: list[TokenInfo] | None = None
     score: float | None = None
     beam: int | None = None
-    alternatives: list[BeamResult] | None = None
+    alternatives: list[AlternativeTranslation] | None = None
     parts: list[PartInfo] | None = None
-    candidates: list[CandidateInfo] | None = None
-    gaps: list[GapInfo] | None = None
+    candidates: list[ScoredCandidate] | None = None
+    gaps: list[Gap] | None = None
     before: "Answer | None" = None
     compare: list[Comparison] | None = None
     unmet: list[dict[str, Any]] | None = None
@@ -156,8 +139,7 @@ def answer_edited(
         with listen(ProgressListener(job, "tracing")):
             trace = trace_model(model, given.content, edits=edits)
         compare = _compare_candidates(before.answer, trace)
-        after = _describe(trace, request)
-        return _compared(after, before, compare, [])
+        return _compared(_describe(trace, request), before, compare, [])
     part = ModelInput(before.trace.output.part_source or given.content, given.target)
     edited = replace_tokens(model, part, tokens, answer_ids=before.answer.ids)
     # With the same target, every edit must apply.
@@ -195,10 +177,7 @@ def _applies(edit: Edit, trace: Trace) -> bool:
 
 
 def _compared(
-    after: AnsweredRun,
-    before: AnsweredRun,
-    compare: list[Comparison],
-    unmet: list[dict[str, Any]],
+    after: AnsweredRun, before: AnsweredRun, compare: list[Comparison], unmet: list[dict[str, Any]]
 ) -> AnsweredRun:
     fields = {"before": before.answer, "compare": compare, "unmet": unmet}
     return AnsweredRun(after.trace, after.answer.model_copy(update=fields))
@@ -249,18 +228,20 @@ def _describe(trace: Trace, request: TraceRequest) -> AnsweredRun:
             "tokens": _tokens(part, "output", output.log_probs),
             "score": output.score,
             "beam": request.beam,
-            "alternatives": [asdict(one) for one in output.alternatives],
+            "alternatives": output.alternatives,
             "parts": [
-                {"source": one.output.part_source, "text": one.output.part_text} for one in parts
+                PartInfo(source=one.part_source, text=one.part_text)
+                for one in (trace.output for trace in parts)
+                if one.part_source
             ],
         }
     elif isinstance(output, NextTokenOutput):
-        fields = {"kind": "next", "candidates": [asdict(one) for one in output.candidates]}
+        fields = {"kind": "next", "candidates": output.candidates}
         fields["tokens"] = _tokens(part, "target", [None, *output.log_probs])
     elif isinstance(output, FillOutput) and output.gaps:
-        fields = {"kind": "filled", "gaps": [asdict(one) for one in output.gaps]}
+        fields = {"kind": "filled", "gaps": output.gaps}
     elif isinstance(output, ClassificationOutput):
-        fields = {"kind": "classes", "candidates": [asdict(one) for one in output.candidates]}
+        fields = {"kind": "classes", "candidates": output.candidates}
     stored = {
         path: value
         for path, value in part.values.items()
@@ -282,11 +263,11 @@ def _tokens(trace: Trace, side: str, log_probs: Sequence[float | None]) -> list[
 
 def _compare_candidates(before: Answer, trace: Trace) -> list[Comparison]:
     """Compare the probabilities of the candidates of the earlier answer."""
-    groups: list[tuple[int | None, Tensor, list[CandidateInfo]]] = []
+    groups: list[tuple[int | None, Tensor, Sequence[ScoredCandidate]]] = []
     if before.kind in ("next", "classes"):
         next_logits = before.kind == "next"
         logits = trace.values["output.logits" if next_logits else "output.classes"][0]
-        groups.append((None, logits[-1] if next_logits else logits, before.candidates or []))
+        groups.append((None, logits[-1] if next_logits else logits, before.candidates or ()))
     for gap in before.gaps or ():
         logits = trace.values["output.logits"][0, gap.position]
         groups.append((gap.position, logits, gap.candidates))

@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -83,10 +84,9 @@ def make_app(
         app.include_router(module.router)
     app.router.default = GZipMiddleware(PageFiles(directory=PAGE, html=True))
     app.add_middleware(RequestGuard, hosts=hosts)
-    for kind in (RegardError, JobCanceledError, Exception):
+    handled = (RegardError, JobCanceledError, HTTPException, RequestValidationError, Exception)
+    for kind in handled:
         app.add_exception_handler(kind, _on_error)
-    app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_exception_handler(RequestValidationError, _on_validation_error)
     return app
 
 
@@ -123,12 +123,9 @@ class RequestGuard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                present = {name for name, _ in message["headers"]}
-                added = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-                message["headers"] = [
-                    *message["headers"],
-                    *(one for one in added if one[0] not in present),
-                ]
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         refusal = self._refusal(Request(scope))
@@ -159,23 +156,14 @@ def error_response(error: Exception) -> JSONResponse:
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    del request
+    if isinstance(error, RequestValidationError):
+        error = validation_error(error.errors()[0])
+    elif isinstance(error, HTTPException):
+        params = {"path": request.url.path[:200], "method": request.method}
+        codes = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
+        if error.status_code in codes:
+            error = ApiError(codes[error.status_code], limit=LIMITS.body_bytes, **params)
     return error_response(error)
-
-
-async def _on_validation_error(request: Request, error: Exception) -> Response:
-    del request
-    assert isinstance(error, RequestValidationError)
-    return error_response(validation_error(error.errors()[0]))
-
-
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    path, status = request.url.path[:200], getattr(error, "status_code", 500)
-    if status == 413:
-        return error_response(ApiError("body_too_large", limit=LIMITS.body_bytes))
-    if status == 405:
-        return error_response(ApiError("method_not_allowed", path=path, method=request.method))
-    return error_response(ApiError("not_found", path=path) if status == 404 else error)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -184,21 +172,16 @@ def bind(host: str, port: int) -> socket.socket:
         raise InputError(f"port is {port}; it must be 0 (any free port) to 65535.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in range(port, min(port + _PORTS_TO_TRY, 65_536)) if port else (0,):
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        if os.name == "posix":
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            bound.bind((host, candidate))
-            bound.listen(128)
+            return socket.create_server((host, candidate), family=family, backlog=128)
         except OSError as error:
-            bound.close()
             if error.errno == errno.EADDRINUSE:
                 continue
+            reason = (error.strerror or "").partition(" (")[0]
             raise InputError(
-                f"the server cannot listen on {host}, port {candidate} ({error.strerror}): choose "
+                f"the server cannot listen on {host}, port {candidate} ({reason}): choose "
                 "another address with --host and --port."
             ) from error
-        return bound
     raise InputError(
         f"ports {port} to {port + _PORTS_TO_TRY - 1} are all in use: choose another with --port."
     )

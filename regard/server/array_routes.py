@@ -1,6 +1,7 @@
 """Routes that return arrays of a stored trace as safetensors files."""
 
 import json
+from collections.abc import Mapping
 from math import isfinite
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from regard.analysis.steps import projections as head_projections
 from regard.analysis.steps import steps as attention_steps
 from regard.hardware import limit_threads
 from regard.server.arrays import (
+    Arrays,
     DType,
     IndexRange,
     PooledTable,
@@ -49,12 +51,21 @@ _FLOAT32_ROWS = 512
 """Rows of a rollout that is sent in float32; longer ones are sent in float16."""
 _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
-
 router = APIRouter(
     prefix="/api/trace/{id}",
     default_response_class=Response,
     responses={200: {"content": _FILE}},
 )
+
+
+class ArrayResponse(Response):
+    """A safetensors file that depends on the address only."""
+
+    def __init__(self, arrays: Arrays, metadata: Mapping[str, Any] | None = None) -> None:
+        headers = {"cache-control": "private, max-age=31536000, immutable"}
+        super().__init__(
+            to_safetensors(arrays, metadata), headers=headers, media_type="application/octet-stream"
+        )
 
 
 class SiteQuery(BaseModel):
@@ -88,7 +99,7 @@ async def thumbnails(
 ) -> Response:
     """Return thumbnails of all heads of the sites: head × row × column as 255 · √weight."""
 
-    def work(job: Job) -> bytes:
+    def work(job: Job) -> ArrayResponse:
         with limit_threads(count_products(stored.trace)):
             arrays = {
                 path: stored.cached(
@@ -99,28 +110,22 @@ async def thumbnails(
                 )
                 for path in sites or stored.trace
             }
-        return to_safetensors(arrays, {"coding": "root"})
+        return ArrayResponse(arrays, {"coding": "root"})
 
-    return await context.read_bytes(work)
+    return await context.wait(work)
 
 
 @router.get("/vectors")
-async def vectors(query: HeadParams, stored: Stored, context: Context) -> Response:
+def vectors(query: HeadParams, stored: Stored) -> Response:
     """Return queries, keys and values of one head, and its mask as bits if it is irregular."""
     site = query.of(stored)
     is_exact = hasattr(site.pattern, "similarity")
     if (site.changed or not is_exact) and site.n_query * site.n_key > LIMITS.table_cells:
         raise ApiError("table_too_long", site=site.path, rows=site.n_query, columns=site.n_key)
-
-    def work(_: Job) -> bytes:
-        arrays: dict[str, Tensor | np.ndarray] = dict(head_arrays(site, query.head))
-        kind = mask_kind(site)
-        if kind == "bits":
-            arrays["allowed"] = mask_bits(site, query.head)[0]
-        metadata = {"pattern": json.dumps(describe_pattern(site)), "mask": kind}
-        return to_safetensors(arrays, metadata)
-
-    return await context.read_bytes(work)
+    kind = mask_kind(site)
+    bits = {"allowed": mask_bits(site, query.head)[0]} if kind == "bits" else {}
+    metadata = {"pattern": json.dumps(describe_pattern(site)), "mask": kind}
+    return ArrayResponse({**head_arrays(site, query.head), **bits}, metadata)
 
 
 class TileQuery(HeadQuery):
@@ -145,7 +150,7 @@ async def tile(query: Annotated[TileQuery, Query()], stored: Stored, context: Co
         "columns", query.column_start, query.column_stop, query.column_bins, site.n_key
     )
 
-    def work(job: Job) -> bytes:
+    def work(job: Job) -> ArrayResponse:
         def pool() -> PooledTable:
             pooled = pool_table(site, head, stage, check=job.check)
             context.service.traces.grow(stored.id, pooled.table.nbytes)
@@ -156,9 +161,9 @@ async def tile(query: Annotated[TileQuery, Query()], stored: Stored, context: Co
         else:
             table = stored.cached(("pooled", site.path, head, stage), pool).tile(rows, columns)
         array, metadata = encode_table(table, query.dtype)
-        return to_safetensors({"tile": array}, metadata)
+        return ArrayResponse({"tile": array}, metadata)
 
-    return await context.read_bytes(work)
+    return await context.wait(work)
 
 
 class CellQuery(HeadQuery):
@@ -169,19 +174,15 @@ class CellQuery(HeadQuery):
 
 
 @router.get("/steps")
-async def steps(query: Annotated[CellQuery, Query()], stored: Stored, context: Context) -> Response:
+def steps(query: Annotated[CellQuery, Query()], stored: Stored) -> Response:
     """Return every step from the inputs to one weight: vectors as arrays, numbers as metadata."""
     query.of(stored)
-
-    def work(_: Job) -> bytes:
-        found = attention_steps(stored.trace, query.site, query.head, query.query, query.key)
-        parts = {n: x for n, x in vars(found).items() if n not in ("projections", "value")}
-        arrays = {name: x.float() for name, x in parts.items() if isinstance(x, Tensor)}
-        return to_safetensors(
-            arrays, {name: _metadata(x) for name, x in parts.items() if name not in arrays}
-        )
-
-    return await context.read_bytes(work)
+    found = attention_steps(stored.trace, query.site, query.head, query.query, query.key)
+    parts = {n: x for n, x in vars(found).items() if n not in ("projections", "value")}
+    arrays = {name: x.float() for name, x in parts.items() if isinstance(x, Tensor)}
+    return ArrayResponse(
+        arrays, {name: _metadata(x) for name, x in parts.items() if name not in arrays}
+    )
 
 
 def _metadata(value: Any) -> str:
@@ -191,20 +192,16 @@ def _metadata(value: Any) -> str:
 
 
 @router.get("/projections")
-async def projections(query: HeadParams, stored: Stored, context: Context) -> Response:
+def projections(query: HeadParams, stored: Stored) -> Response:
     """Return the projection matrices of one head, such as "query.weight" and "query.bias"."""
     query.of(stored)
-
-    def work(_: Job) -> bytes:
-        module = attention_module(stored.trace, query.site)
-        arrays = {}
-        for name, part in ({} if module is None else head_projections(module, query.head)).items():
-            arrays[f"{name}.weight"] = part.weight.float()
-            if part.bias is not None:
-                arrays[f"{name}.bias"] = part.bias.float()
-        return to_safetensors(arrays)
-
-    return await context.read_bytes(work)
+    module = attention_module(stored.trace, query.site)
+    arrays = {}
+    for name, part in ({} if module is None else head_projections(module, query.head)).items():
+        arrays[f"{name}.weight"] = part.weight.float()
+        if part.bias is not None:
+            arrays[f"{name}.bias"] = part.bias.float()
+    return ArrayResponse(arrays)
 
 
 class SpaceQuery(SiteQuery):
@@ -214,58 +211,40 @@ class SpaceQuery(SiteQuery):
 
 
 @router.get("/space")
-async def space(
-    query: Annotated[SpaceQuery, Query()], stored: Stored, context: Context
-) -> Response:
+def space(query: Annotated[SpaceQuery, Query()], stored: Stored) -> Response:
     """Return tokens as points before and after a site, and the arrows that its heads add."""
-
-    def work(_: Job) -> bytes:
-        found = site_space(stored.trace, query.site, n_axes=query.axes)
-        names = ("before", "after", "arrows", "rest")
-        arrays = {name: getattr(found, name).float() for name in names}
-        return to_safetensors(arrays, {"share": found.share})
-
-    return await context.read_bytes(work)
+    found = site_space(stored.trace, query.site, n_axes=query.axes)
+    names = ("before", "after", "arrows", "rest")
+    arrays = {name: getattr(found, name).float() for name in names}
+    return ArrayResponse(arrays, {"share": found.share})
 
 
 @router.get("/rollout")
-async def rollout(query: SiteParams, stored: Stored, context: Context) -> Response:
+def rollout(query: SiteParams, stored: Stored) -> Response:
     """Return the attention rollout of all layers up to this site."""
-
-    def work(_: Job) -> bytes:
-        found = stored.cached(
-            ("rollout", query.site), lambda: attention_rollout(stored.trace, query.site)
-        )
-        dtype = torch.float32 if len(found) <= _FLOAT32_ROWS else torch.float16
-        return to_safetensors({"rollout": found.to(dtype)})
-
-    return await context.read_bytes(work)
+    found = stored.cached(
+        ("rollout", query.site), lambda: attention_rollout(stored.trace, query.site)
+    )
+    dtype = torch.float32 if len(found) <= _FLOAT32_ROWS else torch.float16
+    return ArrayResponse({"rollout": found.to(dtype)})
 
 
 @router.get("/exact")
-async def exact(query: HeadParams, stored: Stored, context: Context) -> Response:
+def exact(query: HeadParams, stored: Stored) -> Response:
     """Return the exact weights that one head of an efficient form approximates."""
     site = query.of(stored)
     if site.n_query * site.n_key > LIMITS.exact_cells:
         raise ApiError("comparison_too_long", site=site.path)
-
-    def work(_: Job) -> bytes:
-        found = approximation(site, query.head if site.lead else None)
-        arrays = {"exact": found.exact.float(), "variation": found.variation.float()}
-        return to_safetensors(arrays, {"largest": found.largest, "mean": found.mean})
-
-    return await context.read_bytes(work)
+    found = approximation(site, query.head if site.lead else None)
+    arrays = {"exact": found.exact.float(), "variation": found.variation.float()}
+    return ArrayResponse(arrays, {"largest": found.largest, "mean": found.mean})
 
 
 @router.get("/pixels")
-async def pixels(stored: Stored, context: Context) -> Response:
+def pixels(stored: Stored) -> Response:
     """Return the image that the model read, row × column × 3 bytes."""
-
-    def work(_: Job) -> bytes:
-        found: list[np.ndarray] = []
-        describe_image(stored.trace, lambda name, value, kind: found.append(value) or name)
-        if not found:
-            raise ApiError("no_image")
-        return to_safetensors({"pixels": found[0]})
-
-    return await context.read_bytes(work)
+    found: list[np.ndarray] = []
+    describe_image(stored.trace, lambda name, value, kind: found.append(value) or name)
+    if not found:
+        raise ApiError("no_image")
+    return ArrayResponse({"pixels": found[0]})

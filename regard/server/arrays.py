@@ -15,6 +15,7 @@ from regard.server.settings import LIMITS
 from regard.trace.site import Site
 
 Stage = Literal["scores", "masked", "weights"]
+Arrays = Mapping[str, Tensor | np.ndarray]
 DType = Literal["float32", "float16", "uint8"]
 _DIRECT_CELLS = 2_000_000
 """Cells of a table that are computed for one tile; larger tiles come from a pooled table."""
@@ -22,9 +23,7 @@ _STRIP_CELLS = 4_000_000
 """Cells of a table that are in memory at once while all of it is pooled."""
 
 
-def to_safetensors(
-    arrays: Mapping[str, Tensor | np.ndarray], metadata: Mapping[str, Any] | None = None
-) -> bytes:
+def to_safetensors(arrays: Arrays, metadata: Mapping[str, Any] | None = None) -> bytes:
     """Return arrays and metadata as a safetensors file."""
     plain = {
         name: np.ascontiguousarray(

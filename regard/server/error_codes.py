@@ -23,6 +23,17 @@ from regard.errors import (
     UnknownNameError,
 )
 
+_CODE_OF_CLASS: dict[type[Exception], str] = {
+    RegardError: "invalid_input",
+    InputError: "invalid_input",
+    UnknownNameError: "unknown_name",
+    ShapeError: "invalid_shape",
+    MaskError: "invalid_mask",
+    NotFiniteError: "not_finite",
+    FileError: "file_error",
+    MissingExtraError: "missing_extra",
+}
+
 
 class ErrorCode(BaseModel, frozen=True):
     """HTTP status and English message template of an error code."""
@@ -94,27 +105,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
         not_a_language_model="only language models predict a next token.",
         no_image="this trace has no image.",
     ),
-    # Errors of the library, by their class.
-    **_codes(
-        422,
-        invalid_input="{message}",
-        unknown_name="{message}",
-        invalid_shape="{message}",
-        invalid_mask="{message}",
-        not_finite="{message}",
-        file_error="{message}",
-        missing_extra="{message}",
-    ),
-}
-_CODE_OF_CLASS: dict[type[Exception], str] = {
-    RegardError: "invalid_input",
-    InputError: "invalid_input",
-    UnknownNameError: "unknown_name",
-    ShapeError: "invalid_shape",
-    MaskError: "invalid_mask",
-    NotFiniteError: "not_finite",
-    FileError: "file_error",
-    MissingExtraError: "missing_extra",
+    **_codes(422, **dict.fromkeys(_CODE_OF_CLASS.values(), "{message}")),
 }
 
 

@@ -11,6 +11,7 @@ from fastapi.responses import FileResponse
 from pydantic import BaseModel, Field, NonNegativeInt
 
 from regard.analysis.worked_example import DEFAULT
+from regard.generation.text_generation import Generation
 from regard.generation.translator import Translation
 from regard.server.catalog import ExampleInfo, ModelInfo, RunInfo
 from regard.server.error_codes import ERROR_CODES, ErrorCode
@@ -166,20 +167,11 @@ class GenerationRequest(ApiRequest):
     seed: int = 0
 
 
-class GenerationInfo(BaseModel):
-    """A continued text."""
-
-    text: str
-    written: str
-    log_prob: float
-    finished: bool
-
-
-@router.post("/generate", response_model=GenerationInfo)
+@router.post("/generate", response_model=Generation)
 async def generate(body: GenerationRequest, context: Context) -> Response:
     """Continue a text; progress events have the text so far."""
 
-    def work(job: Job) -> GenerationInfo:
+    def work(job: Job) -> Generation:
         job.report("loading", 0)
         written: list[str] = []
 
@@ -189,8 +181,7 @@ async def generate(body: GenerationRequest, context: Context) -> Response:
 
         model = context.service.catalog[body.model].model()
         options = body.model_dump(exclude={"model", "text"}, exclude_none=True)
-        done = model.generate(body.text, on_text=on_text, **options)
-        return GenerationInfo.model_validate(done, from_attributes=True)
+        return model.generate(body.text, on_text=on_text, **options)
 
     return await context.compute(body.model, work)
 
@@ -201,8 +192,7 @@ class RunList(BaseModel):
     runs: list[RunInfo]
 
 
-@router.get("/runs", response_model=RunList)
-async def runs(context: Context) -> Response:
+@router.get("/runs")
+def runs(context: Context) -> RunList:
     """List training runs and their checkpoints so far."""
-    found = context.service.runs.runs.values()
-    return await context.read(lambda job: RunList(runs=[run.describe() for run in found]))
+    return RunList(runs=[run.describe() for run in context.service.runs.runs.values()])

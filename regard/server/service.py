@@ -12,7 +12,7 @@ from threading import RLock
 from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Depends, Request, Response
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from regard.analysis.site_json import plain
@@ -233,35 +233,35 @@ class RequestContext:
         self.request = request
         self.service: Service = request.app.state.service
 
-    async def compute(self, model: str, work: Callable[[Job], BaseModel]) -> Response:
+    async def compute(self, model: str, work: Callable[[Job], Any]) -> Response:
         """Run work in the model's thread and send its result as JSON or events."""
         return await self._json(self.service.catalog[model].worker.submit, work)
 
-    async def read(self, work: Callable[[Job], BaseModel]) -> Response:
+    async def read(self, work: Callable[[Job], Any]) -> Response:
         """Run work in a reader thread and send its result as JSON or events."""
         return await self._json(self.service.read, work)
 
-    async def read_bytes(self, work: Callable[[Job], bytes]) -> Response:
-        """Run work in a reader thread and send its bytes, which depend on the address only."""
-        data = await wait_for(self.request, self.service.read, Job(work, client_of(self.request)))
-        headers = {"cache-control": "private, max-age=31536000, immutable"}
-        return Response(data, media_type="application/octet-stream", headers=headers)
+    async def wait(self, work: Callable[[Job], Response]) -> Response:
+        """Run work in a reader thread and send its response."""
+        return await wait_for(self.request, self.service.read, Job(work, client_of(self.request)))
 
-    async def _json(
-        self, submit: Callable[[Job], Job], work: Callable[[Job], BaseModel]
-    ) -> Response:
+    async def _json(self, submit: Callable[[Job], Job], work: Callable[[Job], Any]) -> Response:
         def run(job: Job) -> str:
-            return work(job).model_dump_json(exclude_unset=True)
+            result = work(job)
+            return TypeAdapter(type(result)).dump_json(result, exclude_unset=True).decode()
 
         return await respond(self.request, submit, Job(run, client_of(self.request)))
 
 
-Context = Annotated[RequestContext, Depends()]
+async def request_context(request: Request) -> RequestContext:
+    """Return the context of a request."""
+    return RequestContext(request)
 
 
-def stored_trace(id: str, context: Context) -> StoredTrace:
+async def stored_trace(id: str, request: Request) -> StoredTrace:
     """Return the stored trace that an address names."""
-    return context.service.stored(id)
+    return request.app.state.service.stored(id)
 
 
+Context = Annotated[RequestContext, Depends(request_context)]
 Stored = Annotated[StoredTrace, Depends(stored_trace)]

@@ -25,7 +25,6 @@ from regard.server.model_inputs import ModelInput, TraceRequest, replace_tokens
 from regard.server.service import Context, Service, Stored, StoredTrace
 from regard.server.settings import LIMITS
 from regard.tap import listen
-from regard.trace.site import Site
 from regard.trace.trace import Trace
 
 router = APIRouter(prefix="/api")
@@ -208,18 +207,17 @@ async def alternatives(
         with listen(ProgressListener(job, "writing")):
             found = alternatives_at(model, given, prefix, edits=edits, search=search, count=count)
         _, tokenizer = model.translation_tokenizers()
-        return AlternativeList(
-            alternatives=[
-                AlternativeInfo(
-                    token=tokenizer.pieces_of([*prefix, one.token])[-1].text,
-                    id=one.token,
-                    probability=exp(one.log_prob),
-                    text=tokenizer.decode(one.continuation.ids),
-                    ids=one.continuation.ids,
-                )
-                for one in found
-            ]
-        )
+        listed = [
+            AlternativeInfo(
+                token=tokenizer.pieces_of([*prefix, one.token])[-1].text,
+                id=one.token,
+                probability=exp(one.log_prob),
+                text=tokenizer.decode(one.continuation.ids),
+                ids=one.continuation.ids,
+            )
+            for one in found
+        ]
+        return AlternativeList(alternatives=listed)
 
     return await context.compute(request.model, work)
 
@@ -230,25 +228,20 @@ class NextTokenList(BaseModel):
     candidates: list[NextToken]
 
 
-@router.get("/trace/{id}/next", response_model=NextTokenList)
-async def next_token(
+@router.get("/trace/{id}/next")
+def next_token(
     stored: Stored,
     context: Context,
     temperature: Annotated[float, Query(ge=0, le=LIMITS.temperature)] = 1.0,
     count: Count = 5,
-) -> Response:
+) -> NextTokenList:
     """Return the most probable next tokens at a sampling temperature."""
     if stored.answer.kind != "next":
         raise ApiError("not_a_language_model")
-
-    def work(_: Job) -> NextTokenList:
-        tokenizer = context.service.catalog[stored.request["model"]].model().tokenizer
-        found = next_tokens(
-            stored.trace, stored.request["text"], tokenizer, temperature=temperature, count=count
-        )
-        return NextTokenList(candidates=found)
-
-    return await context.read(work)
+    model, text = stored.request["model"], stored.request["text"]
+    tokenizer = context.service.catalog[model].model().tokenizer
+    found = next_tokens(stored.trace, text, tokenizer, temperature=temperature, count=count)
+    return NextTokenList(candidates=found)
 
 
 class MeasureList(BaseModel):
@@ -261,19 +254,13 @@ class MeasureList(BaseModel):
 async def measures(stored: Stored, context: Context, sites: Sites = []) -> Response:  # noqa: B006
     """Measure every head of the sites, of all sites by default."""
 
-    def measure(site: Site, job: Job) -> list[HeadMeasures]:
-        job.check()
-        return measure_heads(site)
-
     def work(job: Job) -> MeasureList:
+        found = {}
         with limit_threads(count_products(stored.trace)):
-            return MeasureList(
-                measures={
-                    path: stored.cached(
-                        ("measures", path), partial(measure, stored.trace[path], job)
-                    )
-                    for path in sites or stored.trace
-                }
-            )
+            for path in sites or stored.trace:
+                job.check()
+                measure = partial(measure_heads, stored.trace[path])
+                found[path] = stored.cached(("measures", path), measure)
+        return MeasureList(measures=found)
 
     return await context.read(work)

@@ -191,7 +191,7 @@ def test_a_body_that_is_too_large_is_not_read(client, limit, has_length, path):
     body = b"x" * 2000 if has_length else iter([b"x" * 900, b"x" * 900, b"x" * 900])
     response = client.post(path, content=body, headers={"content-type": "application/json"})
     assert response.status_code == 413
-    assert response.json()["error"]["params"] == {"limit": 1000}
+    assert response.json()["error"]["params"]["limit"] == 1000
 
 
 def test_a_text_with_too_many_tokens_is_refused(client, limit):
