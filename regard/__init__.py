@@ -9,11 +9,17 @@ from typing import Any as _Any
 
 if _TYPE_CHECKING:
     from regard.attention.attend import attend
-    from regard.attention.efficient import efficient_attention
+    from regard.attention.efficient import Efficient, efficient_attention
+    from regard.attention.linformer import Linformer
+    from regard.attention.longformer import Longformer
     from regard.attention.mask import Mask, causal, edges, padding, window
     from regard.attention.multi_head import MultiHeadAttention
+    from regard.attention.performer import Performer
+    from regard.attention.reformer import Reformer
     from regard.attention.similarity import Additive, Alibi, General, Similarity
     from regard.errors import RegardError
+    from regard.interop.export import export
+    from regard.interop.import_checkpoint import import_checkpoint
     from regard.model import Model, load
     from regard.trace.edits import (
         Edit,
@@ -28,6 +34,7 @@ if _TYPE_CHECKING:
     )
     from regard.trace.site import Site
     from regard.trace.trace import Trace, watch
+    from regard.training.run import TrainingResult, train
 
 __version__ = "0.1.0"
 
@@ -35,27 +42,36 @@ __all__ = [
     "Additive",
     "Alibi",
     "Edit",
+    "Efficient",
     "General",
+    "Linformer",
+    "Longformer",
     "Mask",
     "Model",
     "MultiHeadAttention",
+    "Performer",
+    "Reformer",
     "RegardError",
     "Similarity",
     "Site",
     "Trace",
+    "TrainingResult",
     "ablate",
     "allow",
     "attend",
     "causal",
     "edges",
     "efficient_attention",
+    "export",
     "forbid",
+    "import_checkpoint",
     "load",
     "padding",
     "set_scores",
     "set_value",
     "set_weights",
     "temperature",
+    "train",
     "unscaled",
     "watch",
     "window",
@@ -63,11 +79,17 @@ __all__ = [
 
 _HOMES = {
     "attention.attend": ("attend",),
-    "attention.efficient": ("efficient_attention",),
+    "attention.efficient": ("Efficient", "efficient_attention"),
+    "attention.linformer": ("Linformer",),
+    "attention.longformer": ("Longformer",),
     "attention.mask": ("Mask", "causal", "edges", "padding", "window"),
     "attention.multi_head": ("MultiHeadAttention",),
+    "attention.performer": ("Performer",),
+    "attention.reformer": ("Reformer",),
     "attention.similarity": ("Additive", "Alibi", "General", "Similarity"),
     "errors": ("RegardError",),
+    "interop.export": ("export",),
+    "interop.import_checkpoint": ("import_checkpoint",),
     "model": ("Model", "load"),
     "trace.edits": (
         *("Edit", "ablate", "allow", "forbid", "set_scores", "set_value", "set_weights"),
@@ -75,6 +97,7 @@ _HOMES = {
     ),
     "trace.site": ("Site",),
     "trace.trace": ("Trace", "watch"),
+    "training.run": ("TrainingResult", "train"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

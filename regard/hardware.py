@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
@@ -75,13 +75,6 @@ def peak_memory(device: "torch.device") -> int:
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def total_matmul_rate(team: Any) -> float:
-    """Return the summed `matmul_rate` of all processes of a team, measured at the same time."""
-    team.wait()
-    (total,) = team.total(matmul_rate(team.device))
-    return total
 
 
 def matmul_rate(

@@ -1,4 +1,4 @@
-"""`regard doctor`: what this machine has, and proof that results do not depend on how they came."""
+"""`regard doctor`: the environment, and proofs that results do not depend on incidentals."""
 
 import json
 import sys
@@ -7,73 +7,66 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.doctor.environment import Fact
     from regard.doctor.proofs import Proof
 
 
 def doctor_command(
     model: Annotated[
         str | None,
-        typer.Argument(help="A bundled model's name, or a model folder; a tiny one without."),
+        typer.Argument(help="A bundled model or a model folder. Default: a tiny random model."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Look at the machine, then prove on a model what must never change its results.
+    """Show the environment, then check that a model's results do not depend on incidentals.
 
-    Padding, batch size, caching, accumulation of gradients and resuming: for each the largest
-    difference that was measured, and its bound. Exits with 1 if one is too large.
+    Padding, batch size, caching, gradient accumulation and resuming must not change results. For
+    each, the largest measured difference is printed with its bound. Exits with 1 if one is
+    exceeded.
 
     Example: regard doctor en-de
     """
-    from regard.doctor.environment import look_around
-    from regard.doctor.proofs import examine, tiny_model
+    from regard.doctor.environment import describe_environment
+    from regard.doctor.proofs import run_proofs, tiny_model
     from regard.model import load
 
     chosen = tiny_model() if model is None else load(model)
-    facts = look_around()
+    facts = describe_environment()
+    proofs: list[Proof] = []
     if as_json:
-        proofs = list(examine(chosen))
-        typer.echo(json.dumps(_plain(model, facts, proofs), ensure_ascii=False, indent=1))
+        proofs += run_proofs(chosen)
+        report = {
+            "model": model,
+            "environment": {fact.name: fact.value for fact in facts},
+            "advice": {fact.name: fact.advice for fact in facts if fact.advice},
+            "proofs": [
+                {**vars(proof), "applies": proof.applies, "holds": proof.holds} for proof in proofs
+            ],
+        }
+        typer.echo(json.dumps(report, ensure_ascii=False, indent=1))
     else:
-        _print_facts(facts)
+        width = max(len(fact.name) for fact in facts)
+        for fact in facts:
+            advice = typer.style(f"  ({fact.advice})", fg="yellow") if fact.advice else ""
+            typer.echo(f"{fact.name.ljust(width)}  {fact.value}{advice}")
         name = model or "a tiny Transformer"
-        typer.echo(f"\nDoes it change the results of {name}? The largest difference says:\n")
-        proofs = [_printed(proof) for proof in examine(chosen)]
+        typer.echo(f"\nLargest differences between equivalent computations of {name}:\n")
+        for proof in run_proofs(chosen):
+            _print_proof(proof)
+            proofs.append(proof)
     failed = [proof.name for proof in proofs if not proof.holds]
     if failed:
-        typer.echo(f"regard: results depend on {', '.join(failed)}, and must not.", err=True)
+        typer.echo(f"regard: results depend on {', '.join(failed)}, but must not.", err=True)
         raise typer.Exit(1)
 
 
-def _plain(model: str | None, facts: "list[Fact]", proofs: "list[Proof]") -> dict[str, object]:
-    return {
-        "model": model,
-        "environment": {fact.name: fact.value for fact in facts},
-        "advice": {fact.name: fact.advice for fact in facts if fact.advice},
-        "proofs": [
-            {**vars(proof), "applies": proof.applies, "holds": proof.holds} for proof in proofs
-        ],
-    }
-
-
-def _print_facts(facts: "list[Fact]") -> None:
-    width = max(len(fact.name) for fact in facts)
-    for fact in facts:
-        advice = typer.style(f"  ({fact.advice})", fg="yellow") if fact.advice else ""
-        typer.echo(f"{fact.name.ljust(width)}  {fact.value}{advice}")
-
-
-def _printed(proof: "Proof") -> "Proof":
-    """Print a proof as soon as it is there."""
-    unicode = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
+def _print_proof(proof: "Proof") -> None:
     if not proof.applies:
         typer.echo(f"- {proof.name.ljust(13)}does not apply: {proof.measured}")
-        return proof
-    signs = "✓✗" if unicode else "+x"
-    sign = typer.style(signs[not proof.holds], fg="green" if proof.holds else "red")
-    said = f"{proof.difference:.1e} of {proof.measured}, bound {proof.bound:.0e}"
-    if proof.bound == 0:
-        said = f"{proof.difference:.1e} of {proof.measured}, bound 0: bit by bit"
-    typer.echo(f"{sign} {proof.name.ljust(13)}{said}")
-    typer.echo(f"  {' ' * 13}{proof.claim}")
-    return proof
+        return
+    unicode = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
+    sign = ("✓✗" if unicode else "+x")[not proof.holds]
+    bound = f"bound {proof.bound:.0e}" if proof.bound else "bound 0: identical bits"
+    typer.echo(
+        f"{typer.style(sign, fg='green' if proof.holds else 'red')} {proof.name.ljust(13)}"
+        f"{proof.difference:.1e} of {proof.measured}, {bound}\n  {' ' * 13}{proof.claim}"
+    )

@@ -1,83 +1,96 @@
-"""`regard curves`: how a run went, as a picture."""
+"""`regard train` and `regard curves`."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.errors import FileError, nearest
+from regard.errors import FileError
 
-RECIPES = Path(__file__).resolve().parents[1] / "recipes"
-"""The recipes that come with regard."""
+if TYPE_CHECKING:
+    from regard.training.run import TrainingResult
 
 
 def train_command(
-    recipe: Annotated[Path, typer.Argument(help="TOML file, or the name of a bundled recipe.")],
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change a key: training.lr=0.001 (values as in TOML)."),
+    recipe: Annotated[str, typer.Argument(help="A TOML file, or the name of a bundled recipe.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Model folder. Default: runs/NAME.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in the folder, if there is one.")
+        bool, typer.Option("--resume", help="Continue the run in the folder, if there is one.")
     ] = False,
     minutes: Annotated[
-        float | None, typer.Option(help="Stop after so many minutes, with a finished model.")
+        float | None, typer.Option(help="End after this training time, with a finished model.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder; runs/NAME unless given.")
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Set a recipe key: training.lr=0.001 (a TOML value)."),
     ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Also write training/tensorboard in the folder.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train a model as a recipe says; the result is a model folder.
+    """Train a model from a recipe and save it in a model folder.
 
-    The folder is usable from the first validation on, and at the end holds the final model. Its
-    folder training/ has checkpoints, metrics.jsonl, curves.svg and snapshots. Ctrl-C saves before
-    it stops.
-    Several processes: torchrun --nproc-per-node=2 -m regard train RECIPE.
+    The folder is a usable model from the first validation on. Its subfolder training/ contains
+    checkpoints, metrics.jsonl, curves.svg and snapshots. Ctrl-C saves a checkpoint first.
+    For several processes: torchrun --nproc-per-node=2 -m regard train RECIPE.
 
     Example: regard train recipes/dates.toml --set training.lr=0.002 -o dates
     """
-    from regard.training.distributed import joined, restarted
-    from regard.training.recipe import read_recipe
-    from regard.training.run import run
+    from regard.training.progress_report import ConsoleProgress
+    from regard.training.recipe import find_recipe, parse_override
+    from regard.training.run import train
 
     path = find_recipe(recipe)
-    given = list(changes or ())
-    if minutes is not None:
-        given.append(f"training.minutes={minutes}")
+    overrides = dict(map(parse_override, changes or ()))
     if tensorboard:
-        given.append("training.tensorboard=true")
-    described = read_recipe(path, changes=given)
-    folder = output or Path("runs") / path.stem
-    with joined() as team:
-        outcome = run(described, folder, team, resume=resume or restarted(), as_json=as_json)
-    if outcome.signal:
-        raise typer.Exit(128 + outcome.signal)
-
-
-def find_recipe(path: Path) -> Path:
-    """The file itself, or the bundled recipe of that name: "dates", "recipes/dates.toml"."""
-    if path.is_file():
-        return path
-    bundled = {file.stem: file for file in sorted(RECIPES.glob("*.toml"))}
-    for stem, file in bundled.items():
-        if path in (Path(stem), Path(file.name), Path("recipes") / file.name):
-            return file
-    raise FileError(
-        f"there is no recipe {path}, neither as a file nor among the bundled ones; "
-        f"{nearest(path.stem, bundled)}."
+        overrides["training.tensorboard"] = True
+    result = train(
+        path,
+        output or Path("runs") / path.stem,
+        resume=resume,
+        minutes=minutes,
+        callbacks=[ConsoleProgress(), _PrintResult(as_json=as_json)],
+        overrides=overrides,
     )
+    if result.signal:
+        raise typer.Exit(128 + result.signal)
 
 
-METRICS, CURVES = "metrics.jsonl", "curves.svg"
+class _PrintResult:
+    """Callback that prints the result; only the main process calls it."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def on_end(self, result: "TrainingResult") -> None:
+        from regard.training.metrics import CURVES
+        from regard.training.progress_report import format_bytes, format_metrics, format_seconds
+        from regard.training.run_folder import TRAINING
+
+        if self._as_json:
+            typer.echo(json.dumps(result.to_dict(), ensure_ascii=False))
+            return
+        expected = format_seconds(result.estimated_seconds_per_epoch)
+        typer.echo(
+            f"{result.steps:,} steps, {result.epochs:.1f} epochs in "
+            f"{format_seconds(result.seconds)} (ended by: {result.stopped_because}); "
+            f"{format_seconds(result.seconds_per_epoch)} per epoch with validations, estimated "
+            f"{expected} without; {format_bytes(result.memory)} of memory, estimated "
+            f"{format_bytes(result.estimated_memory)}"
+        )
+        for name, scores in (("validation", result.scores), ("test", result.test_scores)):
+            if scores:
+                typer.echo(f"{name}: {format_metrics(scores)}")
+        typer.echo(f"model: {result.folder}\ncurves: {result.folder / TRAINING / CURVES}")
 
 
 def curves_command(
     run: Annotated[Path, typer.Argument(help="The folder of a run, or a metrics.jsonl.")],
-    language: Annotated[str, typer.Option(help="Of the words in the picture: en or ko.")] = "en",
+    language: Annotated[str, typer.Option(help="Language of the picture: en or ko.")] = "en",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -89,19 +102,19 @@ def curves_command(
 ) -> None:
     """Draw a run's learning curves: loss, perplexity, scores, learning rate, tokens per second.
 
-    A run that goes on can be drawn at any time. `regard train` does so at every validation.
+    This works also while the run is active; `regard train` draws them at every validation.
 
     Example: regard curves runs/dates --language ko -o curves.svg
     """
     from regard.figures.captions import check_language
     from regard.figures.curves import draw_curves
     from regard.figures.formats import Figure, check_extension
-    from regard.training.metrics import read_metrics
-    from regard.training.validation import TRAINING
+    from regard.training.metrics import CURVES, METRICS, read_metrics
+    from regard.training.run_folder import TRAINING
 
     metrics = run if run.is_file() else run / TRAINING / METRICS
     if not metrics.is_file():
-        raise FileError(f"there is no {metrics}: give the folder that `regard train` has written.")
+        raise FileError(f"there is no {metrics}: give a folder written by `regard train`.")
     check_language(language)
     target = output or metrics.parent / CURVES
     check_extension(target)

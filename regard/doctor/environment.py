@@ -1,4 +1,4 @@
-"""What this machine has that regard uses: versions, threads, engines, fonts, folders."""
+"""The environment that regard runs in: versions, threads, extras, fonts, folders."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-NEEDED = ("torch", "numpy", "tokenizers", "safetensors", "ctranslate2", "matplotlib", "starlette")
+REQUIRED = ("torch", "numpy", "tokenizers", "safetensors", "ctranslate2", "matplotlib", "starlette")
 EXTRAS = {
     "interop": ("transformers", "huggingface_hub"),
     "onnx": ("onnx", "onnxruntime"),
@@ -19,24 +19,26 @@ EXTRAS = {
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing about the machine."""
+    """One property of the environment."""
 
     name: str
     value: str
     advice: str = ""
-    """What to do where something is missing; nothing if all is well."""
+    """How to fix a problem; empty if there is none."""
 
 
-def look_around() -> list[Fact]:
-    """Every fact, in the order in which a reader asks for them."""
+def describe_environment() -> list[Fact]:
+    """Return all facts."""
     return [*_versions(), *_processor(), *_extras(), _font(), _cache(), _models()]
 
 
 def _versions() -> list[Fact]:
-    regard = Fact("regard", _version("regard"))
     python = Fact("python", f"{platform.python_version()} on {platform.system()}")
-    found = [Fact(name, _version(name), _missing(name)) for name in NEEDED]
-    return [regard, python, *found]
+    packages = [
+        Fact(name, _version(name), "" if find_spec(name) else f"pip install {name}")
+        for name in REQUIRED
+    ]
+    return [Fact("regard", _version("regard")), python, *packages]
 
 
 def _version(name: str) -> str:
@@ -46,19 +48,16 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def _missing(name: str) -> str:
-    return "" if find_spec(name) else f"pip install {name}"
-
-
 def _processor() -> list[Fact]:
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    threads = torch.get_num_threads()
-    advice = "fewer threads than cores: unset OMP_NUM_THREADS" if threads < (cores or 1) else ""
-    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none, and none is needed"
+    from regard.hardware import cpu_count
+
+    count, threads = cpu_count(), torch.get_num_threads()
+    advice = "fewer threads than cores: unset OMP_NUM_THREADS" if threads < count else ""
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none (not required)"
     return [
-        Fact("cores", f"{cores}, {torch.backends.cpu.get_cpu_capability()}"),
+        Fact("cores", f"{count}, {torch.backends.cpu.get_cpu_capability()}"),
         Fact("threads", str(threads), advice),
         Fact("gpu", gpu),
     ]
@@ -67,9 +66,9 @@ def _processor() -> list[Fact]:
 def _extras() -> list[Fact]:
     facts = []
     for name, packages in EXTRAS.items():
-        absent = [package for package in packages if find_spec(package) is None]
-        advice = f"for {name}: pip install 'regard[{name}]'" if absent else ""
-        facts.append(Fact(f"extra {name}", "no" if absent else "yes", advice))
+        missing = any(find_spec(package) is None for package in packages)
+        advice = f"pip install 'regard[{name}]'" if missing else ""
+        facts.append(Fact(f"extra {name}", "no" if missing else "yes", advice))
     return facts
 
 
@@ -77,7 +76,7 @@ def _font() -> Fact:
     from regard.figures.formats import korean_font
 
     name = korean_font()
-    advice = "" if name else "Korean words in PNG and PDF need one, such as fonts-noto-cjk"
+    advice = "" if name else "Korean text in PNG and PDF needs a font such as fonts-noto-cjk"
     return Fact("korean font", name or "none", advice)
 
 
@@ -85,22 +84,16 @@ def _cache() -> Fact:
     from regard.files import cache_folder
 
     folder = cache_folder()
-    there = next(place for place in (folder, *folder.parents) if place.exists())
-    advice = "" if os.access(there, os.W_OK) else "cannot be written: set REGARD_CACHE"
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    advice = "" if os.access(existing, os.W_OK) else "not writable: set REGARD_CACHE"
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return Fact("cache", f"{_home(folder)}, {size / 1e6:,.1f} MB", advice)
-
-
-def _home(folder: Path) -> str:
-    """The folder as its owner writes it."""
-    try:
-        return f"~/{folder.relative_to(Path.home())}"
-    except ValueError:
-        return str(folder)
+    home = Path.home()
+    shown = f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else folder
+    return Fact("cache", f"{shown}, {size / 1e6:,.1f} MB", advice)
 
 
 def _models() -> Fact:
     from regard.interop.model_names import bundled
 
     names = ", ".join(bundled())
-    return Fact("models", names or "none", "" if names else "none is bundled with this install")
+    return Fact("models", names or "none", "" if names else "this install has no bundled models")

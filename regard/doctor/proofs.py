@@ -1,17 +1,16 @@
-"""All proofs on one model: the one that is given, or a tiny one that is made on the spot."""
+"""Proofs that padding, batch size, caching, accumulation and resuming do not change results."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.generation.stepper import TranslationStepper, DecoderStepper
+from regard.generation.stepper import DecoderStepper, TranslationStepper
 from regard.layers.attention_forms import CACHEABLE
 from regard.model import Model
 from regard.models.config import build, config_from_dict
@@ -23,274 +22,245 @@ from regard.training.batch import (
     PairBatch,
     TextBatch,
 )
-from regard.training.checkpoint import Checkpoints, State, gather, restore
-from regard.training.distributed import Team
+from regard.training.checkpoint import Checkpoints, TrainingState, gather, restore
+from regard.training.distributed import World
 from regard.training.objective import OBJECTIVES
-from regard.training.optimizer import OptimizerPlan, make_optimizer
-from regard.training.step import Learner
+from regard.training.optimizer import make_optimizer
+from regard.training.step import TrainStep
+
+LENGTHS = (9, 4, 7, 9, 5, 9)
+"""Lengths of the sample inputs, some equal and some not."""
+BOUND = 1e-4
+"""On log-probabilities in float32, and on gradients relative to the largest: sums in another order
+differ in their last digits."""
+_MEASURED = "log-probabilities"
+_STEPS, _LR = 4, 1e-3
 
 
 @dataclass(frozen=True)
 class Proof:
-    """How far two ways to compute the same are apart."""
+    """The largest difference between two ways to compute the same result."""
 
     name: str
     claim: str
     measured: str
-    """What the difference is a difference of; why there is none, where there is none."""
+    """The quantity that was compared, or the reason why the claim does not apply."""
     difference: float | None = None
-    """The largest; None where the claim does not apply to the model."""
+    """None if the claim does not apply to the model."""
     bound: float = 0.0
 
     @property
     def applies(self) -> bool:
-        """Whether there was something to measure."""
+        """True if something was measured."""
         return self.difference is not None
 
     @property
     def holds(self) -> bool:
-        """Whether the difference is within its bound; what does not apply cannot fail."""
-        return self.difference is None or self.difference <= self.bound  # NaN is not
-
-
-def largest(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
-    """The largest difference between two lists of tensors."""
-    pairs = zip(left, right, strict=True)
-    return float(torch.stack([(a - b).abs().max().double() for a, b in pairs]).max())  # NaN stays
-
-
-LENGTHS = (9, 4, 7, 9, 5, 9)
-"""Of the examples: some alike, some not."""
+        """True if the difference is within its bound, or the claim does not apply."""
+        return self.difference is None or self.difference <= self.bound  # False for NaN
 
 
 @dataclass(frozen=True)
-class Example:
-    """One text (and its target), or one image; and a class for models that tell classes."""
+class SampleInput:
+    """One text (and its target) or one image, and a class for classifiers."""
 
-    ids: Tensor | None = None
+    ids: Tensor
     target: Tensor | None = None
-    image: Tensor | None = None
     label: int = 0
 
 
-def examples(model: Model, lengths: Sequence[int] = LENGTHS, *, seed: int = 0) -> list[Example]:
-    """Examples of these lengths; the same for the same seed."""
-    draw, config = torch.Generator().manual_seed(seed), model.config
+def largest_difference(left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
+    """Return the largest difference between two lists of tensors; NaN if there is a NaN."""
+    pairs = zip(left, right, strict=True)
+    return float(torch.stack([(a - b).abs().max().double() for a, b in pairs]).max())
+
+
+def sample_inputs(
+    model: Model, lengths: Sequence[int] = LENGTHS, *, seed: int = 0
+) -> list[SampleInput]:
+    """Draw random inputs of these lengths; images for vision models."""
+    random, config = torch.Generator().manual_seed(seed), model.config
+    n_classes = getattr(config, "n_classes", None) or 1
     if model.family == "vision":
         shape = (config.n_channels, config.image_size, config.image_size)
-        count = config.n_classes or 1
         return [
-            Example(image=torch.randn(shape, generator=draw), label=i % count) for i in range(4)
+            SampleInput(torch.randn(shape, generator=random), label=i % n_classes) for i in range(4)
         ]
-    n_classes = getattr(config, "n_classes", None) or 1
+
+    def draw(count: int, n_vocab: int) -> Tensor:
+        ids = torch.randint(0, n_vocab - 1, (count,), generator=random)
+        return ids + (ids >= config.pad_id)  # any id but padding
+
     n_source = getattr(config, "n_source_vocab", None) or config.n_vocab
     return [
-        Example(
-            ids=_ids(n, n_source, config.pad_id, draw),
-            target=_ids(n + 2, config.n_vocab, config.pad_id, draw),
-            label=i % n_classes,
-        )
+        SampleInput(draw(n, n_source), draw(n + 2, config.n_vocab), i % n_classes)
         for i, n in enumerate(lengths)
     ]
 
 
-def _ids(count: int, n_vocab: int, pad_id: int, draw: torch.Generator) -> Tensor:
-    """Random ids, none of which is padding."""
-    ids = torch.randint(0, n_vocab - 1, (count,), generator=draw)
-    return ids + (ids >= pad_id)
-
-
-def batch_of(model: Model, some: Sequence[Example], *, extra: int = 0) -> Batch:
-    """These examples in one batch, with `extra` places of padding more than they need."""
-    labels = torch.tensor([one.label for one in some])
+def make_batch(model: Model, inputs: Sequence[SampleInput], *, extra: int = 0) -> Batch:
+    """Collate the inputs, with `extra` positions of padding more than they need."""
+    labels = torch.tensor([one.label for one in inputs])
     if model.family == "vision":
-        return ImageBatch(torch.stack([_given(one.image) for one in some]), labels)
+        return ImageBatch(torch.stack([one.ids for one in inputs]), labels)
     pad_id = model.config.pad_id
-    ids, lengths = _padded([_given(one.ids) for one in some], pad_id, extra)
+    ids, lengths = _pad([one.ids for one in inputs], pad_id, extra)
     if model.family in ("transformer", "seq2seq"):
-        target, target_lengths = _padded([_given(one.target) for one in some], pad_id, extra)
+        targets = [one.target for one in inputs if one.target is not None]
+        target, target_lengths = _pad(targets, pad_id, extra)
         return PairBatch(ids, target, lengths, target_lengths)
     if model.family == "decoder":
         return TextBatch(ids, lengths)
     if model.task == "classification":
         return LabeledTextBatch(ids, lengths, labels)
-    told = (torch.arange(ids.size(1)) % 3 == 1) & (torch.arange(ids.size(1)) < lengths[:, None])
-    return MaskedBatch(ids, lengths, ids, told)
+    positions = torch.arange(ids.size(1))
+    return MaskedBatch(ids, lengths, ids, (positions % 3 == 1) & (positions < lengths[:, None]))
 
 
-def _padded(rows: Sequence[Tensor], pad_id: int, extra: int) -> tuple[Tensor, Tensor]:
-    lengths = torch.tensor([len(row) for row in rows])
-    table = torch.full((len(rows), int(lengths.max()) + extra), pad_id)
-    for i, row in enumerate(rows):
-        table[i, : len(row)] = row
-    return table, lengths
-
-
-def _given(value: Any) -> Tensor:
-    assert value is not None, "examples of a family have what it reads"
-    return value
-
-
-BOUND = 1e-4
-"""On log-probabilities in float32: sums in another order differ in their last digits."""
-_MEASURED = "log-probabilities"
+def _pad(rows: Sequence[Tensor], pad_id: int, extra: int) -> tuple[Tensor, Tensor]:
+    padded = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=pad_id)
+    padded = torch.nn.functional.pad(padded, (0, extra), value=pad_id)
+    return padded, torch.tensor([len(row) for row in rows])
 
 
 @torch.no_grad()
 def prove_padding(model: Model) -> Proof:
-    """What is padded to another's length, and beyond, answers as it does alone."""
-    claim = "a text padded to the length of others answers as it does alone"
+    """Compare texts in a padded batch with each text alone."""
+    claim = "a text in a padded batch gives the same results as alone"
     if model.family == "vision":
-        return Proof("padding", claim, "images of one size have no padding")
-    some = examples(model)
-    alone = _alone(model, some)
-    padded = _answers(model, batch_of(model, some, extra=3))
-    return Proof("padding", claim, _MEASURED, largest(alone, padded), BOUND)
+        return Proof("padding", claim, "images of one size need no padding")
+    inputs = sample_inputs(model)
+    padded = _outputs(model, make_batch(model, inputs, extra=3))
+    difference = largest_difference(_outputs_alone(model, inputs), padded)
+    return Proof("padding", claim, _MEASURED, difference, BOUND)
 
 
 @torch.no_grad()
 def prove_batch_size(model: Model) -> Proof:
-    """An example among others of its size answers as it does alone."""
-    some = examples(model, (6,) * 8, seed=1)
-    together = _answers(model, batch_of(model, some))
-    claim = f"an example answers alone as it does in a batch of {len(some)}"
-    return Proof("batch size", claim, _MEASURED, largest(_alone(model, some), together), BOUND)
+    """Compare a batch of inputs of equal length with each input alone."""
+    inputs = sample_inputs(model, (6,) * 8, seed=1)
+    together = _outputs(model, make_batch(model, inputs))
+    claim = f"an input gives the same results alone and in a batch of {len(inputs)}"
+    difference = largest_difference(_outputs_alone(model, inputs), together)
+    return Proof("batch size", claim, _MEASURED, difference, BOUND)
 
 
 @torch.no_grad()
 def prove_caching(model: Model) -> Proof:
-    """Token by token with a cache gives what all tokens at once give."""
-    claim = "written token by token with a cache, as when all tokens are read at once"
+    """Compare decoding token by token with a cache and reading all tokens at once."""
+    claim = "decoding token by token with a cache gives the same results as reading all at once"
     if model.family not in ("transformer", "seq2seq", "decoder"):
-        return Proof("caching", claim, "only models that write keep a cache")
+        return Proof("caching", claim, "only models that generate text have a cache")
     form = getattr(model.config, "attention", "exact")
     if model.family != "seq2seq" and form not in CACHEABLE:
-        return Proof("caching", claim, f"{form} attention keeps no cache")
-    batch = batch_of(model, examples(model, (6,) * 3, seed=2))
-    stepper, ids = _stepper(model, batch)
-    steps = [stepper.step(ids[:, i : i + 1]) for i in range(ids.size(1))]
-    at_once = _answers(model, batch)
-    found = list(torch.stack(steps, dim=1))
-    return Proof("caching", claim, _MEASURED, largest(at_once, found), BOUND)
-
-
-def _stepper(model: Model, batch: Batch) -> tuple[TranslationStepper | DecoderStepper, Tensor]:
+        return Proof("caching", claim, f"{form} attention has no cache")
+    batch = make_batch(model, sample_inputs(model, (6,) * 3, seed=2))
     if isinstance(batch, PairBatch):
         stepper = TranslationStepper(model.module, batch.source_ids, batch.source_lengths)
-        return stepper, batch.target_ids[:, :-1]
-    assert isinstance(batch, TextBatch)
-    return DecoderStepper(model.module, torch.ones_like(batch.lengths)), batch.ids
+        ids = batch.target_ids[:, :-1]
+    else:
+        assert isinstance(batch, TextBatch)
+        stepper, ids = DecoderStepper(model.module, torch.ones_like(batch.lengths)), batch.ids
+    steps = torch.stack([stepper.step(ids[:, i : i + 1]) for i in range(ids.size(1))], dim=1)
+    difference = largest_difference(_outputs(model, batch), list(steps))
+    return Proof("caching", claim, _MEASURED, difference, BOUND)
 
 
-def _alone(model: Model, some: Sequence[Example]) -> list[Tensor]:
-    return [_answers(model, batch_of(model, [one]))[0] for one in some]
+def _outputs_alone(model: Model, inputs: Sequence[SampleInput]) -> list[Tensor]:
+    return [_outputs(model, make_batch(model, [one]))[0] for one in inputs]
 
 
-def _answers(model: Model, batch: Batch) -> list[Tensor]:
-    """For each example the log-probabilities of everything it could answer, without padding."""
+def _outputs(model: Model, batch: Batch) -> list[Tensor]:
+    """Return the log-probabilities of each input, without padding."""
     module = model.module.eval()
-    if isinstance(batch, PairBatch):
-        states = module.states(batch.source_ids, batch.target_ids, batch.source_lengths)
-        return _rows(module.project(states), batch.target_lengths - 1)
-    if isinstance(batch, TextBatch):
-        return _rows(module.project(module.states(batch.ids, batch.lengths)), batch.lengths)
     if isinstance(batch, ImageBatch):
         return list(_log_softmax(module(batch.images)))
-    states = module(getattr(batch, "ids"), getattr(batch, "lengths"))  # noqa: B009
-    lengths: Tensor = getattr(batch, "lengths")  # noqa: B009
+    if isinstance(batch, PairBatch):
+        states = module.states(batch.source_ids, batch.target_ids, batch.source_lengths)
+        return _rows(_log_softmax(module.project(states)), batch.target_lengths - 1)
+    assert isinstance(batch, TextBatch | MaskedBatch | LabeledTextBatch)
+    if isinstance(batch, TextBatch):
+        states = module.states(batch.ids, batch.lengths)
+        return _rows(_log_softmax(module.project(states)), batch.lengths)
+    states = module(batch.ids, batch.lengths)
     if module.fill is not None:
-        return _rows(module.fill_logits(states), lengths)
+        return _rows(_log_softmax(module.fill_logits(states)), batch.lengths)
     if module.classifier is not None:
-        return list(_log_softmax(module.classify(states, lengths)))
-    return [row[:n] for row, n in zip(states, lengths.tolist(), strict=True)]
+        return list(_log_softmax(module.classify(states, batch.lengths)))
+    return _rows(states, batch.lengths)
 
 
-def _rows(logits: Tensor, lengths: Tensor) -> list[Tensor]:
-    pairs = zip(_log_softmax(logits), lengths.tolist(), strict=True)
-    return [row[:n] for row, n in pairs]
+def _rows(values: Tensor, lengths: Tensor) -> list[Tensor]:
+    return [row[:n] for row, n in zip(values, lengths.tolist(), strict=True)]
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
     return torch.log_softmax(logits.float(), dim=-1)
 
 
-_STEPS = 4
-_LR = 1e-3
-ACCUMULATION_BOUND = 1e-4
-"""On gradients, relative to the largest: sums in another order differ in their last digits."""
-
-
 def prove_accumulation(model: Model) -> Proof:
-    """The gradients of small batches add up to those of the large one."""
-    claim = "the gradient of one large batch is that of its parts, accumulated"
-    measured = "gradients, relative to the largest"
-    some = examples(model, seed=3)
+    """Compare the gradient of one batch with that of its parts, accumulated."""
+    claim = "small batches, accumulated, give the same gradient as one large batch"
+    inputs = sample_inputs(model, seed=3)
     try:
-        learner = _learner(model)
+        train_step = _train_step(model)
     except InputError as error:
-        return Proof("accumulation", claim, _plain(error))
-    learner.objective.eval()  # dropout draws other numbers for other batches
-    whole = _gradients(learner, [batch_of(model, some)])
-    parts = _gradients(learner, [batch_of(model, some[i : i + 2]) for i in range(0, len(some), 2)])
+        return Proof("accumulation", claim, str(error).rstrip("."))
+    train_step.objective.eval()  # dropout differs between batches
+    whole = _gradients(train_step, [make_batch(model, inputs)])
+    pairs = [make_batch(model, inputs[i : i + 2]) for i in range(0, len(inputs), 2)]
     scale = max(float(one.abs().max()) for one in whole)
-    difference = largest(whole, parts) / max(scale, 1e-30)
-    return Proof("accumulation", claim, measured, difference, ACCUMULATION_BOUND)
+    difference = largest_difference(whole, _gradients(train_step, pairs)) / max(scale, 1e-30)
+    return Proof("accumulation", claim, "gradients, relative to the largest", difference, BOUND)
 
 
 def prove_resuming(model: Model) -> Proof:
-    """A run that was saved, ended and resumed has the weights of one that was not."""
-    claim = f"stopped after {_STEPS // 2} of {_STEPS} steps, saved and resumed: the same weights"
+    """Compare the weights of a run that was saved, stopped and resumed with those of another."""
+    claim = f"a run stopped after {_STEPS // 2} of {_STEPS} steps and resumed has the same weights"
     try:
-        straight, first, second = (_learner(model) for _ in range(3))
+        straight, first, second = (_train_step(model) for _ in range(3))
     except InputError as error:
-        return Proof("resuming", claim, _plain(error))
-    batches = [batch_of(model, examples(model, seed=10 + step)) for step in range(_STEPS)]
-    _learn(straight, batches, range(1, _STEPS + 1))
-    half = _STEPS // 2
-    _learn(first, batches, range(1, half + 1))
+        return Proof("resuming", claim, str(error).rstrip("."))
+    batches = [make_batch(model, sample_inputs(model, seed=10 + step)) for step in range(_STEPS)]
+
+    def run(train_step: TrainStep, start: int, end: int) -> None:
+        for step in range(start, end):
+            train_step.run([batches[step]], step=step + 1, lr=_LR)
+
+    run(straight, 0, _STEPS)
+    run(first, 0, _STEPS // 2)
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpoints(Path(folder))
         saved = gather(first.objective.model, first.optimizer, {})
-        checkpoints.save(State(step=half), saved)
-        state, tensors = checkpoints.load(half)
+        checkpoints.save(TrainingState(step=_STEPS // 2), saved)
+        state, tensors = checkpoints.load(_STEPS // 2)
     restore(tensors, second.objective.model, second.optimizer, {})
-    _learn(second, batches, range(state.step + 1, _STEPS + 1))
-    return Proof("resuming", claim, "weights", largest(_weights(straight), _weights(second)), 0.0)
+    run(second, state.step, _STEPS)
+    weights = [list(one.objective.model.state_dict().values()) for one in (straight, second)]
+    return Proof("resuming", claim, "weights", largest_difference(*weights), 0.0)
 
 
-def _learner(model: Model) -> Learner:
-    """A copy of the model, ready to learn; with dropout, as in training."""
+def _train_step(model: Model) -> TrainStep:
+    """Return a training step for a copy of the model, with dropout."""
     if model.task not in OBJECTIVES:
-        raise InputError(f"nothing is learned for the task {model.task!r}.")
+        raise InputError(f"the task {model.task!r} cannot be trained.")
     objective = OBJECTIVES[model.task](deepcopy(model.module), label_smoothing=0.1).train()
-    return Learner(objective, make_optimizer(objective, OptimizerPlan()), Team(), seed=1)
+    return TrainStep(objective, make_optimizer(objective), World(), seed=1)
 
 
-def _gradients(learner: Learner, parts: Sequence[Batch]) -> list[Tensor]:
-    learner.optimizer.zero_grad()
-    learner.gradients(parts, step=1, n_targets=sum(part.n_targets() for part in parts))
-    learning = (one.grad for one in learner.objective.parameters())
-    return [one.clone() for one in learning if one is not None]
-
-
-def _learn(learner: Learner, batches: Sequence[Batch], steps: range) -> None:
-    for step in steps:
-        learner.learn([batches[step - 1]], step=step, lr=_LR)
-
-
-def _weights(learner: Learner) -> list[Tensor]:
-    return [one.detach() for one in learner.objective.model.state_dict().values()]
-
-
-def _plain(error: Exception) -> str:
-    return str(error).rstrip(".")
+def _gradients(train_step: TrainStep, batches: Sequence[Batch]) -> list[Tensor]:
+    train_step.optimizer.zero_grad()
+    n_targets = sum(batch.n_targets() for batch in batches)
+    train_step.compute_gradients(batches, step=1, n_targets=n_targets)
+    gradients = (one.grad for one in train_step.objective.parameters())
+    return [one.clone() for one in gradients if one is not None]
 
 
 PROOFS = (prove_padding, prove_batch_size, prove_caching, prove_accumulation, prove_resuming)
 
 
-def examine(model: Model) -> Iterator[Proof]:
-    """The proofs, one by one; the model and the caller's random numbers stay as they were."""
+def run_proofs(model: Model) -> Iterator[Proof]:
+    """Yield all proofs; the model and the caller's random numbers stay unchanged."""
     mode = model.module.training
     for prove in PROOFS:
         with torch.random.fork_rng(devices=[]):
@@ -300,7 +270,7 @@ def examine(model: Model) -> Iterator[Proof]:
 
 
 def tiny_model() -> Model:
-    """A Transformer of two layers with random weights."""
+    """Return a Transformer of two layers with random weights."""
     settings = {"n_vocab": 50, "d_model": 32, "n_heads": 4, "d_ff": 64, "dropout": 0.1}
     layers = {"n_encoder_layers": 2, "n_decoder_layers": 2}
     with torch.random.fork_rng(devices=[]):

@@ -1,1 +1,1 @@
-"""Objective, schedule, loop and checkpoints."""
+"""Training: recipes, data, objectives, the loop and its checkpoints."""

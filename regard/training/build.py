@@ -1,4 +1,4 @@
-"""From a recipe, its material and a model to a trainer that is ready to run."""
+"""Construction of model, optimizer and trainer from a recipe."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,45 +11,47 @@ from regard.errors import InputError, UnknownNameError, nearest
 from regard.models.config import FAMILIES, ModelConfig, build, config_class, config_from_dict
 from regard.models.presets import get_preset
 from regard.models.vision import VisionConfig, patch_grid
-from regard.training.callbacks import Callbacks
-from regard.training.datasets import Material
-from regard.training.distributed import Team, shared
-from regard.training.loop import Trainer
+from regard.training.datasets import Datasets
+from regard.training.distributed import World, wrap_module
+from regard.training.loop import Trainer, TrainerHooks
 from regard.training.objective import OBJECTIVES
-from regard.training.optimizer import OptimizerPlan, Schedule, freeze, make_optimizer, paper_rate
-from regard.training.recipe import Recipe, Training
-from regard.training.step import Learner
+from regard.training.optimizer import Schedule, freeze, make_optimizer, paper_rate
+from regard.training.prepare_data import has_images
+from regard.training.recipe import Recipe, TrainingSettings
+from regard.training.step import TrainStep
 
-_FAMILY = {"translation": "transformer", "language": "decoder", "masked": "encoder"}
-_FITTING = {
+FAMILIES_OF = {
     "translation": ("transformer", "seq2seq"),
     "language": ("decoder",),
     "masked": ("encoder",),
     "classification": ("encoder", "vision"),
 }
+"""Model families of each task; the first is the default (vision for images)."""
 
 
-def given_fields(
-    recipe: Recipe, *, images: bool, base: ModelConfig | None = None
-) -> dict[str, Any]:
-    """The family and all fields that the recipe, its preset or the model it starts from decide."""
+def config_fields(recipe: Recipe, *, base: ModelConfig | None = None) -> dict[str, Any]:
+    """Return the family and all config fields that do not depend on the data.
+
+    Args:
+        base: config of the model to start from, which replaces the preset.
+    """
     fields = {k: v for k, v in recipe.model.items() if k not in ("preset", "start_from")}
     preset = recipe.model.get("preset")
     if base is not None:
         fields = base.to_dict() | fields
     elif preset is not None:
         fields = get_preset(preset).config.to_dict() | fields
-    usual = "vision" if images else _FAMILY.get(recipe.task, "encoder")
-    fields = {"family": usual, **fields}
-    family, fitting = fields["family"], _FITTING[recipe.task]
+    families = FAMILIES_OF[recipe.task]
+    fields = {"family": "vision" if has_images(recipe) else families[0], **fields}
+    family = fields["family"]
     if family not in FAMILIES:
         raise UnknownNameError(
-            f"there is no family of models {family!r}; {nearest(str(family), FAMILIES)}."
+            f"unknown model family {family!r}; {nearest(str(family), FAMILIES)}."
         )
-    if family not in fitting:
+    if family not in families:
         raise InputError(
-            f"a model of the family {family} cannot learn the task {recipe.task}; "
-            f"{' or '.join(fitting)} can."
+            f"model.family is {family}, which cannot be trained on the task {recipe.task}: use "
+            f"{' or '.join(families)}."
         )
     return fields
 
@@ -57,51 +59,51 @@ def given_fields(
 def complete_config(
     fields: Mapping[str, Any],
     recipe: Recipe,
-    material: Material,
+    datasets: Datasets,
     *,
     base: ModelConfig | None = None,
 ) -> ModelConfig:
-    """The configuration with vocabulary, classes and image size as the data have them.
+    """Return the config with the vocabulary, classes and image size of the data.
 
     Args:
-        base: that of a model that is trained further. Its embedding may have more rows than its
+        base: config of the model to start from; its embedding may have more rows than its
             tokenizer has tokens, and keeps them.
     """
     known = config_class(fields["family"]).__dataclass_fields__
     found: dict[str, Any] = {}
-    if material.tokenizer is not None:
-        target = material.target_tokenizer or material.tokenizer
+    if datasets.tokenizer is not None:
+        target = datasets.target_tokenizer or datasets.tokenizer
         rows = getattr(base, "n_vocab", None) or 0
         found = {"n_vocab": max(len(target), rows), "pad_id": target.pad_id or 0}
-        if material.target_tokenizer is not None:
+        if datasets.target_tokenizer is not None:
             rows = getattr(base, "n_source_vocab", None) or rows
-            found["n_source_vocab"] = max(len(material.tokenizer), rows)
+            found["n_source_vocab"] = max(len(datasets.tokenizer), rows)
             if base is None and fields.get("tie", "all") == "all":
                 found["tie"] = "target"
     if recipe.task == "classification":
-        found |= {"n_classes": len(material.classes or ()), "fill_head": False}
-    if material.image_shape is not None:
-        found |= {"image_size": material.image_shape[0], "n_channels": material.image_shape[1]}
+        found |= {"n_classes": len(datasets.classes or ()), "fill_head": False}
+    if datasets.image_shape is not None:
+        found |= {"image_size": datasets.image_shape[0], "n_channels": datasets.image_shape[1]}
     found = {name: value for name, value in found.items() if name in known}
     return config_from_dict({**fields, **found})
 
 
 def image_tokens(fields: Mapping[str, Any], side: int) -> int:
-    """How many tokens a vision model makes of an image with this side."""
+    """Return the number of tokens of an image in a vision model."""
     config = config_from_dict({**fields, "family": "vision", "image_size": side})
     assert isinstance(config, VisionConfig)
     return len(patch_grid(config))
 
 
 def build_seeded(config: ModelConfig, seed: int) -> nn.Module:
-    """A fresh model whose first weights are a function of the seed."""
+    """Build a model whose initial weights are a function of the seed."""
     torch.manual_seed(seed)
     return build(config)
 
 
 @torch.no_grad()
-def take_over(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
-    """Copy the weights that fit by name and shape; the names of those that stay fresh."""
+def copy_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
+    """Copy weights that match by name and shape; return the names of all others."""
     fresh = []
     for name, value in model.state_dict().items():
         if name in weights and weights[name].shape == value.shape:
@@ -110,30 +112,36 @@ def take_over(model: nn.Module, weights: Mapping[str, Tensor]) -> list[str]:
             fresh.append(name)
     if len(fresh) == len(model.state_dict()):
         raise InputError(
-            "the model to start from has no weights that fit this one: take its own configuration "
-            "by leaving fields of [model] out."
+            "model.start_from has no weights that fit this model: remove fields of [model], so "
+            "that its own config is used."
         )
     return fresh
 
 
-def make_learner(recipe: Recipe, model: Any, team: Team) -> Learner:
-    """The model with its objective and optimizer, shared among the processes of the team."""
+def make_train_step(recipe: Recipe, model: Any, world: World) -> TrainStep:
+    """Build objective and optimizer for a model, distributed over the processes."""
     settings = recipe.training
     freeze(model, settings.freeze)
-    kind = OBJECTIVES[recipe.task]
-    objective = kind(
+    objective = OBJECTIVES[recipe.task](
         model, label_smoothing=settings.label_smoothing, agreement=settings.agreement
     ).train()
-    if not settings.shard:  # a model that outgrows a device is moved there part by part
-        objective.to(team.device)
+    if not settings.shard:  # FSDP moves a model that may not fit on a device layer by layer
+        objective.to(world.device)
     if settings.compile:
         compile_layers(model)
-    module = shared(objective, team, sharded=settings.shard)
-    plan = OptimizerPlan(settings.optimizer, settings.betas, settings.eps, settings.weight_decay)
-    return Learner(
+    module = wrap_module(objective, world, shard=settings.shard)
+    optimizer = make_optimizer(
         objective,
-        make_optimizer(objective, plan, team=team),
-        team,
+        settings.optimizer,
+        betas=settings.betas,
+        eps=settings.eps,
+        weight_decay=settings.weight_decay,
+        world=world,
+    )
+    return TrainStep(
+        objective,
+        optimizer,
+        world,
         module=module,
         clip=settings.clip,
         precision=settings.precision,
@@ -141,50 +149,44 @@ def make_learner(recipe: Recipe, model: Any, team: Team) -> Learner:
     )
 
 
-def compile_layers(model: Any, *, backend: Any = "inductor") -> None:
-    """Let torch compile each layer, which takes far less time than compiling the whole model."""
-    from torch import nn
-
+def compile_layers(model: nn.Module, *, backend: Any = "inductor") -> None:
+    """Compile each layer, which takes far less time than compiling the whole model."""
     for module in model.modules():
         if isinstance(module, nn.ModuleList):
             for layer in module:
                 layer.compile(dynamic=True, backend=backend)
 
 
-def make_schedule(settings: Training, d_model: int) -> Schedule:
-    """The recipe's schedule; the paper's learning rate where it names none."""
+def make_schedule(settings: TrainingSettings, d_model: int) -> Schedule:
+    """Build the schedule of a recipe; without lr, "paper" uses the paper's learning rate."""
     lr = settings.lr
     if lr is None:
         if settings.schedule != "paper":
             raise InputError(
-                f"training.lr is missing; the schedule {settings.schedule!r} needs it."
+                f"training.lr is missing: the schedule {settings.schedule!r} needs it."
             )
         lr = paper_rate(d_model, settings.warmup)
     return Schedule(settings.schedule, lr, settings.warmup, settings.final)
 
 
 def make_trainer(
-    recipe: Recipe,
-    material: Material,
-    learner: Learner,
-    *,
-    folder: Path,
-    callbacks: Callbacks,
+    recipe: Recipe, datasets: Datasets, train_step: TrainStep, *, folder: Path, hooks: TrainerHooks
 ) -> Trainer:
-    """A trainer that is ready to run."""
-    settings, team = recipe.training, learner.team
-    feed = material.feed(
-        batch_tokens=settings.batch_tokens, accumulate=settings.accumulate, seed=settings.seed
+    """Build a trainer whose checkpoints are in `folder`."""
+    settings, world = recipe.training, train_step.world
+    tokens = settings.batch_tokens
+    loader = datasets.loader(
+        batch_tokens=tokens, accumulate=settings.accumulate, seed=settings.seed
     )
     return Trainer(
-        learner,
-        feed,
-        lambda: material.once(
-            "validation", batch_tokens=settings.batch_tokens, rank=team.rank, ranks=team.ranks
+        train_step,
+        loader,
+        lambda: datasets.one_epoch(
+            "validation", batch_tokens=tokens, rank=world.rank, world_size=world.size
         ),
         settings,
-        schedule=make_schedule(settings, learner.objective.model.config.d_model),
+        schedule=make_schedule(settings, train_step.objective.model.config.d_model),
         folder=folder,
-        callbacks=callbacks,
+        hooks=hooks,
         metric=recipe.evaluate.metric,
     )

@@ -1,17 +1,31 @@
-"""What the training loop asks of those above it, which know bundles, decoding and terminals."""
+"""Callbacks of a training run, and what they are called with.
 
+A callback is an object with any of the methods of `Callback`; derive from it and override what you
+need:
+
+    class PrintLoss(Callback):
+        def on_step(self, info):
+            print(info.position.step, info.result.loss)
+
+    regard.train("dates", "runs/dates", callbacks=[PrintLoss()])
+
+Callbacks run in the main process only.
+"""
+
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from regard.training.step import StepResult
 
-from regard.training.step import Learned
+if TYPE_CHECKING:
+    from regard.training.run import TrainingResult
 
 
 @dataclass(frozen=True)
-class Place:
-    """How far a run has come."""
+class RunPosition:
+    """How far a run has progressed."""
 
     step: int
     epochs: float
@@ -19,86 +33,148 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """How far a run may go; whatever comes first ends it."""
+class RunInfo:
+    """What is known before the first step."""
+
+    n_parameters: int
+    seconds_per_epoch: float
+    memory: int
+    """Expected peak in bytes."""
+    flops_per_target: float
+    """Floating-point operations per target, forward and backward, in matrix products."""
+    peak_flops: float = 0.0
+    """Operations per second of a large matrix product, all processes together."""
+    resumed_at: int | None = None
+    """Step of the checkpoint that the run resumes from."""
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """A step that has just been taken."""
+
+    position: RunPosition
+    progress: float
+    """Finished share of the run, from 0 to 1."""
+    lr: float
+    result: StepResult
+
+
+@dataclass(frozen=True)
+class ValidationResult:
+    """Metrics by name, and a few outputs of the model."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    samples: Sequence[Mapping[str, Any]] = ()
+
+
+class Callback:
+    """Base class of callbacks; every method does nothing."""
+
+    def on_lines_read(self, count: int) -> None:
+        """Called every few thousand lines while data are read, with the number so far."""
+
+    def on_start(self, info: RunInfo) -> None:
+        """Called before the first step."""
+
+    def on_step(self, info: StepInfo) -> None:
+        """Called after every step."""
+
+    def on_validation(self, step: int, result: ValidationResult, *, best: bool) -> None:
+        """Called after every validation; `best` if no earlier model was better."""
+
+    def on_message(self, text: str) -> None:
+        """Called with a sentence about anything else that happened."""
+
+    def on_end(self, result: "TrainingResult") -> None:
+        """Called when the run has ended without an error, also when it was interrupted."""
+
+
+class CallbackList:
+    """Calls the same method of several callbacks, in order; a callback may lack methods."""
+
+    def __init__(self, callbacks: Sequence[Any] = ()) -> None:
+        self.callbacks = list(callbacks)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if not hasattr(Callback, name):
+            raise AttributeError(name)
+
+        def call(*given: Any, **options: Any) -> None:
+            for callback in self.callbacks:
+                if hasattr(callback, name):
+                    getattr(callback, name)(*given, **options)
+
+        return call
+
+
+class StepAverages:
+    """Mean loss and speed over several steps.
+
+    Args:
+        size: number of recent steps to average; all since the last `clear` by default.
+    """
+
+    def __init__(self, size: int | None = None) -> None:
+        self._results: deque[StepResult] = deque(maxlen=size)
+        self._times: deque[tuple[int, float]] = deque(maxlen=size)
+        self._last: float | None = None
+
+    def add(self, info: StepInfo) -> None:
+        """Add a step."""
+        seconds = info.position.seconds
+        self._results.append(info.result)
+        if self._last is not None:
+            self._times.append((info.result.n_targets, seconds - self._last))
+        self._last = seconds
+
+    def pause(self) -> None:
+        """Leave the time until the end of the next step out of the speed."""
+        self._last = None
+
+    def clear(self) -> None:
+        """Start the next average."""
+        self._results.clear()
+        self._times.clear()
+
+    def loss(self) -> tuple[float, float]:
+        """Return the mean loss and -log p per target."""
+        count = max(1, sum(one.n_targets for one in self._results))
+        loss = sum(one.loss * one.n_targets for one in self._results) / count
+        return loss, sum(one.nll * one.n_targets for one in self._results) / count
+
+    def speed(self) -> float:
+        """Return targets per second; 0 if unknown."""
+        seconds = sum(one for _, one in self._times)
+        return sum(count for count, _ in self._times) / seconds if seconds > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """Limits of a run; the first that is reached ends it."""
 
     steps: int | None = None
     epochs: float | None = None
     minutes: float | None = None
 
-    def _shares(self, place: Place, reserve: float) -> dict[str, float]:
-        """How much of each limit is used up."""
+    def _shares(self, position: RunPosition, reserve: float) -> dict[str, float]:
         shares = {}
         if self.steps is not None:
-            shares["steps"] = place.step / self.steps
+            shares["steps"] = position.step / self.steps
         if self.epochs is not None:
-            shares["epochs"] = place.epochs / self.epochs
+            shares["epochs"] = position.epochs / self.epochs
         if self.minutes is not None:
-            shares["minutes"] = place.seconds / max(1.0, 60 * self.minutes - reserve)
+            shares["minutes"] = position.seconds / max(1.0, 60 * self.minutes - reserve)
         return shares
 
-    def progress(self, place: Place, *, reserve: float = 0.0) -> float:
-        """How much of the training is over, from 0 to 1.
+    def progress(self, position: RunPosition, *, reserve: float = 0.0) -> float:
+        """Return the finished share of the run, from 0 to 1.
 
         Args:
-            reserve: seconds that the end needs for itself: evaluating and saving.
+            reserve: seconds needed after the last step, for evaluating and saving.
         """
-        return min(1.0, max(self._shares(place, reserve).values(), default=0.0))
+        return min(1.0, max(self._shares(position, reserve).values(), default=0.0))
 
-    def reached(self, place: Place, *, reserve: float = 0.0) -> str | None:
-        """The limit that ends the run now, if one does."""
-        done = [name for name, share in self._shares(place, reserve).items() if share >= 1]
-        return done[0] if done else None
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """How good a model is: numbers by name, and a few things it says."""
-
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    samples: Sequence[Mapping[str, Any]] = ()
-
-
-@dataclass(frozen=True)
-class Moment:
-    """A step that was just taken."""
-
-    place: Place
-    progress: float
-    lr: float
-    learned: Learned
-
-
-class Reporter:
-    """Whoever shows progress; this one shows nothing."""
-
-    def stepped(self, moment: Moment) -> None:
-        """A step was taken."""
-
-    def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
-        """The model was evaluated."""
-
-    def note(self, text: str) -> None:
-        """Something else happened."""
-
-
-def _no_evaluation(model: nn.Module) -> Evaluation:
-    del model
-    return Evaluation()
-
-
-def _no_snapshot(model: nn.Module, step: int) -> None:
-    del model, step
-
-
-@dataclass(frozen=True)
-class Callbacks:
-    """What the loop asks others to do; only the leading process does."""
-
-    save_model: Callable[[nn.Module, Mapping[str, float]], None]
-    """Write the model folder, with the scores of the model."""
-    evaluate: Callable[[nn.Module], Evaluation] = _no_evaluation
-    snapshot: Callable[[nn.Module, int], None] = _no_snapshot
-    build: Callable[[], nn.Module] | None = None
-    """A fresh model, to gather one into that several processes hold parts of."""
-    reporter: Reporter = field(default_factory=Reporter)
+    def reached(self, position: RunPosition, *, reserve: float = 0.0) -> str | None:
+        """Return the name of the limit that is reached, if there is one."""
+        shares = self._shares(position, reserve)
+        return next((name for name, share in shares.items() if share >= 1), None)

@@ -1,17 +1,16 @@
-"""Everything a training run needs to go on: written whole or not at all, nothing pickled.
+"""Checkpoints: everything a run needs to resume, written atomically and without pickle.
 
     checkpoints/step-00000500/
         model.safetensors        the weights, by name
-        optimizer.safetensors    moments and step of every parameter, as exp_avg/NAME and so on
+        optimizer.safetensors    optimizer state of every parameter, as exp_avg/NAME and so on
         average.safetensors      the moving average, if there is one
-        state.json               step, place in the data, seed, scores, time
+        state.json               step, position in the data, seed, scores, time
 
-Random numbers need no state of their own: they are a function of seed, step, process and part (see
-`Learner`), so seed and step restore those of every process, also for another number of processes.
+Random number generators need no state: their numbers are a function of seed, step, process and
+batch (see `TrainStep`), also for another number of processes.
 """
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -26,7 +25,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from regard.errors import FileError
-from regard.training.distributed import like, whole
+from regard.files import atomic_folder
+from regard.training.distributed import full_tensor, shard_like
 
 FORMAT = 1
 _WEIGHTS, _OPTIMIZER, _AVERAGE, _STATE = (
@@ -36,39 +36,41 @@ _WEIGHTS, _OPTIMIZER, _AVERAGE, _STATE = (
     "state.json",
 )
 _NAME = re.compile(r"step-(\d{8,})")
+_FIELDS_0_1 = {"waited": "n_worse", "sound": "last_good_step", "regular": "scheduled"}
+"""Fields of state.json that version 0.1 called differently."""
 
 
 @dataclass(frozen=True)
-class State:
-    """Where a training run is, apart from its tensors."""
+class TrainingState:
+    """The state of a run apart from its tensors."""
 
     step: int = 0
     data: Mapping[str, int] = field(default_factory=dict)
-    """The place in the data, from `Feed.state`."""
+    """Position in the data, from `BatchLoader.state`."""
     seed: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What cannot change on the way, from `fixed_settings`."""
+    """Settings that must not change, from `fixed_settings`."""
     seconds: float = 0.0
-    """How long it has trained, over all its parts."""
+    """Training time since the first start."""
     n_targets: int = 0
     best_score: float | None = None
     best_step: int = 0
-    waited: int = 0
-    """Validations since one was better than all before."""
+    n_worse: int = 0
+    """Validations since the last improvement."""
     average_loss: float | None = None
-    """The smoothed loss, by which an explosion is noticed."""
-    sound: int | None = None
-    """The last step whose weights are known to be good, because a loss of theirs was."""
+    """Moving average of the loss, which shows explosions."""
+    last_good_step: int | None = None
+    """Last step whose weights are known to be good because their loss was."""
     scaler: Mapping[str, Any] = field(default_factory=dict)
-    """The scale of gradients in fp16."""
-    regular: bool = True
-    """Whether it was saved on schedule; those saved because somebody stopped the run are not
-    averaged, so that stopping changes nothing."""
+    """State of the gradient scaler (fp16)."""
+    scheduled: bool = True
+    """False for a checkpoint outside the schedule, because of a signal or `save_every`: those are
+    not averaged, so that an interruption changes nothing."""
 
 
 @dataclass(frozen=True)
-class Tensors:
-    """The tensors of a training run, each whole, by name."""
+class CheckpointTensors:
+    """The tensors of a run, unsharded, by name."""
 
     weights: dict[str, Tensor]
     optimizer: dict[str, Tensor]
@@ -76,161 +78,151 @@ class Tensors:
 
 
 class Checkpoints:
-    """The folder of a run's checkpoints: the last few and the best."""
+    """The checkpoint folder of a run: the last few checkpoints and the best one."""
 
     def __init__(self, folder: Path, *, keep: int = 3) -> None:
         self.folder = folder
         self._keep = keep
 
     def steps(self) -> list[int]:
-        """The steps of which there are checkpoints, in order."""
+        """Return the steps that have a checkpoint, in order."""
         if not self.folder.is_dir():
             return []
-        found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
-        return sorted(int(match[1]) for match in found if match)
+        matches = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of a step is."""
+        """Return the folder of a step's checkpoint."""
         return self.folder / f"step-{step:08d}"
 
-    def save(self, state: State, tensors: Tensors) -> Path:
-        """Write a checkpoint; those that are not needed any more go when it is there."""
+    def save(self, state: TrainingState, tensors: CheckpointTensors) -> Path:
+        """Write a checkpoint, then delete those that are no longer needed."""
         final = self.path(state.step)
-        fresh = self.folder / f".{final.name}.unfinished"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(fresh, ignore_errors=True)
-            fresh.mkdir()
-            save_file(_apart(tensors.weights), fresh / _WEIGHTS)
-            save_file(_apart(tensors.optimizer), fresh / _OPTIMIZER)
-            if tensors.average:
-                save_file(_apart(tensors.average), fresh / _AVERAGE)
-            text = json.dumps({"format": FORMAT, **asdict(state)}, indent=1)
-            (fresh / _STATE).write_text(text, "utf-8")
-            _flush(fresh)
-            _remove(final)
-            fresh.rename(final)
-            _flush(self.folder)
+            with atomic_folder(final) as folder:
+                _save(tensors.weights, folder / _WEIGHTS)
+                _save(tensors.optimizer, folder / _OPTIMIZER)
+                if tensors.average:
+                    _save(tensors.average, folder / _AVERAGE)
+                text = json.dumps({"format": FORMAT, **asdict(state)}, indent=1)
+                (folder / _STATE).write_text(text, "utf-8")
         except (OSError, SafetensorError) as error:
-            kept = self.steps()
-            last = f"the checkpoint of step {kept[-1]:,} is whole" if kept else "there is none yet"
+            steps = self.steps()
+            last = f"the checkpoint of step {steps[-1]:,} is intact" if steps else "there is none"
             raise FileError(
-                f"the checkpoint {final} cannot be written ({_reason(error)}); {last}: make room "
-                "and go on with --resume."
+                f"the checkpoint {final} cannot be written ({_reason(error)}); {last}: free some "
+                "disk space and continue with --resume."
             ) from error
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
-        self._prune(state)
+        recent = self.scheduled_steps()[-self._keep :]
+        for step in set(self.steps()) - {*recent, state.step, state.best_step}:
+            self._delete(step)
         return final
 
-    def _prune(self, newest: State) -> None:
-        regular = [step for step in self.steps() if self._is_regular(step)]
-        needed = {*regular[-self._keep :], newest.step, newest.best_step}
-        for step in self.steps():
-            if step not in needed:
-                _remove(self.path(step))
-
-    def remove_after(self, step: int) -> None:
-        """Take away the checkpoints of later steps."""
+    def delete_after(self, step: int) -> None:
+        """Delete the checkpoints of later steps."""
         for one in self.steps():
             if one > step:
-                _remove(self.path(one))
+                self._delete(one)
 
-    def _is_regular(self, step: int) -> bool:
-        return self.load_state(step).regular
+    def _delete(self, step: int) -> None:
+        """Delete a checkpoint so that a half-deleted one is never taken for a whole one."""
+        hidden = self.folder / f".{self.path(step).name}.deleted"
+        shutil.rmtree(hidden, ignore_errors=True)
+        self.path(step).rename(hidden)
+        shutil.rmtree(hidden, ignore_errors=True)
 
-    def last_regular(self, count: int) -> list[int]:
-        """The steps of the last few checkpoints that were saved on schedule."""
-        return [step for step in self.steps() if self._is_regular(step)][-count:]
+    def scheduled_steps(self) -> list[int]:
+        """Return the steps of the checkpoints that were saved on schedule."""
+        return [step for step in self.steps() if self.load_state(step).scheduled]
 
-    def load_state(self, step: int) -> State:
-        """The state that was saved at a step."""
+    def load_state(self, step: int) -> TrainingState:
+        """Load the state of a step."""
         path = self.path(step) / _STATE
         try:
-            stored = json.loads(path.read_bytes())
+            stored: dict[str, Any] = json.loads(path.read_bytes())
             number = stored.pop("format")
             if number != FORMAT:
                 raise FileError(
-                    f"{path} has format {number}, and this version of regard reads {FORMAT}: "
-                    "use the version that began the run."
+                    f"{path} has format {number}, but this version of regard reads {FORMAT}: use "
+                    "the version that started the run."
                 )
-            return State(**stored)
+            return TrainingState(**{_FIELDS_0_1.get(k, k): value for k, value in stored.items()})
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, FileError):
                 raise
             raise _damaged(path, error) from error
 
     def load_weights(self, step: int) -> dict[str, Tensor]:
-        """The weights of a step: the moving average, where there is one, in place of its own."""
-        folder = self.path(step)
-        weights = _load(folder / _WEIGHTS)
-        return weights | (_load(folder / _AVERAGE) if (folder / _AVERAGE).is_file() else {})
+        """Load the weights of a step; the moving average replaces them if there is one."""
+        tensors = self.load(step)[1]
+        return tensors.weights | tensors.average
 
-    def load(self, step: int) -> tuple[State, Tensors]:
-        """All that was saved at a step."""
+    def load(self, step: int) -> tuple[TrainingState, CheckpointTensors]:
+        """Load the checkpoint of a step."""
         folder = self.path(step)
-        averaged = (folder / _AVERAGE).is_file()
-        tensors = Tensors(
-            _load(folder / _WEIGHTS),
-            _load(folder / _OPTIMIZER),
-            _load(folder / _AVERAGE) if averaged else {},
-        )
+        average = _load(folder / _AVERAGE) if (folder / _AVERAGE).is_file() else {}
+        tensors = CheckpointTensors(_load(folder / _WEIGHTS), _load(folder / _OPTIMIZER), average)
         return self.load_state(step), tensors
 
 
 def gather(
     model: nn.Module, optimizer: Optimizer, average: Mapping[str, Tensor], *, keep: bool = True
-) -> Tensors:
-    """The tensors of a run, each whole; all processes must ask for them at the same time.
+) -> CheckpointTensors:
+    """Collect the tensors of a run; all processes must call this at the same time.
 
     Args:
-        keep: False gives nothing, to a process that only helps others to gather.
+        keep: False returns nothing, for a process that only helps to gather.
     """
     moments = {}
     for name, parameter in model.named_parameters():
-        for what, value in optimizer.state.get(parameter, {}).items():
-            moments[f"{what}/{name}"] = value
-    return Tensors(*(gathered(one, keep=keep) for one in (model.state_dict(), moments, average)))
+        for key, value in optimizer.state.get(parameter, {}).items():
+            moments[f"{key}/{name}"] = value
+    return CheckpointTensors(
+        *(gather_tensors(one, keep=keep) for one in (model.state_dict(), moments, average))
+    )
 
 
-def gathered(tensors: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
-    """Each tensor whole; those that processes hold parts of come one by one to the processor.
+def gather_tensors(tensors: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
+    """Unshard tensors one by one and move them to the CPU.
 
-    So a device needs room for one of them only, and one process alone for all.
+    So a device holds one full tensor at a time, and only the processes that `keep` them hold all.
     """
-    found = {}
+    gathered = {}
     for name, value in tensors.items():
-        full = whole(value)
+        full = full_tensor(value)
         if keep:
-            found[name] = full.cpu() if hasattr(value, "full_tensor") else full
-    return found
+            gathered[name] = full.cpu() if hasattr(value, "full_tensor") else full
+    return gathered
 
 
 @torch.no_grad()
 def restore(
-    tensors: Tensors, model: nn.Module, optimizer: Optimizer, average: Mapping[str, Tensor]
+    tensors: CheckpointTensors,
+    model: nn.Module,
+    optimizer: Optimizer,
+    average: Mapping[str, Tensor],
 ) -> None:
-    """Put back what `gather` gave, into a model that may be shared out otherwise now."""
-    put_weights(tensors.weights, model)
-    for name, value in average.items():  # an average that was not kept before begins here
-        value.copy_(like(tensors.average.get(name, tensors.weights[name]), value))
+    """Load what `gather` returned, into a model that may be sharded differently."""
+    load_weights(tensors.weights, model)
+    for name, value in average.items():  # an average without a checkpoint starts at the weights
+        value.copy_(shard_like(tensors.average.get(name, tensors.weights[name]), value))
     parameters = dict(model.named_parameters())
     for key, value in tensors.optimizer.items():
-        what, _, name = key.partition("/")
+        kind, _, name = key.partition("/")
         parameter = parameters[name]
-        value = value if what == "step" else like(value, parameter)
-        optimizer.state.setdefault(parameter, {})[what] = value.clone()
+        value = value if kind == "step" else shard_like(value, parameter)
+        optimizer.state.setdefault(parameter, {})[kind] = value.clone()
 
 
 @torch.no_grad()
-def put_weights(weights: Mapping[str, Tensor], model: nn.Module) -> None:
-    """Give a model these weights, whole or in the parts that this process holds."""
+def load_weights(weights: Mapping[str, Tensor], model: nn.Module) -> None:
+    """Copy full weights into a model that may be sharded."""
     for name, value in model.state_dict().items():
-        value.copy_(like(weights[name], value))
+        value.copy_(shard_like(weights[name], value))
 
 
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: one.detach().cpu().contiguous() for name, one in tensors.items()}
+def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
+    save_file({name: one.detach().cpu().contiguous() for name, one in tensors.items()}, path)
 
 
 def _load(path: Path) -> dict[str, Tensor]:
@@ -242,30 +234,10 @@ def _load(path: Path) -> dict[str, Tensor]:
 
 def _damaged(path: Path, error: Exception) -> FileError:
     return FileError(
-        f"the checkpoint's {path} is damaged ({_reason(error)}): delete {path.parent}, and "
-        "--resume goes on from the one before."
+        f"the checkpoint file {path} is damaged ({_reason(error)}): delete {path.parent}, and "
+        "--resume continues from the previous checkpoint."
     )
 
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-def _flush(folder: Path) -> None:
-    """Wait until everything in the folder is on the disk."""
-    for path in [*folder.iterdir(), folder]:
-        if path.is_file() or path == folder:
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-
-
-def _remove(folder: Path) -> None:
-    """Take a checkpoint away so that no part of it is ever taken for a whole one."""
-    if folder.exists():
-        rubbish = folder.with_name(f".{folder.name}.rubbish")
-        shutil.rmtree(rubbish, ignore_errors=True)
-        folder.rename(rubbish)
-        shutil.rmtree(rubbish, ignore_errors=True)

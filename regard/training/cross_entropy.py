@@ -1,8 +1,8 @@
-"""Cross-entropy over a vocabulary without ever holding all logits at once.
+"""Cross-entropy over a vocabulary that never holds all logits at once.
 
 For 4,096 tokens and 8,000 entries the logits, their softmax and their gradient would take 400 MB.
-Here a chunk of tokens is projected, its loss and its gradients are taken, and its logits are
-forgotten, all in the forward pass; the backward pass only multiplies by one number.
+Here the forward pass projects one chunk of tokens after another, computes its loss and gradients,
+and frees its logits; the backward pass only multiplies by the incoming gradient.
 """
 
 from typing import Any
@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 CHUNK = 2**22
-"""Logits held at once: 16 MB in float32. Fewer make the products too thin to be fast."""
+"""Logits held at once: 16 MB in float32. Smaller chunks make matrix products slow."""
 
 
 def cross_entropy_sum(
-    states: Float[Tensor, "told d_model"],
+    states: Float[Tensor, "state d_model"],
     weight: Float[Tensor, "vocab d_model"],
     targets: Int[Tensor, " token"],
     *,
@@ -26,21 +26,21 @@ def cross_entropy_sum(
     agreement: float = 0.0,
     chunk: int = CHUNK,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """The sum over tokens of the smoothed loss, and, without gradient, of -log p(target).
+    """Return the sums over tokens of the smoothed loss and, without gradient, of -log p(target).
 
-    With smoothing ε a target's own share is 1 - ε + ε/n and every other entry's ε/n, as in Szegedy
+    With smoothing ε the target has probability 1 - ε + ε/n and every other entry ε/n, as in Szegedy
     et al. 2016 and in torch. Without smoothing both results are equal.
 
-    With an agreement α the states are those of two passes, one after the other, whose dropout
-    differs. Of losses and surprises the mean of both is taken, and α/2 times their disagreement
-    ½ (KL(p‖q) + KL(q‖p)) is added: half of what R-Drop minimizes (Wu et al. 2021).
+    With agreement α > 0 the states come from two passes with different dropout, one after the
+    other. The result is the mean of both losses plus α/2 times ½ (KL(p‖q) + KL(q‖p)): half of what
+    R-Drop minimizes (Wu et al. 2021).
     """
     rows = max(1, chunk // max(1, len(weight)) // (2 if agreement else 1))
     return _Chunked.apply(states, weight, bias, targets, label_smoothing, agreement, rows)  # type: ignore[return-value]
 
 
 class _Chunked(torch.autograd.Function):
-    """Loss and gradients together, so that each chunk's logits are computed once."""
+    """Loss and gradients in one pass, so that the logits of each chunk are computed once."""
 
     @staticmethod
     def forward(
@@ -54,24 +54,24 @@ class _Chunked(torch.autograd.Function):
         rows: int,
     ) -> tuple[Tensor, Tensor]:
         needs = ctx.needs_input_grad
-        # Weights may be kept in float32 beside half-precision states: products take the latter.
+        # Under autocast states are half precision and weights float32: multiply in half precision.
         narrow = weight.to(states.dtype)
         passes = states.reshape(2 if agreement else 1, -1, states.size(1))
         grad_passes = torch.empty_like(passes) if needs[0] else None
         grad_weight = torch.zeros_like(weight) if needs[1] else None
         grad_bias = torch.zeros_like(bias) if bias is not None and needs[2] else None
         loss = states.new_zeros((), dtype=torch.promote_types(states.dtype, torch.float32))
-        surprise = torch.zeros_like(loss)
+        nll = torch.zeros_like(loss)
         for first in range(0, len(targets), rows):
             part = slice(first, first + rows)
             seen = passes[:, part].flatten(0, 1)
             logits = (seen @ narrow.T).to(loss.dtype)
             if bias is not None:
                 logits += bias
-            at = targets[part].repeat(len(passes))
-            lost, surprised, gradient = _of_chunk(logits, at, smoothing, agreement)
-            loss += lost
-            surprise += surprised
+            index = targets[part].repeat(len(passes))
+            chunk_loss, chunk_nll, gradient = _chunk_loss(logits, index, smoothing, agreement)
+            loss += chunk_loss
+            nll += chunk_nll
             if grad_bias is not None:
                 grad_bias += gradient.sum(dim=0)
             gradient = gradient.to(states.dtype)
@@ -81,8 +81,8 @@ class _Chunked(torch.autograd.Function):
                 _add_product(grad_weight, gradient.T, seen)
         grad_states = None if grad_passes is None else grad_passes.view(states.shape)
         ctx.save_for_backward(grad_states, grad_weight, grad_bias)
-        ctx.mark_non_differentiable(surprise)
-        return loss, surprise
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
 
     @staticmethod
     @once_differentiable
@@ -94,42 +94,42 @@ class _Chunked(torch.autograd.Function):
         return (*scaled, None, None, None, None)
 
 
-def _of_chunk(
+def _chunk_loss(
     logits: Tensor, targets: Tensor, smoothing: float, agreement: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The chunk's smoothed loss, its -log p(target), and the gradient of its logits."""
-    n_vocab, at = logits.size(1), targets[:, None]
+    """Return the smoothed loss, -log p(target) and the gradient with respect to the logits."""
+    n_vocab, index = logits.size(1), targets[:, None]
     probabilities = logits.softmax(dim=1)
-    # log Σ exp by the most likely entry, whose probability is never near 0: no second exponential
-    logs_of_sums = logits.amax(dim=1) - probabilities.amax(dim=1).log()
-    surprise = (logs_of_sums - logits.gather(1, at)[:, 0]).sum()
-    apart = _disagreement(probabilities, logits, logs_of_sums) if agreement else None
-    loss, gradient = surprise, probabilities
+    # log Σ exp from the most likely entry, whose probability is never near 0: saves an exponential
+    log_sums = logits.amax(dim=1) - probabilities.amax(dim=1).log()
+    nll = (log_sums - logits.gather(1, index)[:, 0]).sum()
+    divergence = _disagreement(probabilities, logits, log_sums) if agreement else None
+    loss, gradient = nll, probabilities
     if smoothing:
-        logs = logits.sum() - n_vocab * logs_of_sums.sum()
-        loss = (1 - smoothing) * surprise - smoothing / n_vocab * logs
+        logs = logits.sum() - n_vocab * log_sums.sum()
+        loss = (1 - smoothing) * nll - smoothing / n_vocab * logs
         gradient -= smoothing / n_vocab
-    gradient.scatter_add_(1, at, gradient.new_full((1, 1), smoothing - 1).expand_as(at))
-    if apart is None:
-        return loss, surprise, gradient
+    gradient.scatter_add_(1, index, gradient.new_full((1, 1), smoothing - 1).expand_as(index))
+    if divergence is None:
+        return loss, nll, gradient
     return (
-        (loss + agreement * apart[0]) / 2,
-        surprise / 2,
-        gradient.add_(apart[1], alpha=agreement).div_(2),
+        (loss + agreement * divergence[0]) / 2,
+        nll / 2,
+        gradient.add_(divergence[1], alpha=agreement).div_(2),
     )
 
 
 def _disagreement(
     probabilities: Float[Tensor, "both vocab"],
     logits: Float[Tensor, "both vocab"],
-    logs_of_sums: Float[Tensor, " both"],
+    log_sums: Float[Tensor, " both"],
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "both vocab"]]:
-    """Σ ½ (KL(p‖q) + KL(q‖p)), p in the first half of the rows, and the gradient of all logits."""
-    (p, q), (a, b), (of_a, of_b) = (one.chunk(2) for one in (probabilities, logits, logs_of_sums))
-    ratios = (a - b).sub_((of_a - of_b)[:, None])  # log p/q
+    """Return Σ ½ (KL(p‖q) + KL(q‖p)), p being the first half of the rows, and its gradient."""
+    (p, q), (a, b), (sum_a, sum_b) = (one.chunk(2) for one in (probabilities, logits, log_sums))
+    ratios = (a - b).sub_((sum_a - sum_b)[:, None])  # log p/q
     difference = p - q
     gradient = torch.cat([p * ratios, q * ratios.neg_()])
-    divergences = gradient.sum(dim=1)  # KL(p‖q) of every token, then KL(q‖p)
+    divergences = gradient.sum(dim=1)  # KL(p‖q) of each token, then KL(q‖p)
     gradient.addcmul_(probabilities, divergences[:, None], value=-1)
     gradient[: len(p)] += difference
     gradient[len(p) :] -= difference
@@ -137,7 +137,7 @@ def _disagreement(
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right to the total, without a product of its own where the types allow."""
+    """Add left @ right to the total, in one operation if the dtypes allow."""
     if total.dtype == right.dtype:
         total.addmm_(left, right)
     else:

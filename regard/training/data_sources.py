@@ -1,4 +1,4 @@
-"""Where a recipe's data lie, and which part of them is for training, validation and test."""
+"""The files of a recipe, and their division into training, validation and test data."""
 
 import hashlib
 import os
@@ -21,39 +21,38 @@ from regard.data.readers import (
 from regard.data.text_checks import Checks, read_checked
 from regard.data.token_stream import RUNNING_TEXT
 from regard.errors import FileError, InputError, UnknownNameError, nearest
-from regard.training.recipe import PARTS, Files, Recipe, Source
+from regard.training.recipe import SPLITS, ParallelFiles, Recipe, Source
 
 _HELD_OUT_DATES = 2000
 
 
 def find_data(path: str, root: str | None = None) -> Path:
-    """The file or folder that a recipe means by a path.
+    """Return the file or folder that a recipe means by a path.
 
-    It is looked for in `data.root` if the recipe has one, otherwise in $REGARD_DATA and then in the
+    It is searched in `data.root` if the recipe has one, otherwise in $REGARD_DATA and then in the
     current folder. Absolute paths are used unchanged.
     """
     if root is not None:
         places = [Path(root).expanduser()]
     else:
-        stated = os.environ.get("REGARD_DATA")
-        places = [*([Path(stated)] if stated else []), Path()]
-    candidates = [place / Path(path).expanduser() for place in places]
-    for candidate in candidates:
+        places = [Path(one) for one in (os.environ.get("REGARD_DATA"), ".") if one]
+    for place in places:
+        candidate = place / Path(path).expanduser()
         if candidate.exists():
             return candidate
-    looked = " nor in ".join(str(place.absolute()) for place in places)
+    searched = " nor in ".join(str(place.absolute()) for place in places)
     raise FileError(
-        f"the data {path} are not in {looked}: set data.root (--set data.root=FOLDER) or the "
-        "environment variable REGARD_DATA to the folder that holds them."
+        f"the data file {path} is not in {searched}: set data.root (--set data.root=FOLDER) or the "
+        "environment variable REGARD_DATA to the folder that contains it."
     )
 
 
 @dataclass(frozen=True)
-class Held:
-    """The rows whose source or text falls into a stretch of [0, 1) by its hash.
+class HeldOutRows:
+    """Rows whose source or text has a hash in the interval [first, last) of [0, 1).
 
-    So rows that share a source are always on the same side, and nothing that was learned by heart
-    can be taken for skill.
+    Rows with the same source are always in the same split, so memorized pairs cannot improve a
+    score.
     """
 
     rows: Rows
@@ -65,88 +64,81 @@ class Held:
         return self.rows.names
 
     def __iter__(self) -> Iterator[Row]:
-        place = self.names.index("text") if "text" in self.names else 0
+        column = self.names.index("text") if "text" in self.names else 0
         for row in self.rows:
-            if self.first <= _fraction(row.fields[place : place + 1]) < self.last:
+            digest = hashlib.blake2b(row.fields[column] or b"", digest_size=7).digest()
+            if self.first <= int.from_bytes(digest) / 2**56 < self.last:
                 yield row
 
     def fingerprint(self) -> str:
-        """A hash of the rows and of the stretch."""
+        """Return a hash of the rows and the interval."""
         described = f"{self.rows.fingerprint()} {self.first} {self.last}"
         return hashlib.sha256(described.encode()).hexdigest()
 
-    def with_stdin_saved(self, folder: Path) -> "Held":
-        """The same rows, with standard input kept in a file."""
-        return Held(self.rows.with_stdin_saved(folder), self.first, self.last)
+    def with_stdin_saved(self, folder: Path) -> "HeldOutRows":
+        """Return the same rows, with standard input saved to a file."""
+        return HeldOutRows(self.rows.with_stdin_saved(folder), self.first, self.last)
 
 
-def _fraction(fields: Sequence[bytes | None]) -> float:
-    text = b"".join(field or b"" for field in fields)
-    return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest()) / 2**56
-
-
-class Sources:
-    """The texts of a recipe, by part: "train", "validation" and "test"."""
+class TextSources:
+    """The texts of a recipe by split: "train", "validation" and "test"."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._recipe, self._data = recipe, recipe.data
 
     @cached_property
     def checks(self) -> Checks:
-        """What to do with faulty lines."""
+        """Policies for faulty lines."""
         known = Checks.__dataclass_fields__
         for name in self._data.checks:
             if name not in known:
-                raise UnknownNameError(
-                    f"the recipe has no key data.checks.{name}; {nearest(name, known)}."
-                )
-        usual = RUNNING_TEXT if self._recipe.task == "language" else Checks()
-        return Checks(**{**{n: getattr(usual, n) for n in known}, **self._data.checks})
+                raise UnknownNameError(f"unknown key data.checks.{name}; {nearest(name, known)}.")
+        defaults = RUNNING_TEXT if self._recipe.task == "language" else Checks()
+        return Checks(**{**{n: getattr(defaults, n) for n in known}, **self._data.checks})
 
-    def rows(self, part: str) -> Rows | None:
-        """The rows of a part; None where the recipe has no such part."""
+    def rows(self, split: str) -> Rows | None:
+        """Return the rows of a split; None if the recipe does not have it."""
         if self._data.generate == "dates":
-            return self._dates(part)
-        given = getattr(self._data, part)
-        if part == "train":
-            held = sum(share for share in self._shares() if share)
-            return Held(self.whole(), held, 1.0) if held else self.whole()
+            return self._dates(split)
+        given, (test, validation) = getattr(self._data, split), self._shares()
+        if split == "train":
+            held_out = test + validation
+            return HeldOutRows(self.all_rows(), held_out, 1.0) if held_out else self.all_rows()
         if not isinstance(given, float):
-            return None if given is None else self._read(part)
-        first = 0.0 if part == "test" else self._shares()[0]
-        return Held(self.whole(), first, first + given)
+            return None if given is None else self._read(split)
+        first = 0.0 if split == "test" else test
+        return HeldOutRows(self.all_rows(), first, first + given)
 
-    def whole(self) -> Rows:
-        """All rows of the training data, with those that are held out as a share."""
+    def all_rows(self) -> Rows:
+        """Return all rows of the training data, including held-out ones."""
         return self._read("train")
 
     def _shares(self) -> tuple[float, float]:
-        """The shares of the training data that are held out for test and validation."""
-        test, validation = self._data.test, self._data.validation
-        shares = (
-            test if isinstance(test, float) else 0.0,
-            validation if isinstance(validation, float) else 0.0,
-        )
-        if sum(shares) >= 1:
-            raise InputError("data.validation and data.test hold out all there is.")
-        return shares
+        """Return the shares of the training data that are held out for test and validation."""
+        given = (self._data.test, self._data.validation)
+        test, validation = (share if isinstance(share, float) else 0.0 for share in given)
+        if test + validation >= 1:
+            raise InputError(
+                "data.validation and data.test hold out all data: make their sum less than 1."
+            )
+        return test, validation
 
-    def _dates(self, part: str) -> Rows:
+    def _dates(self, split: str) -> Rows:
         locales = tuple(self._data.locales or LOCALES)
-        if part == "train":
+        if split == "train":
             return Dates(self._data.count, locales=locales)
-        seed = PARTS.index(part)
+        seed = SPLITS.index(split)
         return Dates(_HELD_OUT_DATES, seed=seed, split="held-out", locales=locales)
 
-    def _read(self, part: str) -> Rows:
-        parts = [self._read_one(one) for one in self._data.sources(part)]
+    def _read(self, split: str) -> Rows:
+        parts = [self._read_one(one) for one in self._data.sources(split)]
         if not parts:
-            raise InputError(f"data.{part} names no file.")
+            raise InputError(f"data.{split} is an empty list: give at least one file.")
         return parts[0] if len(parts) == 1 else JoinedRows(tuple(parts))
 
     def _read_one(self, given: Source) -> Rows:
         data = self._data
-        if isinstance(given, Files):
+        if isinstance(given, ParallelFiles):
             files = [find_data(given.source, data.root), find_data(given.target, data.root)]
             return parallel_text(*(reversed(files) if data.swap else files))
         path = find_data(given, data.root)
@@ -159,24 +151,24 @@ class Sources:
             return labeled_text(path, columns=data.columns, keys=data.keys or LABEL_TEXT)
         return plain_text(path)
 
-    def texts(self, part: str, *, fields: Sequence[int] | None = None) -> Iterator[str]:
-        """The texts of a part that pass the checks, for learning a vocabulary.
+    def texts(self, *, fields: Sequence[int] | None = None) -> Iterator[str]:
+        """Yield the training texts that pass the checks, for training a tokenizer.
 
-        Running text is not held out line by line, so its vocabulary is that of the whole.
+        Running text is not held out line by line, so its vocabulary is that of all text.
         """
         running = self._recipe.task == "language"
-        rows = self.whole() if running else self.rows(part)
+        rows = self.all_rows() if running else self.rows("train")
         for example in read_checked(rows, self.checks) if rows else ():
             for number, text in enumerate(example.texts):
                 if fields is None or number in fields:
                     yield text + "\n" if running else text
 
-    def examples(self, part: str, count: int = 0) -> list[tuple[str, ...]]:
-        """The first rows of a part as they are written; all of them for a count of 0."""
-        rows = self.rows(part)
-        found: list[tuple[str, ...]] = []
+    def examples(self, split: str, count: int = 0) -> list[tuple[str, ...]]:
+        """Return the first rows of a split as text; all of them for a count of 0."""
+        rows = self.rows(split)
+        examples: list[tuple[str, ...]] = []
         for example in read_checked(rows, self.checks) if rows else ():
-            found.append(example.texts)
-            if len(found) == count:
+            examples.append(example.texts)
+            if len(examples) == count:
                 break
-        return found
+        return examples

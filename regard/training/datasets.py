@@ -1,4 +1,4 @@
-"""What a model learns from, ready to be cut into batches."""
+"""Datasets that make batches from example numbers, one class for each kind of data."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,6 @@ from regard.data.batches import Batches, collate, pad, uniform_draws
 from regard.data.corpus import Corpus
 from regard.data.images import Augmentation, Images, Normalization, center_crop
 from regard.data.token_augmentation import Masking, MergeDropout
-from regard.errors import InputError
 from regard.text.tokenizer import Tokenizer
 from regard.training.batch import (
     Batch,
@@ -22,15 +21,15 @@ from regard.training.batch import (
     PairBatch,
     TextBatch,
 )
-from regard.training.loader import Feed, one_pass
+from regard.training.loader import BatchLoader, batches_of_rank
 
 Examples = Sequence[int]
-_SIDE = 2**32
-"""Between the seeds of the sides of a pair, so that they do not get the same random numbers."""
+_SIDE_SEED = 2**32
+"""Distance between the seeds of source and target, so that they get different random numbers."""
 
 
-class Pairs:
-    """Sources and their targets, in other pieces in every epoch if they are split by chance."""
+class PairDataset:
+    """Sources and targets; with merge dropout, tokenized differently in every epoch."""
 
     def __init__(
         self,
@@ -38,56 +37,51 @@ class Pairs:
         *,
         source_pad: int,
         target_pad: int,
-        splittings: Sequence[MergeDropout] = (),
+        merge_dropout: Sequence[MergeDropout] = (),
         seed: int = 0,
     ) -> None:
         self._corpus, self._pads = corpus, (source_pad, target_pad)
-        self._splittings, self._seed = splittings, seed
+        self._merge_dropout, self._seed = merge_dropout, seed
         self.lengths: Sequence[np.ndarray] = corpus.lengths
 
     def __call__(self, examples: Examples, epoch: int) -> PairBatch:
         fields = collate(self._corpus, examples, pad_ids=self._pads)
-        for side, splitting in enumerate(self._splittings):
-            fields[side] = self._split(side, splitting, examples, epoch)
+        for side, merge_dropout in enumerate(self._merge_dropout):
+            pieces = merge_dropout.apply(
+                [self._corpus.fields[side][number] for number in examples],
+                seed=_SIDE_SEED * side + self._seed,
+                epoch=epoch,
+                examples=examples,
+                longest=int(self.lengths[side].max()),
+            )
+            fields[side] = pad(pieces, self._pads[side])
         (source, source_lengths), (target, target_lengths) = fields
         return PairBatch(*map(_tensor, (source, target, source_lengths, target_lengths)))
 
-    def _split(
-        self, side: int, splitting: MergeDropout, examples: Examples, epoch: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        field = self._corpus.fields[side]
-        pieces = splitting.apply(
-            [field[number] for number in examples],
-            seed=_SIDE * side + self._seed,
-            epoch=epoch,
-            examples=examples,
-            longest=int(self.lengths[side].max()),
-        )
-        return pad(pieces, self._pads[side])
 
+class WindowDataset:
+    """Windows of running text, one token longer than what the model reads.
 
-class Windows:
-    """Stretches of running text, one token longer than what the model reads.
-
-    Every epoch cuts the text at other places, so that no token always comes first.
+    With `shift`, every epoch cuts the text at different places, so that no token is always first.
     """
 
     def __init__(self, stream: np.ndarray, *, length: int, seed: int, shift: bool = True) -> None:
         self._stream, self._length, self._seed = stream, length, seed
-        self._room = length if shift and len(stream) > 2 * length else 1
-        n_windows = max(1, -(-(len(stream) - self._room) // length))
+        self._max_offset = length if shift and len(stream) > 2 * length else 1
+        n_windows = max(1, -(-(len(stream) - self._max_offset) // length))
         self.lengths: Sequence[np.ndarray] = (np.broadcast_to(np.int64(length), n_windows),)
 
     def __call__(self, examples: Examples, epoch: int) -> TextBatch:
-        offset = int(uniform_draws(self._seed, epoch, np.zeros(1), 1)[0, 0] * self._room)
+        draw = uniform_draws(self._seed, epoch, np.zeros(1), 1)[0, 0]
+        offset = int(draw * self._max_offset)
         starts = [offset + int(number) * self._length for number in examples]
         windows = [self._stream[first : first + self._length + 1] for first in starts]
         ids, lengths = pad(windows, 0)
         return TextBatch(_tensor(ids), _tensor(lengths))
 
 
-class HiddenTokens:
-    """Texts in which some tokens are hidden, other ones in every epoch."""
+class MaskedTextDataset:
+    """Texts with hidden tokens, different ones in every epoch."""
 
     def __init__(self, corpus: Corpus, masking: Masking, *, pad_id: int, seed: int) -> None:
         self._corpus, self._masking = corpus, masking
@@ -96,11 +90,11 @@ class HiddenTokens:
 
     def __call__(self, examples: Examples, epoch: int) -> MaskedBatch:
         ((ids, lengths),) = collate(self._corpus, examples, pad_ids=[self._pad_id])
-        hidden, told = self._masking.hide(ids, seed=self._seed, epoch=epoch, examples=examples)
-        return MaskedBatch(*map(_tensor, (hidden, lengths, ids, told)))
+        hidden, predicted = self._masking.hide(ids, seed=self._seed, epoch=epoch, examples=examples)
+        return MaskedBatch(*map(_tensor, (hidden, lengths, ids, predicted)))
 
 
-class LabeledTexts:
+class LabeledTextDataset:
     """Texts with their classes."""
 
     def __init__(self, corpus: Corpus, *, pad_id: int) -> None:
@@ -116,8 +110,8 @@ class LabeledTexts:
         return LabeledTextBatch(_tensor(ids), _tensor(lengths), _tensor(labels))
 
 
-class Pictures:
-    """Images with their classes, changed by chance in every epoch if there is an augmentation."""
+class ImageDataset:
+    """Images with their classes; with an augmentation, changed randomly in every epoch."""
 
     def __init__(
         self,
@@ -149,20 +143,12 @@ def _tensor(array: np.ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array))
 
 
-def too_little(part: str, share: float) -> InputError:
-    """What to say where a share of the training data has nothing in it that could be told."""
-    return InputError(
-        f"data.{part} = {share:g} holds out too little of these data: give a larger share, such as "
-        "0.1, or name files."
-    )
-
-
 @dataclass(frozen=True)
-class Material:
-    """What a model learns from and is tested with."""
+class Datasets:
+    """The datasets of a recipe, with tokenizers and classes."""
 
-    parts: dict[str, Any]
-    """From example numbers to a batch, for "train", "validation" and perhaps "test"."""
+    splits: dict[str, Any]
+    """Datasets by name: "train", "validation" and perhaps "test"."""
     tokenizer: Tokenizer | None = None
     target_tokenizer: Tokenizer | None = None
     classes: tuple[str, ...] | None = None
@@ -170,16 +156,17 @@ class Material:
     image_shape: tuple[int, int] | None = None
     """Side and channels of the images."""
 
-    def feed(self, *, batch_tokens: int, accumulate: int, seed: int) -> Feed:
-        """The batches of training, epoch after epoch."""
-        make = self.parts["train"]
-        numbers = Batches(make.lengths, tokens=batch_tokens, seed=seed)
-        return Feed(numbers, make, accumulate=accumulate)
+    def loader(self, *, batch_tokens: int, accumulate: int, seed: int) -> BatchLoader:
+        """Return the batches of training."""
+        train = self.splits["train"]
+        numbers = Batches(train.lengths, tokens=batch_tokens, seed=seed)
+        return BatchLoader(numbers, train, accumulate=accumulate)
 
-    def once(self, part: str, *, batch_tokens: int, rank: int, ranks: int) -> Iterator[Batch]:
-        """Every example of a part once."""
-        make = self.parts[part]
-        longest = max(int(side.max()) for side in make.lengths)
-        tokens = max(batch_tokens, longest)
-        numbers = Batches(make.lengths, tokens=tokens, shuffle=False)
-        return one_pass(numbers, make, rank=rank, ranks=ranks)
+    def one_epoch(
+        self, split: str, *, batch_tokens: int, rank: int = 0, world_size: int = 1
+    ) -> Iterator[Batch]:
+        """Return every example of a split once, divided among the processes."""
+        make = self.splits[split]
+        tokens = max(batch_tokens, *(int(side.max()) for side in make.lengths))
+        numbers = list(Batches(make.lengths, tokens=tokens, shuffle=False).all(0))
+        return batches_of_rank(numbers, make, epoch=0, rank=rank, world_size=world_size)

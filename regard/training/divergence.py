@@ -1,49 +1,49 @@
-"""When training goes wrong: noticing it, and naming the inner value where it began."""
+"""Detection of diverging runs, with the name of the inner value where it started."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import NotFiniteError
 from regard.tap import Tapped, listen, split_path
 from regard.training.batch import Batch
-from regard.training.step import Learned, Learner
+from regard.training.step import StepResult, TrainStep
 
-_MEMORY = 0.95
-_FACTOR, _ALLOWANCE = 3.0, 1.0
+_DECAY = 0.95
+_FACTOR, _MARGIN = 3.0, 1.0
 _MAY_BE_INFINITE = frozenset({"masked", "temperature"})
 
 
 class DivergenceError(NotFiniteError):
-    """A loss that is no number any more, or grows without end."""
+    """A loss that is NaN or infinite, or that has exploded."""
 
 
-class LossWatch:
-    """Remembers how large the loss was of late, and notices when it explodes."""
+class LossMonitor:
+    """A moving average of the loss that shows when the loss explodes."""
 
     def __init__(self, average: float | None = None) -> None:
         self.average = average
 
     def explodes(self, loss: float) -> bool:
-        """Whether this loss is no number or far above those before it."""
+        """Return True if the loss is not finite or far above the average."""
         if not isfinite(loss):
             return True
-        return self.average is not None and loss > _FACTOR * self.average + _ALLOWANCE
+        return self.average is not None and loss > _FACTOR * self.average + _MARGIN
 
-    def exploded(self, loss: float) -> bool:
-        """The same of a step's loss, which is remembered if it has not."""
+    def update(self, loss: float) -> bool:
+        """Add a step's loss to the average unless it explodes; return True if it does."""
         if self.explodes(loss):
             return True
         before = loss if self.average is None else self.average
-        self.average = _MEMORY * before + (1 - _MEMORY) * loss
+        self.average = _DECAY * before + (1 - _DECAY) * loss
         return False
 
 
-class Extremes:
-    """The listener that finds the first value that is not finite, and the largest one."""
+class ExtremeValues:
+    """Tap listener that records the first non-finite value and the largest finite one."""
 
     changes = False
 
@@ -51,8 +51,7 @@ class Extremes:
         self.first: str | None = None
         self.largest, self.size = "", 0.0
 
-    def sentence(self) -> str:
-        """What was found."""
+    def __str__(self) -> str:
         if self.first is not None:
             return f"{self.first} is the first inner value that is not finite"
         return f"the largest inner value is {self.largest}, up to {self.size:,.0f}"
@@ -74,40 +73,30 @@ class Extremes:
         return value
 
 
-def find_extremes(learner: Learner, parts: Iterable[Batch], *, step: int) -> Extremes:
-    """What the batches of a step make of the model, computed once more with the same dropout."""
-    extremes = Extremes()
+def find_extremes(train_step: TrainStep, batches: Iterable[Batch], *, step: int) -> ExtremeValues:
+    """Run the batches of a step again, with the same dropout, and record extreme inner values."""
+    extremes = ExtremeValues()
     with torch.no_grad():
-        for number, part in enumerate(parts):
-            learner.seed(step, number)
-            with listen(extremes), learner.narrow():
-                learner.module(part.to(learner.team.device))
+        for index, batch in enumerate(batches):
+            train_step.seed(step, index)
+            with listen(extremes), train_step.autocast():
+                train_step.module(batch.to(train_step.world.device))
     return extremes
 
 
-def explain(learner: Learner, parts: Sequence[Batch], learned: Learned, *, step: int) -> str:
-    """One sentence on where it began."""
-    extremes = find_extremes(learner, parts, step=step)
-    gradient = bad_gradient(learner.module)
-    if extremes.first is None and not learned.finite and gradient is not None:
-        return (
-            f"all inner values are finite, but the gradient of {gradient} is not; "
-            f"{extremes.sentence()}"
-        )
-    return extremes.sentence()
+def explain(
+    train_step: TrainStep, batches: Sequence[Batch], result: StepResult, *, step: int
+) -> str:
+    """Return one clause that says where the divergence started."""
+    extremes = find_extremes(train_step, batches, step=step)
+    gradients = ((n, p.grad) for n, p in train_step.module.named_parameters() if p.grad is not None)
+    name = first_nonfinite(dict(gradients))
+    if extremes.first is None and not result.finite and name is not None:
+        name = name.removeprefix("module.").removeprefix("model.")
+        return f"all inner values are finite, but the gradient of {name} is not; {extremes}"
+    return str(extremes)
 
 
-def bad_weight(weights: Mapping[str, Tensor]) -> str | None:
-    """The first of these weights that is not finite."""
-    for name, value in weights.items():
-        if not bool(torch.isfinite(value).all()):
-            return name
-    return None
-
-
-def bad_gradient(module: nn.Module) -> str | None:
-    """The first parameter whose gradient is not finite."""
-    for name, parameter in module.named_parameters():
-        if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all()):
-            return name.removeprefix("module.").removeprefix("model.")
-    return None
+def first_nonfinite(tensors: Mapping[str, Tensor]) -> str | None:
+    """Return the name of the first tensor with a NaN or infinite entry, if there is one."""
+    return next((n for n, value in tensors.items() if not bool(torch.isfinite(value).all())), None)

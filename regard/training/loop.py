@@ -1,4 +1,4 @@
-"""The training loop: learn, validate, save, until it is time to stop."""
+"""The training loop: steps, validations and checkpoints until a limit is reached."""
 
 import signal
 import threading
@@ -12,362 +12,376 @@ from typing import Any, NoReturn
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 
 from regard.errors import FileError, InputError
 from regard.training.batch import Batch
-from regard.training.callbacks import Callbacks, Evaluation, Limits, Moment, Place
+from regard.training.callbacks import (
+    CallbackList,
+    RunLimits,
+    RunPosition,
+    StepInfo,
+    ValidationResult,
+)
 from regard.training.checkpoint import (
     Checkpoints,
-    State,
-    Tensors,
+    CheckpointTensors,
+    TrainingState,
     gather,
-    gathered,
-    put_weights,
+    gather_tensors,
+    load_weights,
     restore,
 )
 from regard.training.divergence import (
     DivergenceError,
-    LossWatch,
-    bad_weight,
+    LossMonitor,
     explain,
     find_extremes,
+    first_nonfinite,
 )
-from regard.training.loader import Feed
-from regard.training.optimizer import MovingAverage, Schedule, mean_of
-from regard.training.recipe import Training
+from regard.training.loader import BatchLoader
+from regard.training.optimizer import MovingAverage, Schedule, mean_weights
+from regard.training.recipe import TrainingSettings
 from regard.training.run_folder import check_settings, fixed_settings
-from regard.training.step import Learner
-from regard.training.validation import mean_losses, summed_losses
+from regard.training.step import TrainStep
+from regard.training.validation import mean_losses, sum_losses
+
+_RESERVE = 2.0
+"""Time reserved for the end of a run, in durations of a validation."""
 
 
 @dataclass
-class Request:
-    """Whether somebody has asked to stop, and by which signal."""
+class StopSignal:
+    """The number of the received signal; 0 for none."""
 
-    signal: int = 0
+    number: int = 0
 
 
 @contextmanager
-def stop_requests() -> Iterator[Request]:
-    """Note Ctrl-C and SIGTERM instead of dying of them; a second one works as usual.
+def catch_signals() -> Iterator[StopSignal]:
+    """Record SIGINT and SIGTERM instead of ending the process; a second signal works as usual.
 
-    In a thread that is not the main one there are no signals, and nothing is noted.
+    Only the main thread can handle signals; in other threads nothing is recorded.
     """
-    request = Request()
+    received = StopSignal()
     if threading.current_thread() is not threading.main_thread():
-        yield request
+        yield received
         return
     before: dict[int, Any] = {}
 
-    def note(number: int, frame: object) -> None:
+    def handle(number: int, frame: object) -> None:
         del frame
-        request.signal = number
+        received.number = number
         signal.signal(number, before[number])
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, note)
+        before[number] = signal.signal(number, handle)
     try:
-        yield request
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-LOWER_IS_BETTER = ("loss",)
-_ENDING = 2.0
-"""How many times the duration of a validation the end of a run needs for itself."""
+def _no_evaluation(module: nn.Module) -> ValidationResult:
+    del module
+    return ValidationResult()
+
+
+def _no_snapshots(module: nn.Module, step: int) -> None:
+    del module, step
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
+class TrainerHooks:
+    """Functions that the loop calls in the main process."""
 
-    why: str
+    save_model: Callable[[nn.Module, Mapping[str, float]], None]
+    """Writes the model folder, with the metrics of the model."""
+    evaluate: Callable[[nn.Module], ValidationResult] = _no_evaluation
+    save_snapshots: Callable[[nn.Module, int], None] = _no_snapshots
+    build: Callable[[], nn.Module] | None = None
+    """Builds an unsharded model, into which a sharded one is gathered."""
+    callbacks: Any = field(default_factory=CallbackList)
+
+
+@dataclass(frozen=True)
+class LoopResult:
+    """The end of a run."""
+
+    reason: str
     """"steps", "epochs", "minutes", "patience" or "stopped"."""
-    place: Place
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    """The scores of the final model."""
+    position: RunPosition
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Validation metrics of the final model."""
     signal: int = 0
-    """The signal that stopped it, if one did."""
+    """Number of the signal that stopped the run, or 0."""
 
 
 class Trainer:
-    """A model on its way from its first weights to its last."""
+    """Trains a model, from the first step or from its last checkpoint."""
 
     def __init__(
         self,
-        learner: Learner,
-        feed: Feed,
+        train_step: TrainStep,
+        loader: BatchLoader,
         validation: Callable[[], Iterable[Batch]],
-        settings: Training,
+        settings: TrainingSettings,
         *,
         schedule: Schedule,
         folder: Path,
-        callbacks: Callbacks,
+        hooks: TrainerHooks,
         metric: str = "loss",
     ) -> None:
-        self.learner, self.feed, self.validation = learner, feed, validation
+        self.train_step, self.loader, self.validation = train_step, loader, validation
         self.settings, self.schedule = settings, schedule
-        self.callbacks, self.metric = callbacks, metric
-        self.team, self.model = learner.team, learner.objective.model
-        self.limits = Limits(settings.steps, settings.epochs, settings.minutes)
+        self.hooks, self.callbacks, self.metric = hooks, hooks.callbacks, metric
+        self.world, self.model = train_step.world, train_step.objective.model
+        self.limits = RunLimits(settings.steps, settings.epochs, settings.minutes)
         self.checkpoints = Checkpoints(folder, keep=max(settings.keep, settings.average))
-        self.state = State(seed=settings.seed, settings=fixed_settings(settings))
+        self.state = TrainingState(seed=settings.seed, settings=fixed_settings(settings))
         self.average = MovingAverage(self.model, settings.ema) if settings.ema else None
-        self.every = settings.validate_every or feed.steps_per_epoch
-        self._watch = LossWatch()
-        self._sound = 0
-        self._began = time.monotonic()
+        self.validate_every = settings.validate_every or loader.steps_per_epoch
+        self._monitor = LossMonitor()
+        self._last_good_step = 0
+        self._start = time.monotonic()
         self._reserve = 0.0
 
-    def run(self) -> Outcome:
-        """Train to the end, or until somebody stops it."""
-        with self._full_disk_told():
-            return self._run()
-
-    def _run(self) -> Outcome:
-        self._begin()
-        with stop_requests() as request:
-            while (why := self._over()) is None:
-                self._learn()
-                if self.state.step % self.every == 0:
-                    self._validate()
-                    self._save(regular=True)
-                elif self.settings.save_every and self.state.step % self.settings.save_every == 0:
-                    self._save(regular=False)
-                if self._stopped(request):
-                    return self._leave(request)
-        return self._finish(why)
-
-    @contextmanager
-    def _full_disk_told(self) -> Iterator[None]:
-        """Say in one sentence what a file that could not be written leaves behind."""
+    def run(self) -> LoopResult:
+        """Train until a limit is reached or a signal is received."""
         try:
-            yield
+            return self._run()
         except (OSError, SafetensorError) as error:
             if isinstance(error, FileError):
                 raise
-            kept = self.checkpoints.steps()
-            step = f"step {kept[-1]:,}" if kept else "no step"
-            reason = getattr(error, "strerror", None) or error
+            steps = self.checkpoints.steps()
+            last = f"the last checkpoint is of step {steps[-1]:,}" if steps else "no checkpoint"
             raise FileError(
-                f"a file of the run cannot be written ({reason}); the last whole checkpoint is of "
-                f"{step}: make room and go on with --resume."
+                f"a file of the run cannot be written ({getattr(error, 'strerror', None) or error})"
+                f"; {last}: free some disk space and continue with --resume."
             ) from error
 
+    def _run(self) -> LoopResult:
+        self._resume()
+        save_every = self.settings.save_every
+        with catch_signals() as received:
+            while (reason := self._end_reason()) is None:
+                self._step()
+                if self.state.step % self.validate_every == 0:
+                    self._validate()
+                    self._save(scheduled=True)
+                elif save_every and self.state.step % save_every == 0:
+                    self._save(scheduled=False)
+                if self.world.sum(float(received.number))[0] > 0:  # in any process
+                    return self._stop(received.number)
+        return self._finish(reason)
+
     @property
-    def place(self) -> Place:
-        """How far it has come."""
-        return Place(self.state.step, self.feed.epochs, self.state.seconds)
+    def position(self) -> RunPosition:
+        """Current step, epochs and seconds."""
+        return RunPosition(self.state.step, self.loader.epochs, self.state.seconds)
 
-    def _over(self) -> str | None:
-        """Why training is over, if it is."""
+    @property
+    def progress(self) -> float:
+        """Finished share of the run, from 0 to 1."""
+        return self.limits.progress(self.position, reserve=self._reserve)
+
+    def _end_reason(self) -> str | None:
         patience = self.settings.patience
-        if patience and self.state.waited >= patience:
+        if patience and self.state.n_worse >= patience:
             return "patience"
-        return self.limits.reached(self.place, reserve=self._reserve)
+        return self.limits.reached(self.position, reserve=self._reserve)
 
-    def _begin(self) -> None:
-        """Go on from the last checkpoint, or make the first one."""
+    def _resume(self) -> None:
+        """Continue from the last checkpoint, or write the first one."""
         steps = self.checkpoints.steps()
-        self.team.wait()  # all have looked before one of them writes
+        self.world.barrier()  # all processes have looked before one of them writes
         if not steps:
-            self._save(regular=False)
+            self._save(scheduled=False)
             return
         self.state, tensors = self.checkpoints.load(steps[-1])
         check_settings({"seed": self.state.seed, **self.state.settings}, self.settings)
         self.state = replace(self.state, settings=fixed_settings(self.settings))
-        restore(tensors, self.model, self.learner.optimizer, self._averages())
-        self.feed.resume(dict(self.state.data))
-        self.learner.scaler.load_state_dict(dict(self.state.scaler))
-        self._watch = LossWatch(self.state.average_loss)
-        self._sound = self.state.step if self.state.sound is None else self.state.sound
-        self._began = time.monotonic() - self.state.seconds
-        self.callbacks.reporter.note(f"going on from step {self.state.step:,}")
+        restore(tensors, self.model, self.train_step.optimizer, self._average_weights())
+        self.loader.resume(dict(self.state.data))
+        self.train_step.scaler.load_state_dict(dict(self.state.scaler))
+        self._monitor = LossMonitor(self.state.average_loss)
+        good = self.state.last_good_step
+        self._last_good_step = self.state.step if good is None else good
+        self._start = time.monotonic() - self.state.seconds
+        self.callbacks.on_message(f"resuming from step {self.state.step:,}")
 
-    def _learn(self) -> None:
-        """Take one step."""
+    def _step(self) -> None:
         step = self.state.step + 1
-        parts = self.feed.take(rank=self.team.rank, ranks=self.team.ranks)
-        lr = self.schedule.at(step, self.limits.progress(self.place, reserve=self._reserve))
-        learned = self.learner.learn(parts, step=step, lr=lr)
-        exploded = self._watch.exploded(learned.loss)
-        if not exploded:
-            self._sound = max(self._sound, step - 1)  # whose weights this loss is of
-        if exploded or self.learner.failed(learned):
-            where = explain(self.learner, parts, learned, step=step)
-            self._diverged(f"the loss became {learned.loss:.4g} at step {step:,}: {where}")
+        batches = self.loader.next_step(rank=self.world.rank, world_size=self.world.size)
+        lr = self.schedule.at(step, self.progress)
+        result = self.train_step.run(batches, step=step, lr=lr)
+        exploded = self._monitor.update(result.loss)
+        if not exploded:  # the loss was computed with the weights of the step before
+            self._last_good_step = max(self._last_good_step, step - 1)
+        if exploded or self.train_step.failed(result):
+            where = explain(self.train_step, batches, result, step=step)
+            self._raise_divergence(f"the loss became {result.loss:.4g} at step {step:,}: {where}")
         if self.average is not None:
-            self.average.follow(step)
-        n_targets = self.state.n_targets + learned.n_targets
-        self.state = replace(self.state, step=step, n_targets=n_targets, seconds=self._clock())
-        progress = self.limits.progress(self.place, reserve=self._reserve)
-        self.callbacks.reporter.stepped(Moment(self.place, progress, lr, learned))
+            self.average.update(step)
+        n_targets = self.state.n_targets + result.n_targets
+        self.state = replace(self.state, step=step, n_targets=n_targets, seconds=self._seconds())
+        self.callbacks.on_step(StepInfo(self.position, self.progress, lr, result))
 
-    def _clock(self) -> float:
-        """Seconds of training; the leading process's clock is everybody's."""
-        (seconds,) = self.team.total(time.monotonic() - self._began if self.team.leads else 0.0)
+    def _seconds(self) -> float:
+        """Return the training time by the clock of the main process."""
+        (seconds,) = self.world.sum(time.monotonic() - self._start if self.world.is_main else 0.0)
         return seconds
 
     def _validate(self) -> None:
-        """Evaluate the model as it is; keep it if none before was better."""
-        begin = self._clock()
-        with self.average.in_place() if self.average else nullcontext():
-            evaluation, score = self._evaluate()
-            self._check_validation(evaluation.numbers["loss"])
+        """Evaluate the current model, and save it if no earlier one was better."""
+        start = self._seconds()
+        with self.average.applied() if self.average else nullcontext():
+            result, score = self._evaluate()
+            self._check_validation_loss(result.metrics["loss"])
             before = self.state.best_score
             better = not isnan(score) and (before is None or score > before)
-            best = better or score == before  # of equals the later one, which has learned longer
-            with self._whole_model() as model:
+            best = better or score == before  # of equals the later, which has been trained longer
+            with self._full_model() as model:
                 if model is not None:
-                    self.callbacks.snapshot(model, self.state.step)
+                    self.hooks.save_snapshots(model, self.state.step)
                     if best:
-                        self.callbacks.save_model(model, evaluation.numbers)
-        self.state = replace(self.state, waited=0 if better else self.state.waited + 1)
+                        self.hooks.save_model(model, result.metrics)
+        self.state = replace(self.state, n_worse=0 if better else self.state.n_worse + 1)
         if best:
             self.state = replace(self.state, best_score=score, best_step=self.state.step)
-        self._reserve = _ENDING * (self._clock() - begin)
-        self.callbacks.reporter.validated(self.state.step, evaluation, best=best)
+        self._reserve = _RESERVE * (self._seconds() - start)
+        self.callbacks.on_validation(self.state.step, result, best=best)
 
-    def _check_validation(self, loss: float) -> None:
-        """Stop where the validation loss is not finite; a good one speaks for the weights."""
+    def _check_validation_loss(self, loss: float) -> None:
         step = self.state.step
         if not isfinite(loss):
-            where = find_extremes(self.learner, self.validation(), step=step).sentence()
-            self._diverged(f"the validation loss became {loss:.4g} after step {step:,}: {where}")
-        if self.average is None and not self._watch.explodes(loss):
-            self._sound = step
-
-    def _evaluate(self) -> tuple[Evaluation, float]:
-        """What the model is worth, and its score, in which more is better."""
-        numbers = self._losses()
-        evaluation, score = Evaluation(numbers), 0.0
-        if not isfinite(numbers["loss"]):
-            return evaluation, -inf
-        with self._whole_model() as model:
-            if model is not None:
-                found = self.callbacks.evaluate(model)
-                evaluation = Evaluation(numbers | dict(found.numbers), found.samples)
-                value = self._measured(evaluation.numbers)
-                score = -value if self.metric in LOWER_IS_BETTER else value
-        (score,) = self.team.total(score)
-        return evaluation, score
-
-    def _measured(self, numbers: Mapping[str, float]) -> float:
-        if self.metric not in numbers:
-            raise InputError(
-                f"evaluate.metric is {self.metric!r}, but this task measures "
-                f"{', '.join(numbers)}: choose one of those."
+            where = find_extremes(self.train_step, self.validation(), step=step)
+            self._raise_divergence(
+                f"the validation loss became {loss:.4g} after step {step:,}: {where}"
             )
-        return numbers[self.metric]
+        if self.average is None and not self._monitor.explodes(loss):
+            self._last_good_step = step
 
-    def _losses(self) -> dict[str, float]:
-        """Loss, perplexity and, where there are classes, accuracy on the validation data."""
-        with self.learner.narrow():
-            sums = summed_losses(self.learner.objective, self.validation())
-        return mean_losses(self.learner.objective, *self.team.total(*sums))
+    def _evaluate(self) -> tuple[ValidationResult, float]:
+        """Return the validation result, and the score, for which higher is better."""
+        with self.train_step.autocast():
+            sums = sum_losses(self.train_step.objective, self.validation())
+        metrics = mean_losses(self.train_step.objective, *self.world.sum(*sums))
+        result, score = ValidationResult(metrics), 0.0
+        if not isfinite(metrics["loss"]):
+            return result, -inf
+        with self._full_model() as model:
+            if model is not None:
+                found = self.hooks.evaluate(model)
+                result = ValidationResult(metrics | dict(found.metrics), found.samples)
+                if self.metric not in result.metrics:
+                    raise InputError(
+                        f"evaluate.metric is {self.metric!r}, but this task has "
+                        f"{', '.join(result.metrics)}: choose one of these."
+                    )
+                value = result.metrics[self.metric]
+                score = -value if self.metric == "loss" else value
+        (score,) = self.world.sum(score)
+        return result, score
 
     @contextmanager
-    def _whole_model(self) -> Iterator[Any]:
-        """The model with all its weights for the leading process, None for the others."""
+    def _full_model(self) -> Iterator[Any]:
+        """Give the main process the unsharded model in evaluation mode, and None to the others."""
         model = self.model
         if self.settings.shard:
-            weights = gathered(model.state_dict(), keep=self.team.leads)
-            assert self.callbacks.build is not None
-            if self.team.leads:
-                model = self.callbacks.build()
+            weights = gather_tensors(model.state_dict(), keep=self.world.is_main)
+            assert self.hooks.build is not None
+            if self.world.is_main:
+                model = self.hooks.build()
                 model.load_state_dict(weights)
         model.eval()
         with torch.no_grad():
-            yield model if self.team.leads else None
+            yield model if self.world.is_main else None
         model.train()
-        self.team.wait()
+        self.world.barrier()
 
-    def _averages(self) -> Mapping[str, torch.Tensor]:
+    def _average_weights(self) -> Mapping[str, torch.Tensor]:
         return self.average.weights if self.average else {}
 
-    def _save(self, *, regular: bool) -> None:
+    def _save(self, *, scheduled: bool) -> None:
         """Write a checkpoint."""
-        optimizer, leads = self.learner.optimizer, self.team.leads
-        tensors = gather(self.model, optimizer, self._averages(), keep=leads)
+        optimizer, is_main = self.train_step.optimizer, self.world.is_main
+        tensors = gather(self.model, optimizer, self._average_weights(), keep=is_main)
         self._check_weights(tensors)
         self.state = replace(
             self.state,
-            data=self.feed.state(),
-            scaler=self.learner.scaler.state_dict(),
-            average_loss=self._watch.average,
-            sound=self._sound,
-            regular=regular,
+            data=self.loader.state(),
+            scaler=self.train_step.scaler.state_dict(),
+            average_loss=self._monitor.average,
+            last_good_step=self._last_good_step,
+            scheduled=scheduled,
         )
-        if leads:
+        if is_main:
             self.checkpoints.save(self.state, tensors)
-        self.team.wait()
+        self.world.barrier()
 
-    def _check_weights(self, tensors: Tensors) -> None:
-        """Stop before weights are saved that are not finite."""
-        learned = {name: tensors.weights.get(name) for name, _ in self.model.named_parameters()}
-        bad = bad_weight({name: one for name, one in learned.items() if one is not None})
-        (wrecked,) = self.team.total(float(bad is not None))
-        if wrecked:
+    def _check_weights(self, tensors: CheckpointTensors) -> None:
+        """Raise an error instead of saving weights that are not finite."""
+        names = [name for name, _ in self.model.named_parameters() if name in tensors.weights]
+        bad = first_nonfinite({name: tensors.weights[name] for name in names})
+        if self.world.sum(float(bad is not None))[0]:
             step = self.state.step
-            self._diverged(f"the update of step {step:,} has left {bad} with weights not finite")
+            self._raise_divergence(f"the update of step {step:,} made {bad} non-finite")
 
-    def _finish(self, why: str) -> Outcome:
-        """Average or choose weights, then evaluate and save the model that is left."""
-        if self.state.step not in self.checkpoints.steps() or not self.state.regular:
+    def _finish(self, reason: str) -> LoopResult:
+        """Choose the final weights, evaluate and save them."""
+        if self.state.step not in self.checkpoints.steps() or not self.state.scheduled:
             self._validate()
-            self._save(regular=True)
-        evaluation = self._choose_weights()
-        with self._whole_model() as model:
+            self._save(scheduled=True)
+        result = self._choose_weights()
+        with self._full_model() as model:
             if model is not None:
-                self.callbacks.save_model(model, evaluation.numbers)
-        self.callbacks.reporter.validated(self.state.step, evaluation, best=False)
-        self.state = replace(self.state, seconds=self._clock())
-        return Outcome(why, self.place, evaluation.numbers)
+                self.hooks.save_model(model, result.metrics)
+        self.callbacks.on_validation(self.state.step, result, best=False)
+        self.state = replace(self.state, seconds=self._seconds())
+        return LoopResult(reason, self.position, result.metrics)
 
-    def _choose_weights(self) -> Evaluation:
-        """Give the model the mean of the last weights, or the best of all if those are better."""
+    def _choose_weights(self) -> ValidationResult:
+        """Load the mean of the last weights, or the best weights if those are better."""
         best = [self.state.step if self.state.best_score is None else self.state.best_step]
-        averaged = self.settings.average and self.checkpoints.last_regular(self.settings.average)
-        for steps in (averaged or best, best):
-            weights = [self.checkpoints.load_weights(step) for step in steps]
-            put_weights(mean_of(weights), self.model)
+        count = self.settings.average
+        recent = self.checkpoints.scheduled_steps()[-count:] if count else []
+        for steps in (recent or best, best):
+            load_weights(
+                mean_weights([self.checkpoints.load_weights(step) for step in steps]), self.model
+            )
             listed = ", ".join(f"{step:,}" for step in steps)
-            evaluation, score = self._evaluate()
+            result, score = self._evaluate()
             if steps == best or self.state.best_score is None or score >= self.state.best_score:
                 break
-            self.callbacks.reporter.note(
+            self.callbacks.on_message(
                 f"the mean of the weights of steps {listed} is worse than step {best[0]:,} alone"
             )
         what = "the weights of step" if len(steps) == 1 else "the mean of the weights of steps"
-        self.callbacks.reporter.note(f"the final model has {what} {listed}")
-        return evaluation
+        self.callbacks.on_message(f"the final model has {what} {listed}")
+        return result
 
-    def _stopped(self, request: Request) -> bool:
-        """Whether a signal has reached any process."""
-        (signalled,) = self.team.total(float(request.signal))
-        return signalled > 0
-
-    def _leave(self, request: Request) -> Outcome:
-        """Save, because somebody wants it to stop."""
+    def _stop(self, number: int) -> LoopResult:
+        """Save a checkpoint after a signal."""
         if self.state.step not in self.checkpoints.steps():
-            self._save(regular=False)
-        self.callbacks.reporter.note(
-            f"stopped at step {self.state.step:,}, which is saved: go on with --resume"
+            self._save(scheduled=False)
+        self.callbacks.on_message(
+            f"stopped and saved at step {self.state.step:,}: continue with --resume"
         )
-        return Outcome("stopped", self.place, signal=request.signal)
+        return LoopResult("stopped", self.position, signal=number)
 
-    def _diverged(self, what: str) -> NoReturn:
-        """Stop, and leave no checkpoint after the last one that is known to be good."""
-        good = [step for step in self.checkpoints.steps() if step <= self._sound]
+    def _raise_divergence(self, what: str) -> NoReturn:
+        """Delete all checkpoints after the last good one and raise an error."""
+        good = [step for step in self.checkpoints.steps() if step <= self._last_good_step]
         if not good:
             raise DivergenceError(
-                f"{what}. No checkpoint is known to be good: begin again, with a lower training.lr "
+                f"{what}. No checkpoint is known to be good: start again with a lower training.lr "
                 "or a higher training.warmup."
             )
-        if self.team.leads:
-            self.checkpoints.remove_after(good[-1])
+        if self.world.is_main:
+            self.checkpoints.delete_after(good[-1])
         raise DivergenceError(
             f"{what}. The checkpoint of step {good[-1]:,} is good: lower training.lr or raise "
-            "training.warmup, and go on from it with --resume."
+            "training.warmup, and continue from it with --resume."
         )

@@ -1,7 +1,7 @@
-"""What is minimized: one module around the model for each task, from a batch to sums of losses.
+"""Training objectives: one module around the model for each task, from a batch to summed losses.
 
-The loss is computed inside a module's `forward`, because that is where torch's distributed
-wrappers look. Losses are sums; whoever calls divides by the number of targets of the whole step.
+The loss is computed in a module's `forward` because that is what torch's distributed wrappers
+hook into. Losses are sums; the caller divides by the number of targets in the whole step.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.training.batch import (
-    NO_LABEL,
+    IGNORE_INDEX,
     ImageBatch,
     LabeledTextBatch,
     MaskedBatch,
@@ -23,47 +23,53 @@ from regard.training.batch import (
 from regard.training.cross_entropy import cross_entropy_sum
 
 
-class Sums(NamedTuple):
-    """What a batch adds up to."""
+class LossSums(NamedTuple):
+    """Sums over the targets of a batch."""
 
     loss: Float[Tensor, ""]
-    """To be minimized, label smoothing included."""
-    surprise: Float[Tensor, ""]
-    """-log p of the right answers, of which perplexity is made; without gradient."""
-    right: Float[Tensor, ""]
-    """How many answers were right, where there are classes; otherwise 0."""
+    """Minimized; label smoothing included."""
+    nll: Float[Tensor, ""]
+    """-log p of the targets, without gradient; perplexity is computed from it."""
+    correct: Float[Tensor, ""]
+    """Number of correct answers for classification; otherwise 0."""
 
 
 class Objective(nn.Module):
-    """A model and what it shall learn."""
+    """A model with the loss it is trained on."""
 
     def __init__(self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0) -> None:
         super().__init__()
         if not 0 <= label_smoothing < 1:
-            raise InputError(
-                f"label_smoothing is {label_smoothing}; it is a share from 0 up to, not with, 1."
-            )
+            raise InputError(f"label_smoothing is {label_smoothing}; it must be in [0, 1).")
         if not agreement >= 0:
-            raise InputError(f"agreement is {agreement}; it is a weight of 0 or more.")
+            raise InputError(f"agreement is {agreement}; it must be 0 or more.")
         self.model = model
         self.label_smoothing = label_smoothing
         self._agreement = agreement
 
     @property
     def agreement(self) -> float:
-        """How much two passes of one batch shall agree; without dropout there is but one pass."""
+        """Weight of the agreement of two passes; 0 in evaluation, where one pass is enough."""
         return self._agreement if self.training else 0.0
 
-    def over_vocabulary(
+    def forward(self, batch: Any) -> LossSums:
+        """Return the losses of a batch, which is repeated if two passes have to agree."""
+        return self.losses(batch.repeated() if self.agreement else batch)
+
+    def losses(self, batch: Any) -> LossSums:
+        """Return the losses of a batch as it is."""
+        raise NotImplementedError
+
+    def vocabulary_loss(
         self,
-        states: Float[Tensor, "told d_model"],
-        targets: Int[Tensor, " told"],
+        states: Float[Tensor, "target d_model"],
+        targets: Int[Tensor, " target"],
         *,
         weight: Float[Tensor, "vocab d_model"],
         bias: Float[Tensor, " vocab"] | None = None,
-    ) -> Sums:
-        """The loss of tokens that are to be told from these states."""
-        loss, surprise = cross_entropy_sum(
+    ) -> LossSums:
+        """Return the loss of tokens predicted from these states."""
+        loss, nll = cross_entropy_sum(
             states,
             weight,
             targets[: len(targets) // 2] if self.agreement else targets,
@@ -71,141 +77,124 @@ class Objective(nn.Module):
             label_smoothing=self.label_smoothing,
             agreement=self.agreement,
         )
-        return Sums(loss, surprise, torch.zeros_like(surprise))
+        return LossSums(loss, nll, torch.zeros_like(nll))
 
-    def over_classes(
+    def class_loss(
         self, logits: Float[Tensor, "batch class"], labels: Int[Tensor, " batch"]
-    ) -> Sums:
-        """The loss of classes, which are few enough to hold their logits."""
+    ) -> LossSums:
+        """Return the loss of classes, which are few enough to hold all logits."""
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        loss = F.cross_entropy(
-            logits,
-            labels,
-            label_smoothing=self.label_smoothing,
-            ignore_index=NO_LABEL,
-            reduction="sum",
-        )
+        options: dict[str, Any] = {"ignore_index": IGNORE_INDEX, "reduction": "sum"}
+        loss = F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing, **options)
         with torch.no_grad():
-            surprise = F.cross_entropy(logits, labels, ignore_index=NO_LABEL, reduction="sum")
-            right = (logits.argmax(dim=-1) == labels).sum().to(loss.dtype)
+            nll = F.cross_entropy(logits, labels, **options)
+            correct = (logits.argmax(dim=-1) == labels).sum().to(loss.dtype)
         if not self.agreement:
-            return Sums(loss, surprise, right)
-        apart = _apart(logits[labels != NO_LABEL])
-        return Sums((loss + self.agreement * apart) / 2, surprise / 2, right / 2)
-
-    def forward(self, batch: Any) -> Sums:
-        """The losses of a batch, seen twice where two passes shall agree."""
-        return self.losses(batch.twice() if self.agreement else batch)
-
-    def losses(self, batch: Any) -> Sums:
-        """The losses of what is seen."""
-        raise NotImplementedError
+            return LossSums(loss, nll, correct)
+        # Σ ½ (KL(p‖q) + KL(q‖p)) = Σ ½ (p - q) (log p - log q) between the halves of the batch
+        p, q = logits[labels != IGNORE_INDEX].log_softmax(dim=1).chunk(2)
+        divergence = ((p.exp() - q.exp()) * (p - q)).sum() / 2
+        return LossSums((loss + self.agreement * divergence) / 2, nll / 2, correct / 2)
 
 
-class Translation(Objective):
-    """Every token of the target is told from the source and from the tokens before it."""
+class TranslationObjective(Objective):
+    """Predicts every target token from the source and the target tokens before it."""
 
-    def losses(self, batch: PairBatch) -> Sums:
-        # Padding on the right of a target lies in every real token's future: no mask is needed.
+    def losses(self, batch: PairBatch) -> LossSums:
+        # Right padding is in the future of every real token, so the target needs no mask.
         states = self.model.states(batch.source_ids, batch.target_ids, batch.source_lengths)
-        told = before(states, batch.target_lengths - 1)
-        return self.over_vocabulary(
-            *picked(told, states, batch.target_ids[:, 1:]),
-            weight=projection_of(self.model),
+        predicted = before_end(states, batch.target_lengths - 1)
+        return self.vocabulary_loss(
+            *select(predicted, states, batch.target_ids[:, 1:]),
+            weight=output_weight(self.model),
             bias=getattr(self.model, "logits_bias", None),
         )
 
 
-class Language(Objective):
-    """Every token is told from the tokens before it."""
+class LanguageObjective(Objective):
+    """Predicts every token from the tokens before it."""
 
-    def losses(self, batch: TextBatch) -> Sums:
+    def losses(self, batch: TextBatch) -> LossSums:
         states = self.model.states(batch.ids[:, :-1])
-        told = before(states, batch.lengths - 1)
-        return self.over_vocabulary(
-            *picked(told, states, batch.ids[:, 1:]), weight=projection_of(self.model)
+        predicted = before_end(states, batch.lengths - 1)
+        return self.vocabulary_loss(
+            *select(predicted, states, batch.ids[:, 1:]), weight=output_weight(self.model)
         )
 
 
-class Masked(Objective):
-    """Hidden tokens are told from all others (Devlin et al. 2019)."""
+class MaskedObjective(Objective):
+    """Predicts hidden tokens from all others (Devlin et al. 2019)."""
 
     def __init__(self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0) -> None:
         super().__init__(model, label_smoothing=label_smoothing, agreement=agreement)
         if model.fill is None:
             raise InputError(
-                "a model without a fill head cannot learn to fill in: set model.fill_head = true."
+                "masked training needs a model with a fill head: set model.fill_head = true."
             )
-        _rest(model.pooler, model.classifier)
+        _freeze_unused(model.pooler, model.classifier)
 
-    def losses(self, batch: MaskedBatch) -> Sums:
+    def losses(self, batch: MaskedBatch) -> LossSums:
         fill = self.model.fill
         states = self.model(batch.ids, batch.lengths)
-        states, targets = picked(batch.told, states, batch.targets)
+        states, targets = select(batch.predicted, states, batch.targets)
         hidden = fill.norm(fill.activation_fn(fill.to_hidden(states)))
-        return self.over_vocabulary(
+        return self.vocabulary_loss(
             hidden, targets, weight=self.model.tokens.weight, bias=fill.bias
         )
 
 
-class Classification(Objective):
-    """The class of a text or an image is told."""
+class ClassificationObjective(Objective):
+    """Predicts the class of a text or an image."""
 
     def __init__(self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0) -> None:
         super().__init__(model, label_smoothing=label_smoothing, agreement=agreement)
         if model.classifier is None:
-            raise InputError("a model without a classifier cannot learn classes: give n_classes.")
-        _rest(getattr(model, "fill", None))
+            raise InputError("classification needs a model with a classifier: set n_classes.")
+        _freeze_unused(getattr(model, "fill", None))
 
-    def losses(self, batch: LabeledTextBatch | ImageBatch) -> Sums:
+    def losses(self, batch: LabeledTextBatch | ImageBatch) -> LossSums:
         if isinstance(batch, ImageBatch):
             logits = self.model.classify(self.model.states(batch.images))
         else:
             logits = self.model.classify(self.model(batch.ids, batch.lengths), batch.lengths)
-        return self.over_classes(logits, batch.labels)
+        return self.class_loss(logits, batch.labels)
 
 
 OBJECTIVES: dict[str, type[Objective]] = {
-    "translation": Translation,
-    "language": Language,
-    "masked": Masked,
-    "classification": Classification,
+    "translation": TranslationObjective,
+    "language": LanguageObjective,
+    "masked": MaskedObjective,
+    "classification": ClassificationObjective,
 }
 
 
-def projection_of(model: Any) -> Float[Tensor, "vocab d_model"]:
-    """The matrix that projects states onto the vocabulary: the model's own, or its embedding."""
+def output_weight(model: Any) -> Float[Tensor, "vocab d_model"]:
+    """Return the matrix that projects states onto the vocabulary."""
     return model.tokens.weight if model.projection is None else model.projection.weight
 
 
-def before(
+def before_end(
     states: Float[Tensor, "batch token d_model"], lengths: Int[Tensor, " batch"]
 ) -> Bool[Tensor, "batch token"]:
-    """Which places come before the end of their row."""
+    """Return True for positions before the end of their row."""
     return torch.arange(states.size(1), device=states.device) < lengths[:, None]
 
 
-def picked(
-    told: Bool[Tensor, "batch token"],
+def select(
+    predicted: Bool[Tensor, "batch token"],
     states: Float[Tensor, "batch token d_model"],
     targets: Int[Tensor, "batch token"],
-) -> tuple[Float[Tensor, "told d_model"], Int[Tensor, " told"]]:
-    """States and targets of the places that are to be told; the others are not even projected."""
-    places = told.flatten().nonzero().squeeze(1)
+) -> tuple[Float[Tensor, "target d_model"], Int[Tensor, " target"]]:
+    """Return states and targets of the predicted positions; the others are never projected."""
+    places = predicted.flatten().nonzero().squeeze(1)
     return (
         states.flatten(0, 1).index_select(0, places),
         targets.flatten().index_select(0, places),
     )
 
 
-def _apart(logits: Float[Tensor, "both class"]) -> Float[Tensor, ""]:
-    """Σ ½ (KL(p‖q) + KL(q‖p)) = Σ ½ (p - q) (log p - log q) between the two halves of the rows."""
-    p, q = logits.log_softmax(dim=1).chunk(2)
-    return ((p.exp() - q.exp()) * (p - q)).sum() / 2
-
-
-def _rest(*parts: nn.Module | None) -> None:
-    """Freeze parts that the loss does not reach, so that nobody waits for their gradients."""
+def _freeze_unused(*parts: nn.Module | None) -> None:
+    """Freeze parts that the loss does not reach, so that DDP does not wait for their gradients."""
     for part in parts:
         if part is not None:
             part.requires_grad_(False)

@@ -1,245 +1,210 @@
-"""Progress for people: a bar on a terminal, plain lines in a pipe."""
+"""Progress on the terminal: a bar on a terminal, plain lines in a pipe; and the estimate."""
 
+import sys
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import exp
 from typing import Any
 
+import numpy as np
 from torch.utils.flop_counter import FlopCounterMode
 
+from regard.figures.terminal import cell_len, text_pattern
 from regard.hardware import peak_memory
-from regard.training.callbacks import Evaluation, Moment, Reporter
-from regard.training.loader import Feed, shares
-from regard.training.step import Learner
+from regard.training.callbacks import Callback, RunInfo, StepAverages, StepInfo, ValidationResult
+from regard.training.loader import BatchLoader, batches_of_rank
+from regard.training.step import TrainStep
 
-_LOOKED_AT = 200
-"""Batches among which the largest is looked for."""
+_SAMPLED = 200
+"""Batches among which the largest is searched."""
 _TIMED = 3
+_RECENT = 30
+"""Steps over which speed and loss are averaged."""
+_INDENT = "    "
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What an epoch takes."""
-
-    seconds: float
-    memory: int
-    """Bytes at the peak."""
-    flops: float
-    """Floating-point operations for one target, forward and backward, in matrix products."""
-
-    def __str__(self) -> str:
-        return f"about {spoken_time(self.seconds)} per epoch and {spoken_size(self.memory)} at most"
-
-
-def estimate(learner: Learner, feed: Feed) -> Estimate:
-    """Time, memory and operations, from forward and backward passes that change nothing."""
-    every = list(islice(feed.numbers.all(0), _LOOKED_AT))
-    by_size = sorted(every, key=lambda batch: _size(feed, batch))
-    middle = by_size[len(by_size) // 2]
+def estimate(train_step: TrainStep, loader: BatchLoader) -> RunInfo:
+    """Measure time, memory and operations with passes that do not change the weights."""
+    batches = list(islice(loader.numbers.all(0), _SAMPLED))
+    sizes = [sum(len(one) * int(s[one].max()) for s in loader.make.lengths) for one in batches]
+    by_size = sorted(range(len(batches)), key=sizes.__getitem__)
     with FlopCounterMode(display=False) as counter:
-        targets = _try(learner, feed, [middle])
-    flops = counter.get_total_flops() / max(1, targets)
-    _try(learner, feed, [by_size[-1]])  # also warms up, and reaches the peak of memory
-    spread = [every[number * len(every) // _TIMED] for number in range(_TIMED)]
-    begin = time.perf_counter()
-    _try(learner, feed, spread)
-    taken = time.perf_counter() - begin
-    share = sum(_size(feed, batch) for batch in spread) / sum(_size(feed, one) for one in every)
-    epoch = feed.numbers.count() / len(every)
-    parameters = [one for one in learner.module.parameters() if one.requires_grad]
-    moments = 2 * sum(one.numel() * one.element_size() for one in parameters)
-    memory = peak_memory(learner.team.device) + moments
-    return Estimate(taken / share * epoch, memory, flops)
+        n_targets = _dry_run(train_step, loader, [batches[by_size[len(by_size) // 2]]])
+    flops = counter.get_total_flops() / max(1, n_targets)
+    _dry_run(train_step, loader, [batches[by_size[-1]]])  # warms up, and reaches the memory peak
+    timed = [number * len(batches) // _TIMED for number in range(_TIMED)]
+    start = time.perf_counter()
+    _dry_run(train_step, loader, [batches[number] for number in timed])
+    share = sum(sizes[number] for number in timed) / sum(sizes)
+    seconds = (time.perf_counter() - start) / share * loader.numbers.count() / len(batches)
+    parameters = list(train_step.module.parameters())
+    moments = 2 * sum(p.numel() * p.element_size() for p in parameters if p.requires_grad)
+    memory = peak_memory(train_step.world.device) + moments
+    return RunInfo(sum(p.numel() for p in parameters), seconds, memory, flops)
 
 
-def _try(learner: Learner, feed: Feed, group: Sequence[list[int]]) -> int:
-    """Compute the gradients of these batches and forget them; how many targets they have."""
-    rank, ranks = learner.team.rank, learner.team.ranks
-    parts = list(shares(group, feed.make, epoch=0, rank=rank, ranks=ranks))
-    n_targets = sum(part.n_targets() for part in parts)
-    learner.gradients(parts, step=0, n_targets=n_targets)
-    learner.optimizer.zero_grad(set_to_none=True)
+def _dry_run(train_step: TrainStep, loader: BatchLoader, group: Sequence[list[int]]) -> int:
+    """Compute and discard the gradients of these batches; return their number of targets."""
+    rank, size = train_step.world.rank, train_step.world.size
+    batches = list(batches_of_rank(group, loader.make, epoch=0, rank=rank, world_size=size))
+    n_targets = sum(batch.n_targets() for batch in batches)
+    train_step.compute_gradients(batches, step=0, n_targets=n_targets)
+    train_step.optimizer.zero_grad(set_to_none=True)
     return n_targets
 
 
-def _size(feed: Feed, batch: list[int]) -> int:
-    """How many places a batch has, with padding, on all sides."""
-    return sum(len(batch) * int(side[batch].max()) for side in feed.make.lengths)
-
-
-def spoken_time(seconds: float) -> str:
-    """A duration for people."""
+def format_seconds(seconds: float) -> str:
+    """Format a duration: "9.5 s", "1:30 min", "2 h 5 min"."""
     if seconds < 90:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def spoken_size(size: int) -> str:
-    """A number of bytes for people."""
+def format_bytes(size: int) -> str:
+    """Format a number of bytes: "250 MB", "1.23 GB"."""
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
-_RECENT = 30
-"""Steps over which speed and loss are averaged."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What the share of the machine's peak is told from."""
-
-    peak: float = 0.0
-    """Floating-point operations a second of a large matrix product, of all processes together."""
-    flops: float = 0.0
-    """Operations for one target."""
-
-
-class Pace:
-    """Loss and speed of the last few steps."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._recent: deque[Moment] = deque(maxlen=_RECENT)
-
-    def add(self, moment: Moment) -> None:
-        """Take in a step."""
-        self._recent.append(moment)
-
-    def pause(self) -> None:
-        """Begin anew, so that the time of a validation is no part of the speed."""
-        self._recent.clear()
-
-    def speed(self) -> float:
-        """Targets a second."""
-        if len(self._recent) < 2:
-            return 0.0
-        first, *rest = self._recent
-        elapsed = rest[-1].place.seconds - first.place.seconds
-        return sum(one.learned.n_targets for one in rest) / elapsed if elapsed > 0 else 0.0
-
-    def loss(self) -> tuple[float, float]:
-        """The loss of one target, and its -log p."""
-        count = max(1, sum(one.learned.n_targets for one in self._recent))
-        loss = sum(one.learned.loss * one.learned.n_targets for one in self._recent) / count
-        surprise = sum(one.learned.surprise * one.learned.n_targets for one in self._recent) / count
-        return loss, surprise
-
-    def facts(self) -> str:
-        """Loss, perplexity, speed, share of the machine's peak and time left, as far as known."""
-        loss, surprise = self.loss()
-        speed, machine = self.speed(), self._machine
-        facts = [f"loss {loss:.3f}", f"perplexity {exp(min(surprise, 50)):,.2f}"]
-        if speed:
-            facts.append(f"{speed:,.0f} tokens/s")
-            if machine.peak and machine.flops:
-                facts.append(f"{100 * speed * machine.flops / machine.peak:.0f} % of peak")
-        return "  ".join(fact for fact in (*facts, self.left()) if fact)
-
-    def left(self) -> str:
-        """How long it still takes."""
-        moment = self._recent[-1]
-        if not moment.progress:
-            return ""
-        return spoken_time(moment.place.seconds * (1 - moment.progress) / moment.progress) + " left"
-
-
-def told_numbers(numbers: Mapping[str, float]) -> str:
-    """The numbers of an evaluation in one line."""
+def format_metrics(metrics: Mapping[str, float]) -> str:
+    """Format metrics in one line: "loss 1.2346  bleu 41.13"."""
     forms = {"accuracy": "{:.2%}", "exact": "{:.2%}", "bleu": "{:.2f}", "chrf": "{:.2f}"}
     return "  ".join(
-        f"{name} {forms.get(name, '{:.4f}').format(value)}" for name, value in numbers.items()
+        f"{name} {forms.get(name, '{:.4f}').format(value)}" for name, value in metrics.items()
     )
 
 
-def sample_lines(evaluation: Evaluation) -> list[str]:
-    """What the model says, each on a few lines; only texts are told."""
-    told = [item for one in evaluation.samples for item in one.items()]
-    return [f"    {name}: {value}" for name, value in told if isinstance(value, str)]
+def step_summary(info: StepInfo, averages: StepAverages, run: RunInfo | None = None) -> str:
+    """Return loss, perplexity, speed, share of the hardware's peak and time left."""
+    (loss, nll), speed = averages.loss(), averages.speed()
+    parts = [f"loss {loss:.3f}", f"perplexity {exp(min(nll, 50)):,.2f}"]
+    if speed:
+        parts.append(f"{speed:,.0f} tokens/s")
+        if run is not None and run.peak_flops and run.flops_per_target:
+            share = speed * run.flops_per_target / run.peak_flops
+            parts.append(f"{100 * share:.0f} % of peak")
+    if info.progress:
+        left = info.position.seconds * (1 - info.progress) / info.progress
+        parts.append(f"{format_seconds(left)} left")
+    return "  ".join(parts)
 
 
-Draw = Callable[[Evaluation], list[str]]
-"""From an evaluation to the lines that show its samples."""
+def sample_lines(result: ValidationResult, columns: int = 0) -> list[str]:
+    """Return the samples of a validation as indented lines of text.
+
+    Args:
+        columns: width of the terminal, in which alignments are drawn; 0 for plain lines.
+    """
+    lines: list[str] = []
+    for sample in result.samples:
+        lines += [f"{name}: {value}" for name, value in sample.items() if isinstance(value, str)]
+        if "alignment" in sample:
+            drawn = _draw_alignment(sample["alignment"], columns - len(_INDENT))
+            lines += drawn or [_alignment_line(sample["alignment"])]
+    return [_INDENT + line for line in lines]
 
 
-class Lines(Reporter):
-    """Plain lines, every few seconds."""
+def _alignment_line(alignment: Mapping[str, Any]) -> str:
+    """Return every target word with the source word that it attends to most."""
+    sources, links = alignment["source_words"], {}
+    for link in alignment["hard"].split():
+        source, _, target = link.partition("-")
+        links[int(target)] = sources[int(source)]
+    pairs = [f"{word}←{links.get(i, '')}" for i, word in enumerate(alignment["target_words"])]
+    return f"alignment: {' '.join(pairs)}"
+
+
+def _draw_alignment(alignment: Mapping[str, Any], columns: int) -> list[str]:
+    """Draw target words (rows) by source words (columns); nothing if it does not fit."""
+    sources, targets = alignment["source_words"], alignment["target_words"]
+    weights = np.zeros((len(targets), len(sources)))
+    for source, target, weight in alignment["soft"]:
+        weights[target, source] = weight
+    lines = text_pattern(weights.tolist(), targets, sources).lines
+    if max(map(cell_len, lines), default=0) > columns:
+        return []
+    return ["alignment (rows: the model's output; columns: the source):", *lines]
+
+
+class ConsoleProgress(Callback):
+    """Shows a run on standard error: a progress bar on a terminal, plain lines in a pipe.
+
+    Args:
+        write: writes a line; standard error by default.
+        terminal: True for a bar; by default if standard error is a terminal.
+        pause: seconds between plain lines.
+    """
 
     def __init__(
         self,
-        write: Callable[[str], None],
-        machine: Machine | None = None,
+        write: Callable[[str], None] | None = None,
         *,
+        terminal: bool | None = None,
+        console: Any = None,
         pause: float = 10.0,
-        draw: Draw = sample_lines,
     ) -> None:
-        self._write, self._pause, self._draw = write, pause, draw
-        self._pace = Pace(machine or Machine())
+        self._write = write or (lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
+        self._terminal = sys.stderr.isatty() if terminal is None else terminal
+        self._console, self._pause = console, pause
+        self._run: RunInfo | None = None
+        self._averages = StepAverages(_RECENT)
+        self._bar: Any = None
         self._last = time.monotonic()
 
-    def stepped(self, moment: Moment) -> None:
-        self._pace.add(moment)
-        if time.monotonic() - self._last < self._pause:
-            return
+    def on_lines_read(self, count: int) -> None:
+        if self._terminal and time.monotonic() - self._last > 0.2:
+            self._last = time.monotonic()
+            sys.stderr.write(f"\r{count:,} lines read\x1b[K\r")
+            sys.stderr.flush()
+
+    def on_start(self, info: RunInfo) -> None:
+        self._run = info
         self._last = time.monotonic()
-        place = moment.place
-        self._write(f"step {place.step:,}  epoch {place.epochs:.2f}  {self._pace.facts()}")
+        if self._terminal:
+            self._start_bar()
 
-    def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
-        self._pace.pause()
-        mark = "  (best)" if best else ""
-        self._write(f"step {step:,}  validation: {told_numbers(evaluation.numbers)}{mark}")
-        for line in self._draw(evaluation):
-            self._write(line)
-
-    def note(self, text: str) -> None:
-        self._write(text)
-
-
-class Bar(Reporter):
-    """A progress bar with what matters beside it; validations stay above it."""
-
-    def __init__(
-        self, console: Any, machine: Machine | None = None, *, draw: Draw = sample_lines
-    ) -> None:
+    def _start_bar(self) -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        self._draw = draw
-        self._pace = Pace(machine or Machine())
-        self._progress = Progress(
+        self._bar = Progress(
             TextColumn("step {task.fields[step]:,}"),
             BarColumn(bar_width=12),
             TextColumn("{task.percentage:.0f} %"),
-            TextColumn("{task.fields[facts]}", markup=False),
-            console=console,
+            TextColumn("{task.fields[summary]}", markup=False),
+            console=self._console or Console(stderr=True),
             transient=True,
         )
-        self._task = self._progress.add_task("train", total=1.0, step=0, facts="")
+        self._task = self._bar.add_task("train", total=1.0, step=0, summary="")
+        self._bar.start()
 
-    def __enter__(self) -> "Bar":
-        self._progress.start()
-        return self
+    def on_step(self, info: StepInfo) -> None:
+        self._averages.add(info)
+        position, summary = info.position, step_summary(info, self._averages, self._run)
+        if self._bar is not None:
+            self._bar.update(
+                self._task, completed=info.progress, step=position.step, summary=summary
+            )
+        elif time.monotonic() - self._last >= self._pause:
+            self._last = time.monotonic()
+            self.on_message(f"step {position.step:,}  epoch {position.epochs:.2f}  {summary}")
 
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
+    def on_validation(self, step: int, result: ValidationResult, *, best: bool) -> None:
+        self._averages.pause()
+        mark = "  (best)" if best else ""
+        self.on_message(f"step {step:,}  validation: {format_metrics(result.metrics)}{mark}")
+        columns = self._bar.console.width if self._bar is not None else 0
+        for line in sample_lines(result, columns):
+            self.on_message(line)
 
-    def stepped(self, moment: Moment) -> None:
-        self._pace.add(moment)
-        self._progress.update(
-            self._task,
-            completed=moment.progress,
-            step=moment.place.step,
-            facts=self._pace.facts(),
-        )
+    def on_message(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            self._write(text)
 
-    def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
-        self._pace.pause()
-        mark = "  ★" if best else ""
-        self.note(f"step {step:,}  {told_numbers(evaluation.numbers)}{mark}")
-        for line in self._draw(evaluation):
-            self.note(line)
-
-    def note(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False)
+    def close(self) -> None:
+        """Remove the bar; `regard.train` calls this also after an error."""
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,7 +1,9 @@
-"""Recipes: one small TOML file says what is trained, on what, and how."""
+"""Recipes: TOML files that describe a training run. docs/recipes.md lists every key."""
 
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -10,314 +12,361 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from regard.errors import FileError, InputError, UnknownNameError, nearest
 from regard.files import STANDARD_INPUT
 
+RECIPES = Path(__file__).resolve().parents[1] / "recipes"
+"""The bundled recipes."""
+RENAMED_KEYS = {
+    "licence": "license",
+    "tokeniser": "tokenizer",
+    "tokenizer.normalisation": "tokenizer.normalization",
+    "training.optimiser": "training.optimizer",
+    "model.initialisation": "model.initialization",
+}
+"""Old spellings of keys, which are still accepted, and the current ones."""
 Task = Literal["translation", "language", "masked", "classification"]
-METRICS: dict[Task, tuple[str, ...]] = {
+METRICS_OF: dict[Task, tuple[str, ...]] = {
     "translation": ("loss", "bleu", "chrf", "exact"),
     "language": ("loss",),
     "masked": ("loss",),
     "classification": ("loss", "accuracy"),
 }
-"""What each task measures and can choose its best checkpoint by."""
-PARTS = ("train", "validation", "test")
-"""What data are for."""
+"""Metrics of each task, by which its best checkpoint can be chosen."""
+SPLITS = ("train", "validation", "test")
 Share = Annotated[float, Field(ge=0, lt=1)]
-Count = Annotated[int, Field(ge=1)]
-Amount = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+NonNegative = Annotated[int, Field(ge=0)]
 
 
 class Section(BaseModel):
-    """A table of a recipe: keys that are not known are refused."""
+    """A table of a recipe; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Files(Section):
-    """Two text files whose lines belong together."""
+class ParallelFiles(Section):
+    """Two text files with corresponding lines."""
 
     source: str
     target: str
 
 
-Source = str | Files
-"""A file (text, .tsv, .jsonl, images), a folder of images, or two files line by line.
+Source = str | ParallelFiles
+"""A file (text, .tsv, .jsonl, images), a folder of images, or two parallel files.
 
-One of all files may be "-", standard input: as a .tsv, or a .jsonl if `keys` are given."""
+One of all files may be "-" for standard input: a .tsv, or a .jsonl if `keys` are given."""
 
 
-class Augment(Section):
-    """Changes that leave an image's class as it is."""
+class AugmentSettings(Section):
+    """Random changes of training images, in pixels."""
 
-    shift: Amount = 0
+    shift: NonNegative = 0
     flip: bool = False
-    crop: Amount = 0
+    crop: NonNegative = 0
 
 
-class Data(Section):
-    """What is learned from. Paths are relative to `root` (see `find_data`)."""
+class DataSettings(Section):
+    """Training data. Paths are relative to `root` (see `find_data`)."""
 
     root: str | None = None
     train: Source | list[Source] | None = None
     validation: Source | list[Source] | Share = 0.01
-    """Files, or the share of the training data that is held out to choose the best model by."""
+    """Files, or the share of the training data held out to choose the best model."""
     test: Source | list[Source] | Share | None = None
-    """Files, or a share that is held out to be looked at once, when all is done."""
+    """Files, or the share held out for the final test."""
     generate: Literal["dates", "digits"] | None = None
-    """Data that need no file: written dates of many languages, or scikit-learn's small digits."""
-    count: Count = 100_000
-    """How many dates."""
+    """Generated data: dates in many languages, or scikit-learn's small digits."""
+    count: Positive = 100_000
+    """Number of generated dates."""
     locales: list[str] | None = None
-    columns: tuple[Count, Count] = (1, 2)
-    """Which columns of a .tsv hold source and target, or label and text."""
+    columns: tuple[Positive, Positive] = (1, 2)
+    """Columns of a .tsv: source and target, or label and text."""
     keys: tuple[str, str] | None = None
-    """Which keys of a .jsonl hold them; "source" and "target", "label" and "text" unless given."""
+    """Keys of a .jsonl; "source" and "target", or "label" and "text", by default."""
     swap: bool = False
-    """Whether to learn from target to source."""
-    window: Count = 128
-    """How many tokens a language model reads at once."""
+    """Train from target to source."""
+    window: Positive = 128
+    """Context length of a language model in tokens."""
     hidden: Annotated[float, Field(gt=0, le=1)] = 0.15
-    """The share of tokens that is hidden in masked training."""
-    augment: Augment | None = None
-    size: tuple[Count, Count] | None = None
-    """Height and width that the images of a folder are brought to."""
+    """Share of tokens hidden in masked training."""
+    augment: AugmentSettings | None = None
+    size: tuple[Positive, Positive] | None = None
+    """Height and width to which the images of a folder are resized."""
     classes: list[str] | None = None
-    """Names of the classes, where the files of images only number them; otherwise their order."""
+    """Names of numbered classes; for folders of images, their order."""
     checks: dict[str, Any] = {}
-    """What to do with faulty lines; see `regard.data.text_checks.Checks`."""
+    """Policies for faulty lines; see `regard.data.text_checks.Checks`."""
     cache: str | None = None
-    """Where tokenized text is kept; in the run's folder unless given."""
+    """Folder for tokenized text; in the run folder by default."""
 
     @model_validator(mode="after")
-    def _something_to_read(self) -> "Data":
+    def _check_source(self) -> "DataSettings":
         if (self.train is None) == (self.generate is None):
-            raise ValueError("give either train (files) or generate (data that need no files)")
-        return self
-
-    @model_validator(mode="after")
-    def _standard_input_once(self) -> "Data":
+            raise ValueError("give either train (files) or generate (generated data)")
         if (count := self.paths().count(STANDARD_INPUT)) > 1:
             raise ValueError(
-                f"'-' (standard input) is named {count} times and can be read only once; name "
-                "files for the rest"
+                f"'-' (standard input) is given {count} times but can be read only once; give "
+                "files for the others"
             )
         return self
 
-    def sources(self, part: str) -> list[Source]:
-        """What is read for a part; nothing where it is a share, or left out."""
-        given = getattr(self, part)
+    def sources(self, split: str) -> list[Source]:
+        """Return the files of a split; none if it is a share or missing."""
+        given = getattr(self, split)
         every = given if isinstance(given, list) else [given]
-        return [one for one in every if isinstance(one, str | Files)]
+        return [one for one in every if isinstance(one, str | ParallelFiles)]
 
     def paths(self) -> list[str]:
-        """Every file and folder that is named."""
-        every = [one for part in PARTS for one in self.sources(part)]
-        sides = [(one.source, one.target) if isinstance(one, Files) else (one,) for one in every]
+        """Return all files and folders of the recipe."""
+        every = [one for split in SPLITS for one in self.sources(split)]
+        sides = [
+            (one.source, one.target) if isinstance(one, ParallelFiles) else (one,) for one in every
+        ]
         return [path for pair in sides for path in pair]
 
 
 class TokenizerSettings(Section):
-    """How text becomes tokens: learned from the training data, or loaded."""
+    """The tokenizer: trained on the training data, or loaded."""
 
     kind: Literal["bpe", "byte-bpe", "wordpiece", "characters"] = "bpe"
-    size: Count = 8000
+    size: Positive = 8000
     joint: bool = True
-    """Whether source and target share one vocabulary."""
+    """One vocabulary for source and target."""
     lowercase: bool = False
     normalization: Literal["nfc", "nfkc", "none"] = "nfc"
-    min_frequency: Count = 2
+    min_frequency: Positive = 2
     split: Share = 0.0
-    """The probability with which a token of a training pair is cut into the two that it was merged
-    from, and these again, anew in every epoch."""
+    """Probability with which a token of a training pair is split into the two that it was merged
+    from, recursively, and differently in every epoch."""
     load: str | None = None
-    """A tokenizer.json, vocab.txt or folder to take instead."""
+    """A tokenizer.json, vocab.txt or folder to load instead."""
     load_target: str | None = None
 
 
-class Training(Section):
-    """How it is learned."""
+class TrainingSettings(Section):
+    """Optimization, batches, limits and checkpoints."""
 
     optimizer: Literal["adam", "adamw", "muon"] = "adam"
-    """muon moves the matrices inside layers by orthogonal steps and all else by AdamW."""
+    """muon: orthogonal updates for matrices inside layers, AdamW for all other parameters."""
     betas: tuple[Share, Share] = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     lr: Annotated[float, Field(gt=0)] | None = None
-    """The highest learning rate; the paper's own for its schedule unless given."""
+    """Peak learning rate; 1/sqrt(d_model · warmup) by default for the schedule "paper"."""
     schedule: Literal["paper", "cosine", "linear", "constant"] = "paper"
-    warmup: Amount = 1000
+    warmup: NonNegative = 1000
     final: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """The share of lr at which cosine and linear schedules end."""
+    """Share of lr at which cosine and linear schedules end."""
     label_smoothing: Share = 0.1
     agreement: Annotated[float, Field(ge=0)] = 0.0
-    """How much two passes of every batch with different dropout shall agree (R-Drop's α);
-    0 for one pass. A step takes twice as long."""
-    batch_tokens: Count = 4096
-    """How many tokens a batch holds, on its longer side and with padding."""
-    accumulate: Count = 1
-    """How many batches one step learns from, over all processes."""
+    """Weight of the agreement of two passes with different dropout (R-Drop's α); 0 for one pass.
+    A step takes twice as long."""
+    batch_tokens: Positive = 4096
+    """Tokens per batch, on its longer side and including padding."""
+    accumulate: Positive = 1
+    """Batches per step, over all processes."""
     clip: Annotated[float, Field(ge=0)] = 1.0
-    """The length beyond which gradients are shortened; 0 never does."""
+    """Maximum norm of the gradient; 0 for no clipping."""
     epochs: Annotated[float, Field(gt=0)] | None = None
-    steps: Count | None = None
+    steps: Positive | None = None
     minutes: Annotated[float, Field(gt=0)] | None = None
-    validate_every: Amount = 0
-    """Steps between validations and checkpoints; 0 for once an epoch."""
-    save_every: Amount = 0
-    """Steps between further checkpoints; 0 for none."""
-    keep: Count = 3
-    """How many of the last checkpoints are kept; the best always is."""
-    average: Amount = 0
-    """Of how many last checkpoints the final model is the mean; 0, or a worse mean: the best."""
+    validate_every: NonNegative = 0
+    """Steps between validations and checkpoints; 0 for once per epoch."""
+    save_every: NonNegative = 0
+    """Steps between additional checkpoints; 0 for none."""
+    keep: Positive = 3
+    """Number of recent checkpoints to keep; the best is always kept."""
+    average: NonNegative = 0
+    """Number of recent checkpoints to average in the final model; 0 for the best checkpoint, which
+    is also used if the mean is worse."""
     ema: Share = 0.0
-    """The decay of a moving average of all steps; 0 for none."""
-    patience: Amount = 0
-    """Validations without a better score before training ends early; 0 for never."""
+    """Decay of a moving average of the weights; 0 for none."""
+    patience: NonNegative = 0
+    """Validations without improvement before training ends early; 0 for no limit."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     compile: bool = False
     shard: bool = False
-    """Whether processes share out the weights (FSDP2)."""
+    """Shard the weights over all processes (FSDP2)."""
     freeze: list[str] = []
-    seed: Amount = 1
-    threads: Amount = 0
-    """Processor threads for each process; 0 for all cores, shared out evenly."""
+    seed: NonNegative = 1
+    threads: NonNegative = 0
+    """CPU threads per process; 0 for an equal share of all cores."""
     tensorboard: bool = False
-    """Whether the course is also written for TensorBoard, into training/tensorboard."""
+    """Also write training/tensorboard."""
 
     @model_validator(mode="after")
-    def _an_end(self) -> "Training":
+    def _check(self) -> "TrainingSettings":
         if self.epochs is None and self.steps is None and self.minutes is None:
-            raise ValueError("say when to stop: give epochs, steps or minutes")
-        return self
-
-    @model_validator(mode="after")
-    def _whole_matrices(self) -> "Training":
+            raise ValueError("give a limit: epochs, steps or minutes")
         if self.optimizer == "muon" and self.shard:
-            raise ValueError("muon needs whole matrices, which shard cuts up: choose adamw")
+            raise ValueError("muon needs whole matrices and cannot be used with shard: use adamw")
         return self
 
 
-class Evaluate(Section):
-    """How good it is."""
+class EvaluateSettings(Section):
+    """Validation and test."""
 
     metric: Literal["loss", "bleu", "chrf", "exact", "accuracy"] = "loss"
-    """What the best checkpoint is chosen by; with "loss", texts are decoded only to be shown."""
-    sentences: Amount = 200
-    """How many validation examples are decoded; 0 for all."""
-    samples: Amount = 3
-    """How many of them are shown."""
-    beam: Count = 1
-    """The width of the search at the end; validations are greedy."""
+    """Chooses the best checkpoint; with "loss", only a few samples are translated."""
+    sentences: NonNegative = 200
+    """Number of validation examples to translate; 0 for all."""
+    samples: NonNegative = 3
+    """Number of translations to show."""
+    beam: Positive = 1
+    """Beam size of the final test; validations are greedy."""
     snapshots: list[str] = []
-    """Texts whose attention is kept at every checkpoint."""
+    """Texts whose attention is saved at every validation."""
 
 
 class Recipe(Section):
-    """What is trained, on what, and how."""
+    """A complete description of a training run."""
 
     task: Task
     about: str = ""
     license: str = ""
-    """What the trained model may be used for."""
+    """License of the trained model."""
     limits: str = ""
-    """What the trained model cannot do, for its card."""
-    data: Data
+    """Limits of the trained model, for its card."""
+    data: DataSettings
     tokenizer: TokenizerSettings = TokenizerSettings()
     model: dict[str, Any] = {}
-    """A preset's name and fields of the family's configuration; `start_from` names a model."""
-    training: Training
-    evaluate: Evaluate = Evaluate()
+    """A preset's name and fields of the model's config; `start_from` names a trained model."""
+    training: TrainingSettings
+    evaluate: EvaluateSettings = EvaluateSettings()
 
     @model_validator(mode="after")
-    def _pairs_to_split(self) -> "Recipe":
+    def _check(self) -> "Recipe":
         if self.tokenizer.split and self.task != "translation":
             raise ValueError(
-                f"tokenizer.split is {self.tokenizer.split:g}, but only pairs of the task "
-                f"translation are split, and the task is {self.task}: leave it out"
+                f"tokenizer.split is {self.tokenizer.split:g}, but only the task translation "
+                f"supports it, and the task is {self.task}: remove it"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _a_metric_that_is_measured(self) -> "Recipe":
-        metric, measured = self.evaluate.metric, METRICS[self.task]
-        if metric not in measured:
+        metric, known = self.evaluate.metric, METRICS_OF[self.task]
+        if metric not in known:
             raise ValueError(
-                f"evaluate.metric is {metric!r}, but the task {self.task} measures "
-                f"{', '.join(measured)}: choose {'one of those' if measured[1:] else 'that'}"
+                f"evaluate.metric is {metric!r}, but the task {self.task} has {', '.join(known)}: "
+                "choose one of these"
             )
         return self
 
 
-def read_recipe(path: str | Path, *, changes: Sequence[str] = ()) -> Recipe:
-    """The recipe in a file, with some keys changed: "training.lr=0.001", values as in TOML."""
-    path = Path(path)
+def load_recipe(
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    name: str = "the recipe",
+) -> Recipe:
+    """Return a recipe from a file, the name of a bundled recipe, or a mapping of its tables.
+
+    Args:
+        overrides: values by key, such as {"training.lr": 0.001}.
+        name: what errors call a recipe that is given as a mapping.
+    """
+    if isinstance(recipe, Recipe):
+        if not overrides:
+            return recipe
+        recipe = recipe.model_dump(mode="json", exclude_unset=True)
+    if not isinstance(recipe, Mapping):
+        path = find_recipe(recipe)
+        recipe, name = _read_toml(path), str(path)
+    tables = deepcopy(dict(recipe))
+    for key, value in (overrides or {}).items():
+        _set_key(tables, key, value)
+    _rename_keys(tables)
     try:
-        given = tomllib.loads(path.read_text("utf-8"))
+        return Recipe.model_validate(tables)
+    except ValidationError as error:
+        raise _first_error(error, name) from None
+
+
+def find_recipe(path: str | Path) -> Path:
+    """Return the file itself, or a bundled recipe: "dates", "dates.toml", "recipes/dates.toml"."""
+    path = Path(path)
+    if path.is_file():
+        return path
+    bundled = {file.stem: file for file in sorted(RECIPES.glob("*.toml"))}
+    for stem, file in bundled.items():
+        if path in (Path(stem), Path(file.name), Path("recipes") / file.name):
+            return file
+    raise FileError(
+        f"there is no recipe {path}, neither a file nor a bundled one; "
+        f"{nearest(path.stem, bundled)}."
+    )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise FileError(f"the recipe {path} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not valid TOML: {error}.") from error
-    for change in changes:
-        _apply(change, given)
-    return make_recipe(given, called=str(path))
 
 
-def make_recipe(given: Mapping[str, Any], *, called: str = "the recipe") -> Recipe:
-    """The recipe that these tables describe; `called` is its name in errors."""
+def parse_override(text: str) -> tuple[str, Any]:
+    """Parse "training.lr=0.001" to a key and a TOML value; other values are strings."""
+    key, equals, value = text.partition("=")
+    if not equals or not all(key.strip().split(".")):
+        raise InputError(f"--set {text} is not KEY=VALUE: write it like training.lr=0.001.")
     try:
-        return Recipe.model_validate(given)
-    except ValidationError as error:
-        raise _spoken(error, called) from None
+        return key.strip(), tomllib.loads(f"value = {value.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
 
 
-def _apply(change: str, given: dict[str, Any]) -> None:
-    """Set one key to a value; what is no TOML value is taken as a string."""
-    key, sign, value = change.partition("=")
-    *tables, last = key.strip().split(".")
-    if not sign or not all((*tables, last)):
-        raise InputError(f"--set {change} says nothing: write it as training.lr=0.001.")
-    table = given
-    for name in tables:
+def _set_key(tables: dict[str, Any], key: str, value: Any) -> None:
+    *names, last = key.split(".")
+    table = tables
+    for name in names:
         table = table.setdefault(name, {})
         if not isinstance(table, dict):
-            raise InputError(f"--set {change} names {key}, but {name} is no table.")
-    try:
-        table[last] = tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
-        table[last] = value.strip()
+            raise InputError(f"the key {key} cannot be set because {name} is not a table.")
+    table[last] = value
 
 
-def _spoken(error: ValidationError, called: str) -> InputError:
-    """The first thing that is wrong with a recipe, in one sentence."""
-    found = error.errors(include_url=False, include_context=False)
-    unknown = [one for one in found if one["type"] == "extra_forbidden"]
-    first = [*unknown, *found][0]  # a key that is spelt wrongly is why another is missing
-    place, known = _place(first["loc"])
-    key = ".".join(place)
+def _rename_keys(tables: dict[str, Any]) -> None:
+    """Replace old spellings of keys, with a note on standard error."""
+    for old, new in RENAMED_KEYS.items():
+        (*names, before), after = old.split("."), new.rpartition(".")[2]
+        table: Any = tables
+        for name in names:
+            table = table.get(name) if isinstance(table, dict) else None
+        if isinstance(table, dict) and before in table:
+            table.setdefault(after, table.pop(before))
+            print(f"note: the recipe key {old} is now called {new}", file=sys.stderr)  # noqa: T201
+
+
+def _first_error(error: ValidationError, name: str) -> InputError:
+    """Return the first error of a recipe in one sentence."""
+    errors = error.errors(include_url=False, include_context=False)
+    unknown = [one for one in errors if one["type"] == "extra_forbidden"]
+    first = [*unknown, *errors][0]  # a misspelled key may be why another one is missing
+    path, known = _key_path(first["loc"])
+    key = ".".join(path)
     if first["type"] == "extra_forbidden":
-        return UnknownNameError(f"{called}: there is no key {key!r}; {nearest(place[-1], known)}.")
+        return UnknownNameError(f"{name}: there is no key {key!r}; {nearest(path[-1], known)}.")
     if first["type"] == "missing":
-        return InputError(f"{called}: the key {key!r} is missing; it must be given.")
-    said = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        return InputError(f"{name}: the key {key!r} is missing.")
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     if first["type"] == "value_error":
-        where = f"[{key}] is not complete: " if key else ""  # none: tables that do not fit
-        return InputError(f"{called}: {where}{said}.")
-    return InputError(f"{called}: {key} is {first['input']!r}; it {said}.")
+        where = f"[{key}] is not valid: " if key else ""
+        return InputError(f"{name}: {where}{message}.")
+    return InputError(f"{name}: {key} is {first['input']!r}; it {message}.")
 
 
-def _place(steps: Sequence[int | str]) -> tuple[list[str], list[str]]:
-    """The key that an error is about, and the keys that its table may have."""
-    place: list[str] = []
+def _key_path(location: Sequence[int | str]) -> tuple[list[str], list[str]]:
+    """Return the key of an error, and the keys that its table may have."""
+    path: list[str] = []
     section: Any = Recipe
-    for number, step in enumerate(steps):
+    for number, part in enumerate(location):
         known = list(section.model_fields) if section else []
-        if section and step in known:
-            inner = section.model_fields[step].annotation
-            place.append(str(step))
+        if section and part in known:
+            inner = section.model_fields[part].annotation
+            path.append(str(part))
             sections = [one for one in (inner, *get_args(inner)) if _is_section(one)]
             section = sections[0] if sections else None
-        elif number == len(steps) - 1 and section is not None:
-            return [*place, str(step)], known  # a key that is not known
-        # what is left is the kind of value that pydantic tried, which no file says
-    return place, []
+        elif number == len(location) - 1 and section is not None:
+            return [*path, str(part)], known  # an unknown key
+        # other parts are the types of a union that pydantic tried
+    return path, []
 
 
 def _is_section(kind: Any) -> bool:

@@ -1,224 +1,253 @@
-"""One training run: prepare, estimate, train, test and tell."""
+"""`regard.train`: a training run from recipe to model folder."""
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import typer
 from torch import nn
 
-from regard.cli.output import LinesRead
-from regard.cli.train import CURVES, METRICS
-from regard.figures.curves import draw_curves
-from regard.figures.formats import Figure
 from regard.files import write_atomic
-from regard.hardware import keep_freed_memory, peak_memory, set_threads, total_matmul_rate
+from regard.hardware import keep_freed_memory, matmul_rate, peak_memory, set_threads
 from regard.interop.model_names import find_model
 from regard.model import Model
 from regard.models.config import ModelConfig
 from regard.training.build import (
     build_seeded,
     complete_config,
-    given_fields,
+    config_fields,
+    copy_weights,
     image_tokens,
-    make_learner,
+    make_train_step,
     make_trainer,
-    take_over,
 )
-from regard.training.callbacks import Callbacks, Evaluation, Reporter
-from regard.training.datasets import Material
-from regard.training.distributed import Team
-from regard.training.loop import Outcome
-from regard.training.metrics import Everybody, MetricsFile, TensorBoard, read_metrics
-from regard.training.prepare_data import is_image_data, prepare
-from regard.training.progress_report import (
-    Bar,
-    Estimate,
-    Lines,
-    Machine,
-    estimate,
-    spoken_size,
-    spoken_time,
-    told_numbers,
-)
-from regard.training.recipe import Recipe
-from regard.training.run_folder import CHECKPOINTS, followed_recipe, open_folder
-from regard.training.validation import (
-    RESULT,
-    TRAINING,
-    Workshop,
-    drawn_samples,
-    plain_samples,
-    with_alignment,
-)
-
-Say = Callable[[str], None]
+from regard.training.callbacks import CallbackList, RunInfo, ValidationResult
+from regard.training.datasets import Datasets
+from regard.training.distributed import World, is_restart, join_world
+from regard.training.loop import LoopResult, TrainerHooks
+from regard.training.metrics import METRICS, CurvesFile, MetricsFile, TensorBoard
+from regard.training.prepare_data import prepare
+from regard.training.progress_report import estimate, format_bytes, format_seconds
+from regard.training.recipe import Recipe, load_recipe
+from regard.training.run_folder import CHECKPOINTS, RESULT, TRAINING, open_folder, stored_recipe
+from regard.training.validation import RunEvaluator
 
 
-def run(recipe: Recipe, folder: Path, team: Team, *, resume: bool, as_json: bool) -> Outcome:
-    """Train as the recipe says, in this folder, as one process of the team."""
+@dataclass(frozen=True)
+class TrainingResult:
+    """The outcome of `regard.train`."""
 
-    def say(text: str) -> None:
-        if team.leads:
-            typer.echo(text, err=True)
+    folder: Path
+    """Model folder; metrics, curves and checkpoints are in its subfolder training/."""
+    stopped_because: str
+    """The limit that ended the run ("steps", "epochs", "minutes", "patience"), or "stopped" after
+    SIGINT or SIGTERM."""
+    steps: int
+    epochs: float
+    seconds: float
+    scores: Mapping[str, float]
+    """Metrics of the final model on the validation data."""
+    test_scores: Mapping[str, float] = field(default_factory=dict)
+    """Metrics on the test data, in the main process; empty if there are none."""
+    estimated_seconds_per_epoch: float = 0.0
+    """Without validations, which `seconds` includes."""
+    estimated_memory: int = 0
+    memory: int = 0
+    """Peak in bytes."""
+    signal: int = 0
+    """Number of the signal that stopped the run, or 0."""
 
+    @cached_property
+    def model(self) -> Model:
+        """The trained model, loaded from the folder."""
+        return Model.load(self.folder)
+
+    @property
+    def seconds_per_epoch(self) -> float:
+        """Measured duration of an epoch, including validations."""
+        return self.seconds / self.epochs if self.epochs else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of training/result.json."""
+        epoch = {"predicted": self.estimated_seconds_per_epoch, "measured": self.seconds_per_epoch}
+        return {
+            "folder": str(self.folder),
+            "why": self.stopped_because,
+            "steps": self.steps,
+            "epochs": self.epochs,
+            "seconds": self.seconds,
+            "validation": dict(self.scores),
+            "test": dict(self.test_scores),
+            "seconds_per_epoch": epoch,
+            "memory": {"predicted": self.estimated_memory, "measured": self.memory},
+        }
+
+
+def train(
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    folder: str | Path,
+    *,
+    resume: bool = False,
+    minutes: float | None = None,
+    callbacks: Sequence[Any] = (),
+    overrides: Mapping[str, Any] | None = None,
+) -> TrainingResult:
+    """Train a model and save it in a folder.
+
+    Started by torchrun, all processes train together. SIGINT and SIGTERM save a checkpoint first.
+
+    Args:
+        recipe: a TOML file, the name of a bundled recipe ("dates"), or a mapping of its tables.
+        resume: continue the run in the folder, if there is one.
+        minutes: training time after which the run ends with a finished model.
+        callbacks: objects with methods of `regard.training.callbacks.Callback`, called in the main
+            process; `ConsoleProgress()` shows what `regard train` shows.
+        overrides: recipe values by key, such as {"training.lr": 0.001}.
+
+    Raises:
+        DivergenceError: the loss is not finite or has exploded.
+    """
+    changes = dict(overrides or {}) | ({} if minutes is None else {"training.minutes": minutes})
+    described = load_recipe(recipe, changes)
+    with join_world() as world, ExitStack() as stack:
+        for callback in callbacks:
+            if hasattr(callback, "close"):
+                stack.callback(callback.close)
+        listening = CallbackList(callbacks if world.is_main else ())
+        return _run(described, Path(folder), world, listening, resume=resume or is_restart())
+
+
+def _run(
+    recipe: Recipe, folder: Path, world: World, callbacks: CallbackList, *, resume: bool
+) -> TrainingResult:
     keep_freed_memory()
     set_threads(recipe.training.threads)
-    if team.leads:
-        open_folder(folder, recipe, resume=resume, say=say)
-    team.wait()
-    recipe = followed_recipe(folder)
-    material, config, model = _prepared(recipe, folder / TRAINING, team, say)
-    say(f"{type(model).__name__} with {sum(p.numel() for p in model.parameters()):,} parameters")
-    workshop = Workshop(folder, recipe, material)
-    learner = make_learner(recipe, model, team)
-    callbacks = _callbacks(workshop, lambda: build_seeded(config, recipe.training.seed))
-    checkpoints = folder / TRAINING / CHECKPOINTS
-    trainer = make_trainer(recipe, material, learner, folder=checkpoints, callbacks=callbacks)
-    predicted = estimate(learner, trainer.feed)
-    say(f"expected: {predicted}")
-    machine = Machine(total_matmul_rate(team), predicted.flops)
+    if world.is_main:
+        open_folder(folder, recipe, resume=resume, report=callbacks.on_message)
+    world.barrier()
+    recipe = stored_recipe(folder)
+    datasets, config, module = _prepare(recipe, folder / TRAINING, world, callbacks)
+    evaluator = RunEvaluator(folder, recipe, datasets)
+    train_step = make_train_step(recipe, module, world)
+    hooks = _hooks(evaluator, config, callbacks)
+    trainer = make_trainer(
+        recipe, datasets, train_step, folder=folder / TRAINING / CHECKPOINTS, hooks=hooks
+    )
     steps = trainer.checkpoints.steps()
-    with ExitStack() as stack:
-        if team.leads:
-            resumed_at = steps[-1] if steps else None
-            reporter = stack.enter_context(_reporter(workshop, machine, resumed_at=resumed_at))
-            trainer.callbacks = replace(callbacks, reporter=reporter)
-        outcome = trainer.run()
-    if team.leads:
-        _tell(outcome, workshop, predicted, memory=peak_memory(team.device), as_json=as_json)
-    team.wait()
-    return outcome
-
-
-def _callbacks(workshop: Workshop, build: Callable[[], nn.Module]) -> Callbacks:
-    """What the loop asks of the parts above it, which trace on the processor."""
-
-    def at_hand(model: nn.Module) -> nn.Module:
-        if next(model.parameters()).device.type == "cpu":
-            return model
-        copy = build()
-        copy.load_state_dict(model.state_dict())
-        return copy.eval()
-
-    def evaluate(model: nn.Module) -> Evaluation:
-        near = at_hand(model)
-        decoded = model if workshop.recipe.task == "translation" else near
-        return with_alignment(workshop.model(near), workshop.evaluate(decoded))
-
-    def snapshot(model: nn.Module, step: int) -> None:
-        workshop.snapshot(at_hand(model), step)
-
-    return Callbacks(workshop.save_model, evaluate, snapshot, build=build)
-
-
-def _prepared(
-    recipe: Recipe, folder: Path, team: Team, say: Say
-) -> tuple[Material, ModelConfig, nn.Module]:
-    """Data, configuration and model; the leading process prepares files for the others."""
-    start = recipe.model.get("start_from")
-    base = None if start is None else Model.load(find_model(start))
-    images = recipe.task == "classification" and is_image_data(recipe.data)
-    fields = given_fields(recipe, images=images, base=base.config if base else None)
-    own = (None, None)
-    if base is not None:
-        apart = base.target_tokenizer is not base.tokenizer
-        own = (base.tokenizer, base.target_tokenizer if apart else None)
-
-    def make(say: Say) -> Material:
-        return prepare(
-            recipe,
-            folder,
-            tokenizers=own,
-            n_tokens=lambda side: image_tokens(fields, side),
-            say=say,
-            progress=LinesRead() if team.leads and sys.stderr.isatty() else None,
+    world.barrier()
+    (peak,) = world.sum(matmul_rate(world.device))
+    info = replace(
+        estimate(train_step, trainer.loader),
+        peak_flops=peak,
+        resumed_at=steps[-1] if steps else None,
+    )
+    with _file_callbacks(folder, recipe, info, world) as files:
+        callbacks.callbacks[:0] = files
+        callbacks.on_message(
+            f"{type(module).__name__} with {info.n_parameters:,} parameters; estimated "
+            f"{format_seconds(info.seconds_per_epoch)} per epoch and {format_bytes(info.memory)}"
         )
+        callbacks.on_start(info)
+        result = _result(folder, trainer.run(), info, peak_memory(world.device))
+        if world.is_main:
+            if result.stopped_because != "stopped":
+                result = replace(result, test_scores=evaluator.test())
+            text = json.dumps(result.to_dict(), ensure_ascii=False)
+            write_atomic(folder / TRAINING / RESULT, text + "\n")
+            callbacks.on_end(result)
+    world.barrier()
+    return result
 
-    made = make(say) if team.leads else None
-    team.wait()
-    material = made or make(say)
-    config = complete_config(fields, recipe, material, base=base.config if base else None)
-    model = build_seeded(config, recipe.training.seed)
-    if base is not None:
-        fresh = take_over(model, base.module.state_dict())
-        what = f"; {len(fresh)} start afresh ({', '.join(fresh[:4])})" if fresh else ""
-        say(f"starting from the weights of {start}{what}")
-    return material, config, model
 
-
-class CurvesFile(Reporter):
-    """Draws what the file of metrics, which must be told first, holds at each validation."""
-
-    def __init__(self, folder: Path, *, title: str = "") -> None:
-        self._folder, self._title = folder, title
-
-    def validated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
-        del step, evaluation, best
-        entries = read_metrics(self._folder / METRICS)
-        Figure(draw_curves(entries, title=self._title)).save(self._folder / CURVES)
+def _result(folder: Path, end: LoopResult, info: RunInfo, memory: int) -> TrainingResult:
+    return TrainingResult(
+        folder=folder,
+        stopped_because=end.reason,
+        steps=end.position.step,
+        epochs=end.position.epochs,
+        seconds=end.position.seconds,
+        scores=dict(end.metrics),
+        estimated_seconds_per_epoch=info.seconds_per_epoch,
+        estimated_memory=info.memory,
+        memory=memory,
+        signal=end.signal,
+    )
 
 
 @contextmanager
-def _reporter(
-    workshop: Workshop, machine: Machine, *, resumed_at: int | None
-) -> Iterator[Reporter]:
-    """A bar on a terminal and lines in a pipe, both to standard error, and files of the course."""
-    from rich.console import Console
-
-    folder = workshop.folder / TRAINING
-    metrics = MetricsFile(folder / METRICS, resumed_at=resumed_at)
-    files: list[Reporter] = [metrics, CurvesFile(folder, title=workshop.folder.absolute().name)]
+def _file_callbacks(
+    folder: Path, recipe: Recipe, info: RunInfo, world: World
+) -> Iterator[list[Any]]:
+    """Give the callbacks that write metrics.jsonl, curves.svg and tensorboard/."""
+    training, resumed_at = folder / TRAINING, info.resumed_at
     with ExitStack() as stack:
-        if workshop.recipe.training.tensorboard:
-            board = TensorBoard(folder / "tensorboard", resumed_at=resumed_at)
+        if not world.is_main:
+            yield []
+            return
+        files: list[Any] = [
+            MetricsFile(training / METRICS, resumed_at=resumed_at),
+            CurvesFile(training, title=folder.absolute().name),
+        ]
+        if recipe.training.tensorboard:
+            board = TensorBoard(training / "tensorboard", resumed_at=resumed_at)
             files.append(stack.enter_context(closing(board)))
-        if sys.stderr.isatty():
-            console = Console(stderr=True)
-            bar = Bar(console, machine, draw=drawn_samples(console.width))
-            yield Everybody(*files, stack.enter_context(bar))
-        else:
-            write = partial(typer.echo, err=True)
-            yield Everybody(*files, Lines(write, machine, draw=plain_samples))
+        yield files
 
 
-def _tell(
-    outcome: Outcome, workshop: Workshop, predicted: Estimate, *, memory: int, as_json: bool
-) -> None:
-    """Print how it ended, and what was expected."""
-    place = outcome.place
-    epoch = place.seconds / place.epochs if place.epochs else 0.0
-    test = workshop.test() if outcome.why != "stopped" else {}
-    report: dict[str, Any] = {
-        "folder": str(workshop.folder),
-        "why": outcome.why,
-        "steps": place.step,
-        "epochs": place.epochs,
-        "seconds": place.seconds,
-        "validation": dict(outcome.numbers),
-        "test": test,
-        "seconds_per_epoch": {"predicted": predicted.seconds, "measured": epoch},
-        "memory": {"predicted": predicted.memory, "measured": memory},
-    }
-    written = json.dumps(report, ensure_ascii=False)
-    write_atomic(workshop.folder / TRAINING / RESULT, written + "\n")
-    if as_json:
-        typer.echo(written)
-        return
-    typer.echo(
-        f"{place.step:,} steps, {place.epochs:.1f} epochs in {spoken_time(place.seconds)} "
-        f"(ended by {outcome.why}); an epoch took {spoken_time(epoch)} with validations, "
-        f"{spoken_time(predicted.seconds)} were expected without; memory {spoken_size(memory)}, "
-        f"{spoken_size(predicted.memory)} were expected"
-    )
-    for name, numbers in (("validation", outcome.numbers), ("test", test)):
-        if numbers:
-            typer.echo(f"{name}: {told_numbers(numbers)}")
-    typer.echo(
-        f"the model is in {workshop.folder}, its curves in {workshop.folder / TRAINING / CURVES}"
-    )
+def _hooks(evaluator: RunEvaluator, config: ModelConfig, callbacks: CallbackList) -> TrainerHooks:
+    def build() -> nn.Module:
+        return build_seeded(config, evaluator.recipe.training.seed)
+
+    def on_cpu(module: nn.Module) -> nn.Module:
+        if next(module.parameters()).device.type == "cpu":
+            return module
+        copy = build()
+        copy.load_state_dict(module.state_dict())
+        return copy.eval()
+
+    def evaluate(module: nn.Module) -> ValidationResult:
+        return evaluator.evaluate(module, on_cpu(module))
+
+    def save_snapshots(module: nn.Module, step: int) -> None:
+        evaluator.save_snapshots(on_cpu(module), step)
+
+    return TrainerHooks(evaluator.save_model, evaluate, save_snapshots, build, callbacks)
+
+
+def _prepare(
+    recipe: Recipe, folder: Path, world: World, callbacks: CallbackList
+) -> tuple[Datasets, ModelConfig, nn.Module]:
+    """Build datasets, config and model; the main process writes caches for the others."""
+    start = recipe.model.get("start_from")
+    base = None if start is None else Model.load(find_model(start))
+    config = base.config if base else None
+    fields = config_fields(recipe, base=config)
+    tokenizers = (None, None)
+    if base is not None:
+        separate = base.target_tokenizer is not base.tokenizer
+        tokenizers = (base.tokenizer, base.target_tokenizer if separate else None)
+
+    def make() -> Datasets:
+        return prepare(
+            recipe,
+            folder,
+            tokenizers=tokenizers,
+            n_tokens=lambda side: image_tokens(fields, side),
+            callback=callbacks,
+            progress_bars=bool(callbacks.callbacks) and sys.stderr.isatty(),
+        )
+
+    made = make() if world.is_main else None
+    world.barrier()
+    datasets = made or make()
+    complete = complete_config(fields, recipe, datasets, base=config)
+    module = build_seeded(complete, recipe.training.seed)
+    if base is not None:
+        fresh = copy_weights(module, base.module.state_dict())
+        rest = f"; {len(fresh)} are initialized ({', '.join(fresh[:4])})" if fresh else ""
+        callbacks.on_message(f"starting from the weights of {start}{rest}")
+    return datasets, complete, module

@@ -1,4 +1,4 @@
-"""The folder of a run: begun, or gone on with."""
+"""The folder of a run: starting a run, and checking what a resumed run may change."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -8,48 +8,106 @@ from typing import Any
 from regard.errors import FileError, InputError
 from regard.files import STANDARD_INPUT, atomic_path, copy_decompressed, write_atomic
 from regard.training.checkpoint import Checkpoints
-from regard.training.recipe import PARTS, Files, Recipe, Source, Training, make_recipe
-from regard.training.validation import TRAINING
+from regard.training.recipe import (
+    SPLITS,
+    ParallelFiles,
+    Recipe,
+    Source,
+    TrainingSettings,
+    load_recipe,
+)
 
-_FIXED = ("seed", "optimizer", "precision", "batch_tokens")
-"""Without these, moments, the scale of gradients and the place in the data mean nothing."""
+TRAINING = "training"
+"""Subfolder of a model folder for recipe, checkpoints and metrics."""
+CHECKPOINTS, RESULT = "checkpoints", "result.json"
+_RECIPE = "recipe.json"
+_FIXED_TABLES = ("task", "data", "tokenizer", "model")
+_FIXED_SETTINGS = ("seed", "optimizer", "precision", "batch_tokens")
+"""Optimizer state, gradient scale and position in the data depend on these."""
+Report = Callable[[str], None]
 
 
-def fixed_settings(settings: Training) -> dict[str, Any]:
-    """The settings that a run cannot change on its way."""
-    return {name: getattr(settings, name) for name in _FIXED}
+def fixed_settings(settings: TrainingSettings) -> dict[str, Any]:
+    """Return the settings that must not change in a resumed run."""
+    return {name: getattr(settings, name) for name in _FIXED_SETTINGS}
 
 
-def check_settings(before: Mapping[str, Any], settings: Training) -> None:
-    """Refuse to go on with settings that must stay as they were and have not."""
+def check_settings(before: Mapping[str, Any], settings: TrainingSettings) -> None:
+    """Raise an error if a fixed setting differs from `before`."""
     for name, value in before.items():
         now = getattr(settings, name)
         if now != value:
             raise InputError(
-                f"the run was begun with training.{name} = {json.dumps(value)} and cannot go on "
-                f"with {json.dumps(now)}: set it back, or begin another run."
+                f"the run was started with training.{name} = {json.dumps(value)} and cannot "
+                f"continue with {json.dumps(now)}: change it back, or start another run."
             )
 
 
-def changed_settings(before: Training, now: Training) -> list[str]:
-    """What is said of each setting that is another one than before."""
-    pairs = {name: (getattr(before, name), getattr(now, name)) for name in Training.model_fields}
-    return [
-        f"training.{name} is {json.dumps(new)} now and was {json.dumps(old)}"
-        for name, (old, new) in pairs.items()
-        if old != new
-    ]
+def open_folder(folder: Path, recipe: Recipe, *, resume: bool, report: Report) -> None:
+    """Start a run in a folder, or continue the one that is there.
 
-
-def keep_standard_input(recipe: Recipe, folder: Path) -> None:
-    """Copy standard input into the folder, if the recipe names it and it is not there yet.
-
-    So a run that goes on finds it, and so do all processes of a team.
+    Args:
+        report: gets a sentence for every setting that has changed.
     """
-    kept = _kept(recipe, folder)
-    if STANDARD_INPUT not in recipe.data.paths() or kept.is_file():
+    stored = folder / TRAINING / _RECIPE
+    if stored.is_file():
+        if not resume:
+            raise InputError(
+                f"{folder} already contains a run: continue it with --resume (resume=True), or "
+                "choose another folder."
+            )
+        recipe = _merge(folder, _read(stored), recipe, report)
+    elif folder.is_dir() and (folder / "config.json").is_file():
+        raise InputError(f"{folder} already contains a model: choose another folder, or delete it.")
+    write_atomic(stored, recipe.model_dump_json(indent=1, exclude_unset=True))
+    save_standard_input(recipe, stored.parent)
+
+
+def stored_recipe(folder: Path) -> Recipe:
+    """Return the recipe of the run in an opened folder, the same for all its processes."""
+    return with_standard_input(_read(folder / TRAINING / _RECIPE), folder / TRAINING)
+
+
+def _read(stored: Path) -> Recipe:
+    try:
+        return load_recipe(json.loads(stored.read_bytes()), name=str(stored))
+    except (OSError, ValueError) as error:
+        raise FileError(f"{stored} cannot be read ({error}): start another run.") from error
+
+
+def _merge(folder: Path, before: Recipe, now: Recipe, report: Report) -> Recipe:
+    """Check the recipe of a resumed run, and report what has changed."""
+    for name in _FIXED_TABLES:
+        if getattr(before, name) != getattr(now, name):
+            raise InputError(
+                f"the run in {folder} was started with another [{name}] than the recipe has now: "
+                "change it back, or start another run with -o."
+            )
+    old, new = before.training, now.training
+    if Checkpoints(folder / TRAINING / CHECKPOINTS).steps():
+        check_settings(fixed_settings(old), new)
+    if old.minutes is not None and new.minutes is None:
+        report(
+            f"the run still ends after {old.minutes:g} minutes of training in total; --minutes "
+            "sets another limit"
+        )
+        new = new.model_copy(update={"minutes": old.minutes})
+    for name in TrainingSettings.model_fields:
+        was, value = getattr(old, name), getattr(new, name)
+        if was != value:
+            report(f"training.{name} has changed from {json.dumps(was)} to {json.dumps(value)}")
+    return now.model_copy(update={"training": new})
+
+
+def save_standard_input(recipe: Recipe, folder: Path) -> None:
+    """Copy standard input into the folder if the recipe reads it and it is not there yet.
+
+    A resumed run and all processes of a run read the copy.
+    """
+    copy = _input_copy(recipe, folder)
+    if STANDARD_INPUT not in recipe.data.paths() or copy.is_file():
         return
-    with atomic_path(kept) as temporary:
+    with atomic_path(copy) as temporary:
         copy_decompressed(STANDARD_INPUT, temporary)
         if not temporary.stat().st_size:
             raise InputError(
@@ -59,96 +117,28 @@ def keep_standard_input(recipe: Recipe, folder: Path) -> None:
 
 
 def with_standard_input(recipe: Recipe, folder: Path) -> Recipe:
-    """The recipe with the kept file in place of standard input."""
-    data, kept = recipe.data, str(_kept(recipe, folder).absolute())
+    """Return the recipe with the saved copy in place of standard input."""
+    data, copy = recipe.data, str(_input_copy(recipe, folder).absolute())
     if STANDARD_INPUT not in data.paths():
         return recipe
-    changes = {part: _placed(getattr(data, part), kept) for part in PARTS}
+    changes = {split: _replace_stdin(getattr(data, split), copy) for split in SPLITS}
     return recipe.model_copy(update={"data": data.model_copy(update=changes)})
 
 
-def _kept(recipe: Recipe, folder: Path) -> Path:
-    """Where standard input is kept; the name says how it is read."""
+def _input_copy(recipe: Recipe, folder: Path) -> Path:
+    """Return the path of the copy; its suffix is the format of the data."""
     data = recipe.data
-    ending = "txt"  # one side of two files, or running text
-    sources = [one for part in PARTS for one in data.sources(part)]
+    suffix = "txt"  # one side of two files, or running text
+    sources = [one for split in SPLITS for one in data.sources(split)]
     if STANDARD_INPUT in sources and recipe.task in ("translation", "classification"):
-        ending = "tsv" if data.keys is None else "jsonl"
-    return folder / f"standard-input.{ending}"
+        suffix = "tsv" if data.keys is None else "jsonl"
+    return folder / f"standard-input.{suffix}"
 
 
-def _placed(given: Source | list[Source] | float | None, kept: str) -> object:
+def _replace_stdin(given: Source | list[Source] | float | None, copy: str) -> object:
     if isinstance(given, list):
-        return [_placed(one, kept) for one in given]
-    if isinstance(given, Files):
-        sides = {"source": _placed(given.source, kept), "target": _placed(given.target, kept)}
+        return [_replace_stdin(one, copy) for one in given]
+    if isinstance(given, ParallelFiles):
+        sides = {side: _replace_stdin(getattr(given, side), copy) for side in ("source", "target")}
         return given.model_copy(update=sides)
-    return kept if given == STANDARD_INPUT else given
-
-
-Say = Callable[[str], None]
-CHECKPOINTS = "checkpoints"
-_RECIPE = "recipe.json"
-_FIXED_KEYS = ("task", "data", "tokenizer", "model")
-"""Tables of a recipe that a run cannot change on its way."""
-
-
-def open_folder(folder: Path, recipe: Recipe, *, resume: bool, say: Say) -> None:
-    """Begin a run in a folder, or go on with the one that is there.
-
-    Args:
-        say: told what is other than before.
-    """
-    stored = folder / TRAINING / _RECIPE
-    if stored.is_file():
-        if not resume:
-            raise InputError(
-                f"{folder} holds a run that was begun before: go on with it by --resume, or give "
-                "another folder with -o."
-            )
-        before = _read(stored)
-        _check_tables(folder, before, recipe)
-        if Checkpoints(folder / TRAINING / CHECKPOINTS).steps():
-            check_settings(fixed_settings(before.training), recipe.training)
-        recipe = _with_limit(recipe, before.training.minutes, say)
-        for change in changed_settings(before.training, recipe.training):
-            say(change)
-    elif folder.is_dir() and any(folder.iterdir()) and (folder / "config.json").is_file():
-        raise InputError(
-            f"{folder} holds a model already: give another folder with -o, or remove it."
-        )
-    write_atomic(stored, recipe.model_dump_json(indent=1, exclude_unset=True))
-    keep_standard_input(recipe, stored.parent)
-
-
-def followed_recipe(folder: Path) -> Recipe:
-    """The recipe that the run in an opened folder follows, the same for all its processes."""
-    return with_standard_input(_read(folder / TRAINING / _RECIPE), folder / TRAINING)
-
-
-def _read(stored: Path) -> Recipe:
-    try:
-        return make_recipe(json.loads(stored.read_bytes()), called=str(stored))
-    except (OSError, ValueError) as error:
-        raise FileError(f"{stored} cannot be read ({error}): begin another run.") from error
-
-
-def _with_limit(recipe: Recipe, minutes: float | None, say: Say) -> Recipe:
-    """The recipe with the limit of time that the run was begun with, unless it has one."""
-    if minutes is None or recipe.training.minutes is not None:
-        return recipe
-    say(
-        f"the run still ends after {minutes:g} minutes of training, all its parts counted; "
-        "--minutes sets another limit"
-    )
-    training = recipe.training.model_copy(update={"minutes": minutes})
-    return recipe.model_copy(update={"training": training})
-
-
-def _check_tables(folder: Path, before: Recipe, now: Recipe) -> None:
-    for name in _FIXED_KEYS:
-        if getattr(before, name) != getattr(now, name):
-            raise InputError(
-                f"the run in {folder} was begun with another [{name}] than the recipe has now: "
-                "set it back, or begin another run with -o."
-            )
+    return copy if given == STANDARD_INPUT else given

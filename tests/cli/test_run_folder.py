@@ -3,13 +3,13 @@
 import pytest
 
 from regard.errors import InputError
-from regard.training.recipe import make_recipe
-from regard.training.run_folder import followed_recipe, open_folder
+from regard.training.recipe import load_recipe
+from regard.training.run_folder import stored_recipe, open_folder
 
 
 def recipe(**training):
     data = {"generate": "dates", "count": 10}
-    return make_recipe({"task": "translation", "data": data, "training": {"steps": 9} | training})
+    return load_recipe({"task": "translation", "data": data, "training": {"steps": 9} | training})
 
 
 def begin(folder, **training):
@@ -25,18 +25,18 @@ def test_what_is_other_than_before_is_said_and_followed(tmp_path):
         "training.lr is 0.2 now and was 0.1",
         "training.ema is 0.5 now and was 0.0",
     ]
-    assert followed_recipe(tmp_path) == recipe(lr=0.2, ema=0.5, betas=[0.5, 0.9])
+    assert stored_recipe(tmp_path) == recipe(lr=0.2, ema=0.5, betas=[0.5, 0.9])
 
 
 def test_a_limit_of_time_holds_until_another_one_is_given(tmp_path):
     begin(tmp_path, minutes=30)
     (said,) = begin(tmp_path)
     assert "still ends after 30 minutes of training" in said
-    assert followed_recipe(tmp_path).training.minutes == 30
+    assert stored_recipe(tmp_path).training.minutes == 30
     (said,) = begin(tmp_path)  # and again: it was kept
     assert "still ends after 30 minutes" in said
     assert begin(tmp_path, minutes=40) == ["training.minutes is 40.0 now and was 30.0"]
-    assert followed_recipe(tmp_path).training.minutes == 40
+    assert stored_recipe(tmp_path).training.minutes == 40
 
 
 def test_what_cannot_change_is_refused_once_there_is_a_checkpoint_and_changes_nothing(tmp_path):
@@ -45,7 +45,7 @@ def test_what_cannot_change_is_refused_once_there_is_a_checkpoint_and_changes_no
     (tmp_path / "training" / "checkpoints" / "step-00000001").mkdir(parents=True)
     with pytest.raises(InputError, match=r"batch_tokens = 20 and cannot go on with 40: set it ba"):
         begin(tmp_path, batch_tokens=40)
-    assert followed_recipe(tmp_path).training.batch_tokens == 20
+    assert stored_recipe(tmp_path).training.batch_tokens == 20
 
 
 def test_a_folder_with_a_run_or_a_model_is_not_begun_anew(tmp_path):

@@ -12,7 +12,7 @@ from regard.cli.output import LinesRead
 from regard.errors import FileError, InputError, MissingExtraError
 from regard.model import Model
 from regard.trace.capture import trace_model
-from regard.training.callbacks import Evaluation
+from regard.training.callbacks import ValidationResult
 from regard.training.validation import drawn_samples, plain_samples, with_alignment
 from tests.backwards import write_recipe
 from tests.cli.called import call
@@ -79,7 +79,7 @@ def test_alignments_are_kept_with_the_metrics(trained):
 
 def test_alignment_is_the_mean_of_all_heads_of_the_last_but_one_layer(trained):
     model = Model.load(trained[0])
-    evaluation = Evaluation(samples=[{"source": "1 2", "written": "21"}])
+    evaluation = ValidationResult(samples=[{"source": "1 2", "written": "21"}])
     (found,) = with_alignment(model, evaluation).samples
     site = trace_model(model, "1 2", "21")["decoder.layers.0.cross"]
     mean = (site.weights(0) + site.weights(1)) / 2
@@ -90,7 +90,7 @@ def test_alignment_is_the_mean_of_all_heads_of_the_last_but_one_layer(trained):
 
 def test_words_are_aligned_where_there_are_several(trained):
     model = Model.load(trained[0])
-    evaluation = Evaluation(samples=[{"source": "1 2 3", "written": "3 2"}])
+    evaluation = ValidationResult(samples=[{"source": "1 2 3", "written": "3 2"}])
     found = with_alignment(model, evaluation).samples[0]["alignment"]
     assert (found["source_words"], found["target_words"]) == (["1", "2", "3"], ["3", "2"])
     assert sum(weight for _, target, weight in found["soft"] if target == 1) == pytest.approx(1)
@@ -98,10 +98,10 @@ def test_words_are_aligned_where_there_are_several(trained):
 
 def test_one_word_is_aligned_token_by_token_and_nothing_is_aligned_to_nothing(trained):
     model = Model.load(trained[0])
-    one = with_alignment(model, Evaluation(samples=[{"source": "1 2", "written": "21"}]))
+    one = with_alignment(model, ValidationResult(samples=[{"source": "1 2", "written": "21"}]))
     assert one.samples[0]["alignment"]["target_words"] == ["2", "1"]
     assert len(one.samples[0]["alignment"]["source_words"]) >= 3
-    empty = Evaluation(samples=[{"source": "1 2", "written": ""}])
+    empty = ValidationResult(samples=[{"source": "1 2", "written": ""}])
     assert with_alignment(model, empty) == empty
 
 
@@ -112,7 +112,7 @@ def test_a_terminal_draws_the_alignment_unless_it_is_too_narrow():
         "hard": "0-0 1-1",
         "soft": [[0, 0, 1.0], [0, 1, 0.25], [1, 1, 0.75]],
     }
-    evaluation = Evaluation(samples=[{"written": "ein Hund", "alignment": alignment}])
+    evaluation = ValidationResult(samples=[{"written": "ein Hund", "alignment": alignment}])
     wide = drawn_samples(80)(evaluation)
     assert wide[0] == "    written: ein Hund"
     assert wide[3].split() == ["ein", "██", "1.00", "a"]

@@ -1,4 +1,4 @@
-"""A small run that learns in a second: numbers written backwards."""
+"""A small run that trains in a second: numbers written backwards."""
 
 from pathlib import Path
 
@@ -8,14 +8,16 @@ import torch
 from regard.training.build import (
     build_seeded,
     complete_config,
-    given_fields,
-    make_learner,
+    config_fields,
+    make_train_step,
     make_trainer,
 )
-from regard.training.callbacks import Callbacks, Reporter
-from regard.training.distributed import Team
+from regard.training.callbacks import Callback, RunPosition, StepInfo
+from regard.training.distributed import World
+from regard.training.loop import TrainerHooks
 from regard.training.prepare_data import prepare
-from regard.training.recipe import make_recipe
+from regard.training.recipe import load_recipe
+from regard.training.step import StepResult
 from tests.backwards import write_numbers
 
 MODEL = {
@@ -36,20 +38,40 @@ TRAINING = {
 }
 
 
-class Notes(Reporter):
-    """Remembers what it was told."""
+class Recorder(Callback):
+    """Records what it is called with."""
 
     def __init__(self):
-        self.moments, self.validations, self.notes = [], [], []
+        self.steps, self.validations, self.messages = [], [], []
 
-    def stepped(self, moment):
-        self.moments.append(moment)
+    def on_step(self, info):
+        self.steps.append(info)
 
-    def validated(self, step, evaluation, *, best):
-        self.validations.append((step, evaluation, best))
+    def on_validation(self, step, result, *, best):
+        self.validations.append((step, result, best))
 
-    def note(self, text):
-        self.notes.append(text)
+    def on_message(self, text):
+        self.messages.append(text)
+
+
+def step_info(step, *, seconds, nll=1.5, n_targets=100, progress=0.5, loss=None):
+    result = StepResult(nll + 0.5 if loss is None else loss, nll, 0.0, n_targets, 1.5)
+    return StepInfo(RunPosition(step, step / 10, seconds), progress, 0.01 * step, result)
+
+
+def short_recipe(task="translation", *, training=None, **tables):
+    """A recipe that is valid and trains for one step."""
+    data = tables.pop("data", {"train": "x"})
+    return load_recipe(
+        {"task": task, "data": data, "training": {"steps": 1} | (training or {}), **tables}
+    )
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    """A data file, and the folder in which it was prepared."""
+    folder = tmp_path_factory.mktemp("backwards")
+    return write_numbers(folder), folder / "prepared"
 
 
 @pytest.fixture
@@ -58,14 +80,15 @@ def data_file(tmp_path) -> Path:
 
 
 @pytest.fixture
-def make(tmp_path, data_file):
+def make(tmp_path, prepared):
     """A function that makes a trainer: make(folder="run", **changes of [training])."""
+    data_file, prepared_folder = prepared
 
-    def made(*, folder="run", callbacks=None, model=None, evaluate=None, team=None, **training):
-        recipe = make_recipe(
+    def made(*, folder="run", hooks=None, model=None, evaluate=None, data=None, **training):
+        recipe = load_recipe(
             {
                 "task": "translation",
-                "data": {"train": str(data_file), "validation": 0.1},
+                "data": {"train": str(data or data_file), "validation": 0.1},
                 "tokenizer": {"kind": "characters", "size": 30},
                 "model": MODEL | (model or {}),
                 "training": TRAINING | training,
@@ -73,22 +96,17 @@ def make(tmp_path, data_file):
             }
         )
         torch.set_num_threads(1)
-        home = tmp_path / folder
-        material = prepare(recipe, home)
-        config = complete_config(given_fields(recipe, images=False), recipe, material)
-        learner = make_learner(recipe, build_seeded(config, 1), team or Team())
+        datasets = prepare(recipe, prepared_folder)
+        config = complete_config(config_fields(recipe), recipe, datasets)
+        train_step = make_train_step(recipe, build_seeded(config, 1), World())
         saved = []
-        callbacks = callbacks or Callbacks(
-            save_model=lambda model, numbers: saved.append(dict(numbers)), reporter=Notes()
+        hooks = hooks or TrainerHooks(
+            save_model=lambda model, metrics: saved.append(dict(metrics)), callbacks=Recorder()
         )
         trainer = make_trainer(
-            recipe, material, learner, folder=home / "checkpoints", callbacks=callbacks
+            recipe, datasets, train_step, folder=tmp_path / folder / "checkpoints", hooks=hooks
         )
         trainer.saved = saved
         return trainer
 
     return made
-
-
-def weights_of(trainer) -> dict[str, torch.Tensor]:
-    return {name: one.detach().clone() for name, one in trainer.model.state_dict().items()}

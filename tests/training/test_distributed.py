@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from regard.errors import InputError
-from regard.training.distributed import Team, shared, whole
+from regard.training.distributed import World, wrap_module, whole
 from tests.backwards import write_recipe
 
 HERE = Path(__file__).parent
-TEAMS = {
+WORLDS = {
     "two": "2",
     "three": "3",
     "two that share weights": "2-training.shard=true",
@@ -30,7 +30,7 @@ RUN = "2-train-model.dropout=0.1"
 def recipe(tmp_path_factory) -> Path:
     # the loss does not depend on a bias of keys: its gradient would be mere rounding
     return write_recipe(
-        tmp_path_factory.mktemp("team"),
+        tmp_path_factory.mktemp("world"),
         model="dropout = 0.0\nattention_bias = false",
         training="batch_tokens = 100\naccumulate = 4\nsteps = 12\nvalidate_every = 4",
         evaluate="samples = 0",
@@ -61,9 +61,9 @@ def finish(process: subprocess.Popen) -> str:
 
 @pytest.fixture(scope="module")
 def teams(recipe) -> Path:
-    """A folder with the gradients of every team's first step, and a whole run of two."""
+    """A folder with the gradients of every world's first step, and a whole run of two."""
     folder = recipe.parent
-    finish(begin([sys.executable, HERE / "teams.py", recipe, folder, "1", *TEAMS.values(), RUN]))
+    finish(begin([sys.executable, HERE / "teams.py", recipe, folder, "1", *WORLDS.values(), RUN]))
     return folder
 
 
@@ -73,10 +73,10 @@ def close(one, other):
         assert_close(one[name], other[name], msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("team", TEAMS.values(), ids=TEAMS)
-def test_several_processes_have_the_gradients_of_one(teams, team):
-    # four batches of unequal token counts: 2 and 2, or 1, 1, 1 and the fourth shared by rows
-    alone, together = (load_file(teams / f"{name}.safetensors") for name in ("1", team))
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_several_processes_have_the_gradients_of_one(teams, world):
+    # four batches of unequal token counts: 2 and 2, or 1, 1, 1 and the fourth wrap_module by rows
+    alone, together = (load_file(teams / f"{name}.safetensors") for name in ("1", world))
     assert any(value.abs().max() > 1e-3 for value in alone.values())
     close(together, alone)
 
@@ -120,11 +120,11 @@ def workers_of(parent: int) -> list[int]:
 
 
 def test_one_process_is_a_team_and_holds_everything():
-    team = Team()
-    assert team.leads
-    assert team.total(1, 2.5) == [1.0, 2.5]
+    world = World()
+    assert world.leads
+    assert world.total(1, 2.5) == [1.0, 2.5]
     assert torch.equal(whole(torch.ones(2)), torch.ones(2))
     module = torch.nn.Linear(2, 2)
-    assert shared(module, team) is module
+    assert wrap_module(module, world) is module
     with pytest.raises(InputError, match="needs several processes"):
-        shared(module, team, sharded=True)
+        wrap_module(module, world, sharded=True)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.training.progress_report import Estimate, estimate, spoken_size, spoken_time
+from regard.training.progress_report import Estimate, estimate, format_bytes, format_seconds
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,11 @@ from regard.training.progress_report import Estimate, estimate, spoken_size, spo
     ],
 )
 def test_times_are_told_as_people_do(seconds, told):
-    assert spoken_time(float(seconds)) == told
+    assert format_seconds(float(seconds)) == told
 
 
 def test_sizes_are_told_as_people_do():
-    assert [spoken_size(size) for size in (999, 4_600_000, 999_000_000, 1_234_000_000)] == [
+    assert [format_bytes(size) for size in (999, 4_600_000, 999_000_000, 1_234_000_000)] == [
         *("0 MB", "5 MB", "999 MB", "1.23 GB")
     ]
     assert str(Estimate(100.0, 2_000_000_000, 1.0)) == (
@@ -35,7 +35,7 @@ def test_sizes_are_told_as_people_do():
 
 def test_operations_are_those_of_the_matrix_products(make):
     trainer = make(model={"dropout": 0.0, "n_encoder_layers": 1, "n_decoder_layers": 1})
-    found = estimate(trainer.learner, trainer.feed)
+    found = estimate(trainer.train_step, trainer.loader)
     d, ff, vocab = 16, 32, trainer.model.config.n_vocab
     # forward and backward: 3 times 2 operations for each weight of a product, of a token each;
     # attention itself and padding come on top, sources and targets are alike in length here
@@ -47,23 +47,23 @@ def test_operations_are_those_of_the_matrix_products(make):
 def test_nothing_is_learned_and_nothing_left_behind(make):
     trainer = make()
     before = [one.detach().clone() for one in trainer.model.parameters()]
-    state = trainer.feed.state()
-    found = estimate(trainer.learner, trainer.feed)
+    state = trainer.loader.state()
+    found = estimate(trainer.train_step, trainer.loader)
     assert found.seconds > 0
     assert found.memory > 50e6
     assert all(map(torch.equal, before, trainer.model.parameters()))
     assert all(one.grad is None for one in trainer.model.parameters())
-    assert trainer.feed.state() == state
-    assert not trainer.learner.optimizer.state
+    assert trainer.loader.state() == state
+    assert not trainer.train_step.optimizer.state
 
 
 def test_an_epoch_of_more_batches_takes_longer(make, monkeypatch):
     trainer = make(batch_tokens=100)
     ticks = iter([0.0, 6.0] * 2)
     monkeypatch.setattr("regard.training.progress_report.time.perf_counter", lambda: next(ticks))
-    once = estimate(trainer.learner, trainer.feed)
-    count = trainer.feed.numbers.count
-    monkeypatch.setattr(trainer.feed.numbers, "count", lambda: 2 * count())
-    assert estimate(trainer.learner, trainer.feed).seconds == pytest.approx(2 * once.seconds)
+    once = estimate(trainer.train_step, trainer.loader)
+    count = trainer.loader.numbers.count
+    monkeypatch.setattr(trainer.loader.numbers, "count", lambda: 2 * count())
+    assert estimate(trainer.train_step, trainer.loader).seconds == pytest.approx(2 * once.seconds)
     # three batches took 6 s, and there are many more of about their size
     assert once.seconds == pytest.approx(2 * count(), rel=0.3)

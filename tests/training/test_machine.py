@@ -1,4 +1,4 @@
-"""The machine: memory that is kept, threads that are shared, and a peak that is one."""
+"""The machine: memory that is kept, threads that are wrap_module, and a peak that is one."""
 
 import ctypes
 import platform
@@ -16,7 +16,7 @@ from regard.hardware import (
     set_threads,
     total_matmul_rate,
 )
-from regard.training.distributed import Team
+from regard.training.distributed import World
 
 CPU = torch.device("cpu")
 MEGABYTE = 2**20
@@ -49,7 +49,7 @@ def test_all_cores_are_counted_where_nobody_says_which_are_ours(monkeypatch, the
 
 
 def test_the_peak_of_a_team_is_the_sum_over_its_processes():
-    class WithAFastOne(Team):
+    class WithAFastOne(World):
         def total(self, *numbers):
             return [number + 1e18 for number in numbers]
 

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from regard.training.distributed import Team
-from regard.training.optimizer import Muon, OptimizerPlan, make_optimizer, orthogonalized
+from regard.training.distributed import World
+from regard.training.optimizer import Muon, make_optimizer, orthogonalize
 
 
 def test_singular_values_come_near_one_and_directions_stay():
     matrices = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(1))
-    found = orthogonalized(matrices)
+    found = orthogonalize(matrices)
     assert torch.linalg.svdvals(found).sub(1).abs().max() < 0.35
     left, _, right = torch.linalg.svd(matrices, full_matrices=False)
     inside = left.mT @ found @ right.mT
@@ -19,19 +19,19 @@ def test_singular_values_come_near_one_and_directions_stay():
 
 def test_a_diagonal_by_hand():
     # One round takes a singular value s, of a matrix of length 1, to a s + b s³ + c s⁵.
-    found = orthogonalized(torch.diag(torch.tensor([3.0, 4.0]))[None], rounds=1)[0]
+    found = orthogonalize(torch.diag(torch.tensor([3.0, 4.0]))[None], rounds=1)[0]
     expected = [3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5 for s in (0.6, 0.8)]
     torch.testing.assert_close(found, torch.diag(torch.tensor(expected)))
 
 
 def test_tall_wide_and_empty_gradients():
     tall = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(2))
-    torch.testing.assert_close(orthogonalized(tall.mT), orthogonalized(tall).mT)
-    assert not orthogonalized(torch.zeros(1, 3, 3)).any()
+    torch.testing.assert_close(orthogonalize(tall.mT), orthogonalize(tall).mT)
+    assert not orthogonalize(torch.zeros(1, 3, 3)).any()
 
 
 def test_the_other_parameters_move_as_with_adamw():
-    def stepped(make):
+    def on_step(make):
         weight = nn.Parameter(torch.tensor([[1.0, -2.0], [0.5, 3.0]]))
         optimizer = make([{"params": [weight], "weight_decay": 0.1}])
         for number in range(3):
@@ -39,8 +39,8 @@ def test_the_other_parameters_move_as_with_adamw():
             optimizer.step()
         return weight.detach()
 
-    ours = stepped(lambda groups: Muon(groups, lr=0.01, betas=(0.8, 0.9), eps=1e-8))
-    theirs = stepped(lambda groups: torch.optim.AdamW(groups, lr=0.01, betas=(0.8, 0.9), eps=1e-8))
+    ours = on_step(lambda groups: Muon(groups, lr=0.01, betas=(0.8, 0.9), eps=1e-8))
+    theirs = on_step(lambda groups: torch.optim.AdamW(groups, lr=0.01, betas=(0.8, 0.9), eps=1e-8))
     torch.testing.assert_close(ours, theirs)
 
 
@@ -60,17 +60,17 @@ def test_only_matrices_inside_layers_are_orthogonal():
             "classifier": nn.Linear(4, 2),
         }
     )
-    groups = make_optimizer(model, OptimizerPlan("muon", weight_decay=0.1)).param_groups
+    groups = make_optimizer(model, "muon", weight_decay=0.1).param_groups
     sizes = {(len(one["params"]), one["orthogonal"], one["weight_decay"]) for one in groups}
     assert sizes == {(1, True, 0.1), (2, False, 0.1), (4, False, 0.0)}
 
 
 def test_a_model_without_layers_learns_by_adamw_alone():
-    groups = make_optimizer(nn.Linear(3, 2), OptimizerPlan("muon")).param_groups
+    groups = make_optimizer(nn.Linear(3, 2), "muon").param_groups
     assert not any(one["orthogonal"] for one in groups)
 
 
-class Silent(Team):
+class Silent(World):
     """A process that never hears of the others."""
 
     def add_up(self, tensor):
@@ -83,12 +83,12 @@ def test_what_several_processes_make_orthogonal_adds_up_to_all(ranks):
     start = [torch.randn(4, 6, generator=generator) for _ in range(3)]
     start.append(torch.randn(6, 4, generator=generator))
 
-    def moved(team):
+    def moved(world):
         weights = [nn.Parameter(torch.zeros_like(one)) for one in start]
         for weight, one in zip(weights, start, strict=True):
             weight.grad = one
-        Muon([{"params": weights, "orthogonal": True}], lr=0.1, team=team).step()
+        Muon([{"params": weights, "orthogonal": True}], lr=0.1, world=world).step()
         return weights
 
     parts = zip(*(moved(Silent(rank, ranks)) for rank in range(ranks)), strict=True)
-    torch.testing.assert_close([sum(part) for part in parts], [one.data for one in moved(Team())])
+    torch.testing.assert_close([sum(part) for part in parts], [one.data for one in moved(World())])

@@ -12,14 +12,19 @@ from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.models.vision import Vision, VisionConfig
 from regard.training.batch import (
-    NO_LABEL,
+    IGNORE_INDEX,
     ImageBatch,
     LabeledTextBatch,
     MaskedBatch,
     PairBatch,
     TextBatch,
 )
-from regard.training.objective import Classification, Language, Masked, Translation
+from regard.training.objective import (
+    ClassificationObjective,
+    LanguageObjective,
+    MaskedObjective,
+    TranslationObjective,
+)
 
 SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 16, "dropout": 0.0}
 
@@ -53,7 +58,7 @@ def by_rows(model, batch: PairBatch, smoothing: float) -> torch.Tensor:
 @pytest.mark.parametrize("options", [{}, {"tie": "none"}, {"logits_bias": True}])
 def test_the_loss_of_a_padded_batch_is_the_sum_over_its_pairs_alone(options):
     model, batch = transformer(**options), pairs()
-    loss = Translation(model, label_smoothing=0.1)(batch).loss
+    loss = TranslationObjective(model, label_smoothing=0.1)(batch).loss
     assert_close(loss, by_rows(model, batch, 0.1))
     ours = torch.autograd.grad(loss, list(model.parameters()))
     theirs = torch.autograd.grad(by_rows(model, batch, 0.1), list(model.parameters()))
@@ -66,7 +71,7 @@ def test_recurrent_models_learn_from_the_same_loss(attention):
     torch.manual_seed(0)
     model = Seq2Seq(Seq2SeqConfig(n_vocab=11, d_model=8, attention=attention, dropout=0.0)).double()
     batch = pairs()
-    assert_close(Translation(model)(batch).loss, by_rows(model, batch, 0.0))
+    assert_close(TranslationObjective(model)(batch).loss, by_rows(model, batch, 0.0))
 
 
 def test_targets_are_counted_without_start_tokens_and_padding():
@@ -78,14 +83,14 @@ def test_what_stands_in_the_padding_changes_nothing():
     other = batch.target_ids.clone()
     other[1, 2:] = 7
     changed = PairBatch(batch.source_ids, other, batch.source_lengths, batch.target_lengths)
-    assert torch.equal(Translation(model)(batch).loss, Translation(model)(changed).loss)
+    assert torch.equal(TranslationObjective(model)(batch).loss, TranslationObjective(model)(changed).loss)
 
 
 def test_language_models_tell_every_token_but_the_first():
     torch.manual_seed(0)
     model = Decoder(DecoderConfig(n_vocab=11, n_layers=1, **SMALL)).double()
     ids = torch.randint(0, 11, (2, 5))
-    sums = Language(model)(TextBatch(ids, torch.tensor([5, 3])))
+    sums = LanguageObjective(model)(TextBatch(ids, torch.tensor([5, 3])))
     logits = model(ids[:, :-1])
     expected = F.cross_entropy(logits[0], ids[0, 1:], reduction="sum")
     expected = expected + F.cross_entropy(logits[1, :2], ids[1, 1:3], reduction="sum")
@@ -99,7 +104,7 @@ def test_masked_models_tell_what_was_hidden_and_nothing_else():
     ids, lengths = torch.randint(0, 11, (2, 4)), torch.tensor([4, 3])
     told = torch.tensor([[False, True, True, False], [True, False, False, False]])
     targets = torch.randint(0, 11, (2, 4))
-    sums = Masked(model)(MaskedBatch(ids, lengths, targets, told))
+    sums = MaskedObjective(model)(MaskedBatch(ids, lengths, targets, told))
     logits = model.fill_logits(model(ids, lengths))
     assert_close(sums.loss, F.cross_entropy(logits[told], targets[told], reduction="sum"))
 
@@ -108,27 +113,27 @@ def test_classes_of_texts_and_images_and_how_many_were_right():
     torch.manual_seed(0)
     reader = Encoder(EncoderConfig(n_vocab=11, n_layers=1, n_classes=3, fill_head=False, **SMALL))
     ids, lengths, labels = torch.randint(0, 11, (4, 5)), torch.full((4,), 5), torch.arange(4) % 3
-    sums = Classification(reader)(LabeledTextBatch(ids, lengths, labels))
+    sums = ClassificationObjective(reader)(LabeledTextBatch(ids, lengths, labels))
     logits = reader.classify(reader(ids, lengths), lengths)
     assert_close(sums.loss, F.cross_entropy(logits, labels, reduction="sum"))
-    assert sums.right == (logits.argmax(-1) == labels).sum()
+    assert sums.correct == (logits.argmax(-1) == labels).sum()
     config = VisionConfig(
         n_classes=3, image_size=8, patch_size=4, n_layers=1, n_channels=1, **SMALL
     )
     viewer, images = Vision(config), torch.randn(4, 1, 8, 8)
-    sums = Classification(viewer, label_smoothing=0.2)(ImageBatch(images, labels))
+    sums = ClassificationObjective(viewer, label_smoothing=0.2)(ImageBatch(images, labels))
     expected = F.cross_entropy(viewer(images), labels, label_smoothing=0.2, reduction="sum")
     assert_close(sums.loss, expected)
 
 
 BLANKS = [
-    (lambda: Translation(transformer()), pairs),
+    (lambda: TranslationObjective(transformer()), pairs),
     (
-        lambda: Language(Decoder(DecoderConfig(n_vocab=11, n_layers=1, **SMALL))),
+        lambda: LanguageObjective(Decoder(DecoderConfig(n_vocab=11, n_layers=1, **SMALL))),
         lambda: TextBatch(torch.ones(2, 4, dtype=torch.long), torch.tensor([4, 2])),
     ),
     (
-        lambda: Masked(Encoder(EncoderConfig(n_vocab=11, n_layers=1, **SMALL))),
+        lambda: MaskedObjective(Encoder(EncoderConfig(n_vocab=11, n_layers=1, **SMALL))),
         lambda: MaskedBatch(
             torch.ones(2, 4, dtype=torch.long),
             torch.tensor([4, 2]),
@@ -137,7 +142,7 @@ BLANKS = [
         ),
     ),
     (
-        lambda: Classification(
+        lambda: ClassificationObjective(
             Vision(VisionConfig(n_classes=3, image_size=8, patch_size=4, n_layers=1, **SMALL))
         ),
         lambda: ImageBatch(torch.randn(2, 3, 8, 8), torch.tensor([0, 1])),
@@ -147,7 +152,7 @@ BLANKS = [
 
 @pytest.mark.parametrize(("objective", "batch"), BLANKS)
 def test_a_blank_batch_has_no_loss_and_gives_every_parameter_a_gradient_of_zero(objective, batch):
-    module, blank = objective(), batch().blank()
+    module, blank = objective(), batch().without_targets()
     loss = module(blank).loss
     loss.backward()
     assert blank.n_targets() == 0
@@ -161,13 +166,13 @@ def test_a_blank_batch_has_no_loss_and_gives_every_parameter_a_gradient_of_zero(
 def test_models_that_lack_the_head_for_a_task_are_refused():
     headless = Encoder(EncoderConfig(n_vocab=11, n_layers=1, fill_head=False, **SMALL))
     with pytest.raises(InputError, match="fill_head = true"):
-        Masked(headless)
+        MaskedObjective(headless)
     with pytest.raises(InputError, match="give n_classes"):
-        Classification(headless)
+        ClassificationObjective(headless)
     with pytest.raises(InputError, match="label_smoothing is 1"):
-        Translation(transformer(), label_smoothing=1.0)
+        TranslationObjective(transformer(), label_smoothing=1.0)
     with pytest.raises(InputError, match=r"agreement is -1\.0"):
-        Translation(transformer(), agreement=-1.0)
+        TranslationObjective(transformer(), agreement=-1.0)
 
 
 @pytest.mark.parametrize(("objective", "batch"), BLANKS)
@@ -182,7 +187,7 @@ def test_passes_without_dropout_agree_and_lose_what_one_pass_does(objective, bat
 @pytest.mark.parametrize(("objective", "batch"), BLANKS)
 def test_a_blank_batch_has_nothing_to_agree_about(objective, batch):
     module = objective()
-    sums = type(module)(module.model, agreement=5.0)(batch().blank())
+    sums = type(module)(module.model, agreement=5.0)(batch().without_targets())
     sums.loss.backward()
     assert sums.loss == 0
     assert all(
@@ -196,17 +201,17 @@ def test_passes_with_dropout_pay_for_their_disagreement_only_while_they_learn():
     torch.manual_seed(0)
     options = {**SMALL, "dropout": 0.5}
     model = Vision(VisionConfig(n_classes=3, image_size=8, patch_size=4, n_layers=1, **options))
-    batch = ImageBatch(torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 2, NO_LABEL]))
+    batch = ImageBatch(torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 2, IGNORE_INDEX]))
     torch.manual_seed(1)
-    loss = Classification(model, agreement=5.0)(batch).loss
+    loss = ClassificationObjective(model, agreement=5.0)(batch).loss
     torch.manual_seed(1)
-    logits = model(batch.twice().images)
+    logits = model(batch.repeated().images)
     labels = batch.labels.repeat(2)
-    lost = F.cross_entropy(logits, labels, ignore_index=NO_LABEL, reduction="sum") / 2
+    lost = F.cross_entropy(logits, labels, ignore_index=IGNORE_INDEX, reduction="sum") / 2
     p, q = logits.log_softmax(dim=1).chunk(2)
     apart = F.kl_div(q[:3], p[:3], log_target=True, reduction="sum")
     apart = (apart + F.kl_div(p[:3], q[:3], log_target=True, reduction="sum")) / 2
     assert apart > 0.001
     assert_close(loss, lost + 2.5 * apart)
-    resting = Classification(model, agreement=5.0).eval()(batch).loss
-    assert_close(resting, Classification(model).eval()(batch).loss)
+    resting = ClassificationObjective(model, agreement=5.0).eval()(batch).loss
+    assert_close(resting, ClassificationObjective(model).eval()(batch).loss)

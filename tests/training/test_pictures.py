@@ -6,7 +6,7 @@ from PIL import Image
 
 from regard.errors import InputError
 from regard.training.prepare_data import prepare, split_images
-from regard.training.recipe import make_recipe
+from regard.training.recipe import load_recipe
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def recipe(tmp_path):
 
     def make(**data):
         given = {"root": str(tmp_path), "train": "shapes.npz", "validation": 0.25, **data}
-        return make_recipe(
+        return load_recipe(
             {"task": "classification", "data": given, "training": {"steps": 1}}, called="shapes"
         )
 

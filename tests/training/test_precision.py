@@ -7,10 +7,10 @@ from torch.testing import assert_close
 
 from regard.training.batch import TextBatch
 from regard.training.build import compile_layers
-from regard.training.distributed import Team
-from regard.training.objective import Language
-from regard.training.optimizer import OptimizerPlan, make_optimizer
-from regard.training.step import Learner
+from regard.training.distributed import World
+from regard.training.objective import LanguageObjective
+from regard.training.optimizer import make_optimizer
+from regard.training.step import TrainStep
 
 
 def decoder(**changes):
@@ -22,9 +22,9 @@ def decoder(**changes):
     return build(llama_config(**fields))
 
 
-def learner(model, **options):
-    objective = Language(model).train()
-    return Learner(objective, make_optimizer(objective, OptimizerPlan()), Team(), **options)
+def train_step(model, **options):
+    objective = LanguageObjective(model).train()
+    return TrainStep(objective, make_optimizer(objective), World(), **options)
 
 
 BATCH = TextBatch(torch.arange(36).view(4, 9) % 20, torch.tensor([9, 9, 7, 5]))
@@ -32,13 +32,13 @@ BATCH = TextBatch(torch.arange(36).view(4, 9) % 20, torch.tensor([9, 9, 7, 5]))
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_has_the_gradients_of_float32_to_its_own_accuracy(precision):
-    exact, half = learner(decoder()), learner(decoder(), precision=precision)
+    exact, half = train_step(decoder()), train_step(decoder(), precision=precision)
     seen = []
-    half.objective.model.decoder.layers[0].feed_forward.inner.to_hidden.register_forward_hook(
+    half.objective.model.decoder.layers[0].loader_forward.inner.to_hidden.register_forward_hook(
         lambda module, given, result: seen.append(result.dtype)
     )
     for one in (exact, half):
-        one.gradients([BATCH], step=1, n_targets=BATCH.n_targets())
+        one.compute_gradients([BATCH], step=1, n_targets=BATCH.n_targets())
     half.scaler.unscale_(half.optimizer)
     assert seen == [{"bf16": torch.bfloat16, "fp16": torch.float16}[precision]]
     for ours, theirs in zip(half.objective.parameters(), exact.objective.parameters(), strict=True):
@@ -49,9 +49,9 @@ def test_half_precision_has_the_gradients_of_float32_to_its_own_accuracy(precisi
 
 
 def test_fp16_scales_its_loss_and_undoes_it():
-    half = learner(decoder(), precision="fp16")
+    half = train_step(decoder(), precision="fp16")
     scale = half.scaler.get_scale()
-    loss, _, _ = half.gradients([BATCH], step=1, n_targets=BATCH.n_targets())
+    loss, _, _ = half.compute_gradients([BATCH], step=1, n_targets=BATCH.n_targets())
     assert scale > 1000
     longest = max(float(one.grad.abs().max()) for one in half.objective.parameters())
     half.scaler.unscale_(half.optimizer)
@@ -61,33 +61,33 @@ def test_fp16_scales_its_loss_and_undoes_it():
 
 
 def test_an_overflow_in_fp16_leaves_the_step_out_and_halves_the_scale():
-    half = learner(decoder(), precision="fp16")
-    half.learn([BATCH], step=1, lr=0.01)
+    half = train_step(decoder(), precision="fp16")
+    half.run([BATCH], step=1, lr=0.01)
     before = [one.detach().clone() for one in half.objective.parameters()]
     scale = half.scaler.get_scale()
     hook = half.objective.model.tokens.weight.register_hook(
         lambda gradient: gradient * float("inf")
     )
-    learned = half.learn([BATCH], step=2, lr=0.01)
+    learned = half.run([BATCH], step=2, lr=0.01)
     assert not learned.finite
     assert not half.failed(learned)
     assert half.scaler.get_scale() == scale / 2
     assert all(map(torch.equal, before, half.objective.parameters()))
     hook.remove()
-    after = half.learn([BATCH], step=3, lr=0.01)
+    after = half.run([BATCH], step=3, lr=0.01)
     assert after.finite
     assert not any(map(torch.equal, before, half.objective.parameters()))
 
 
 def test_overflows_without_end_are_a_failure_in_fp16_and_one_is_in_float32():
-    half = learner(decoder(), precision="fp16")
+    half = train_step(decoder(), precision="fp16")
     half.objective.model.tokens.weight.register_hook(lambda gradient: gradient * float("inf"))
-    results = [half.learn([BATCH], step=step, lr=0.01) for step in range(1, 20)]
+    results = [half.run([BATCH], step=step, lr=0.01) for step in range(1, 20)]
     assert half.failed(results[-1])
-    exact = learner(decoder())
+    exact = train_step(decoder())
     exact.objective.model.tokens.weight.register_hook(lambda gradient: gradient * float("nan"))
     before = [one.detach().clone() for one in exact.objective.parameters()]
-    assert exact.failed(exact.learn([BATCH], step=1, lr=0.01))
+    assert exact.failed(exact.run([BATCH], step=1, lr=0.01))
     assert all(map(torch.equal, before, exact.objective.parameters()))
 
 
@@ -95,9 +95,9 @@ def test_fp16_learns_and_resumes_with_its_scale(make):
     trainer = make(precision="fp16", steps=8, validate_every=4)
     outcome = trainer.run()
     moments = trainer.callbacks.reporter.moments
-    assert moments[-1].learned.loss < moments[0].learned.loss
-    assert outcome.numbers["loss"] > 0
-    assert trainer.state.scaler["scale"] == trainer.learner.scaler.get_scale()
+    assert moments[-1].result.loss < moments[0].result.loss
+    assert outcome.metrics["loss"] > 0
+    assert trainer.state.scaler["scale"] == trainer.train_step.scaler.get_scale()
     assert trainer.checkpoints.load_state(8).scaler == trainer.state.scaler
 
 
@@ -112,8 +112,8 @@ def test_compiled_layers_compute_the_same():
         return graph.forward
 
     compile_layers(compiled, backend=backend)
-    results = [learner(model) for model in (plain, compiled)]
-    sums = [one.gradients([BATCH], step=1, n_targets=BATCH.n_targets()) for one in results]
+    results = [train_step(model) for model in (plain, compiled)]
+    sums = [one.compute_gradients([BATCH], step=1, n_targets=BATCH.n_targets()) for one in results]
     assert graphs
     assert sums[0] == pytest.approx(sums[1], rel=1e-5)
     for ours, theirs in zip(plain.parameters(), compiled.parameters(), strict=True):

@@ -3,7 +3,7 @@
 import pytest
 
 from regard.errors import FileError, InputError, UnknownNameError
-from regard.training.recipe import make_recipe, read_recipe
+from regard.training.recipe import load_recipe, load_recipe
 
 LEAST = """
 task = "translation"
@@ -22,7 +22,7 @@ def recipe(tmp_path):
 
 
 def test_a_recipe_needs_a_task_data_and_an_end_and_the_rest_has_defaults(recipe):
-    found = read_recipe(recipe)
+    found = load_recipe(recipe)
     assert (found.task, found.data.generate, found.training.epochs) == ("translation", "dates", 1)
     assert found.training.betas == (0.9, 0.98)
     assert found.tokenizer.kind == "bpe"
@@ -41,12 +41,12 @@ def test_a_recipe_needs_a_task_data_and_an_end_and_the_rest_has_defaults(recipe)
     ],
 )
 def test_every_key_can_be_set(recipe, change, key, value):
-    assert getattr(read_recipe(recipe, changes=[change]).training, key) == value
+    assert getattr(load_recipe(recipe, changes=[change]).training, key) == value
 
 
 def test_tables_that_the_file_lacks_can_be_set_and_the_last_change_counts(recipe):
     changes = ["model.preset=tiny", "evaluate.metric=exact", "evaluate.metric=bleu"]
-    found = read_recipe(recipe, changes=changes)
+    found = load_recipe(recipe, changes=changes)
     assert found.model == {"preset": "tiny"}
     assert found.evaluate.metric == "bleu"
 
@@ -54,10 +54,10 @@ def test_tables_that_the_file_lacks_can_be_set_and_the_last_change_counts(recipe
 def test_files_stand_alone_in_pairs_and_in_lists():
     two = {"source": "a.en", "target": "a.de"}
     base = {"task": "translation", "training": {"steps": 1}}
-    found = make_recipe({**base, "data": {"train": ["x.tsv", two], "validation": two}})
+    found = load_recipe({**base, "data": {"train": ["x.tsv", two], "validation": two}})
     assert found.data.train[0] == "x.tsv"
     assert found.data.train[1].source == found.data.validation.source == "a.en"
-    held_out = make_recipe({**base, "data": {"train": "x.tsv", "validation": 0.1}})
+    held_out = load_recipe({**base, "data": {"train": "x.tsv", "validation": 0.1}})
     assert held_out.data.validation == 0.1
 
 
@@ -83,7 +83,7 @@ def test_files_stand_alone_in_pairs_and_in_lists():
 )
 def test_what_is_wrong_is_said_in_one_sentence_with_file_and_key(recipe, change, sentence):
     with pytest.raises(InputError, match=sentence) as caught:
-        read_recipe(recipe, changes=[change])
+        load_recipe(recipe, changes=[change])
     assert "\n" not in str(caught.value)
 
 
@@ -91,17 +91,17 @@ def test_a_recipe_without_an_end_a_task_or_valid_toml_is_refused(tmp_path):
     path = tmp_path / "r.toml"
     path.write_text('task = "language"\n[data]\ntrain = "x"\n[training]\nlr = 1.0')
     with pytest.raises(InputError, match="say when to stop"):
-        read_recipe(path)
+        load_recipe(path)
     path.write_text('[data]\ntrain = "x"\n[training]\nsteps = 1')
     with pytest.raises(InputError, match="'task' is missing"):
-        read_recipe(path)
+        load_recipe(path)
     path.write_text("task = ")
     with pytest.raises(InputError, match=r"r\.toml is not valid TOML"):
-        read_recipe(path)
+        load_recipe(path)
     with pytest.raises(FileError, match="cannot be read"):
-        read_recipe(tmp_path / "none.toml")
+        load_recipe(tmp_path / "none.toml")
     with pytest.raises(UnknownNameError):
-        make_recipe({"task": "masked", "tsk": 1})
+        load_recipe({"task": "masked", "tsk": 1})
 
 
 @pytest.mark.parametrize(
@@ -110,16 +110,16 @@ def test_a_recipe_without_an_end_a_task_or_valid_toml_is_refused(tmp_path):
 def test_a_metric_that_the_task_does_not_measure_is_refused(task, metric):
     given = {"task": task, "data": {"train": "x"}, "training": {"steps": 1}}
     with pytest.raises(InputError, match=f"'{metric}', but the task {task} measures loss"):
-        make_recipe({**given, "evaluate": {"metric": metric}})
+        load_recipe({**given, "evaluate": {"metric": metric}})
 
 
 def test_only_pairs_are_split():
     given = {"task": "masked", "data": {"train": "x"}, "training": {"steps": 1}}
     with pytest.raises(InputError, match=r"tokenizer\.split is 0\.1, but only pairs .* is masked"):
-        make_recipe({**given, "tokenizer": {"split": 0.1}})
+        load_recipe({**given, "tokenizer": {"split": 0.1}})
 
 
 def test_muon_cannot_be_shared_out(recipe):
     changes = ["training.optimizer=muon", "training.shard=true"]
     with pytest.raises(InputError, match="muon needs whole matrices"):
-        read_recipe(recipe, changes=changes)
+        load_recipe(recipe, changes=changes)

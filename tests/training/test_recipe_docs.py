@@ -11,7 +11,7 @@ import pytest
 
 from regard.data.text_checks import PROBLEMS, Checks
 from regard.models.config import FAMILIES
-from regard.training.recipe import Data, Evaluate, Recipe, TokenizerSettings, Training, make_recipe
+from regard.training.recipe import Data, Evaluate, Recipe, TokenizerSettings, Training, load_recipe
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "recipes.md").read_text("utf-8")
 PARTS = dict(zip(*[iter(re.split(r"^## (.*)$", PAGE, flags=re.MULTILINE)[1:])] * 2, strict=True))
@@ -67,4 +67,4 @@ def test_every_field_of_a_model_is_there_and_no_other():
 def test_what_stands_at_the_top_is_named_and_the_shortest_recipe_is_one():
     for name in Recipe.model_fields:
         assert f"`{name}`" in PAGE or f"## [{name}]" in PAGE
-    make_recipe(tomllib.loads(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0]))
+    load_recipe(tomllib.loads(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0]))

@@ -13,14 +13,14 @@ from regard.models.seq2seq import ATTENTIONS
 from regard.training.build import (
     build_seeded,
     complete_config,
-    given_fields,
+    config_fields,
     image_tokens,
-    make_learner,
+    make_train_step,
     make_schedule,
 )
-from regard.training.distributed import Team
+from regard.training.distributed import World
 from regard.training.prepare_data import is_image_data, prepare
-from regard.training.recipe import read_recipe
+from regard.training.recipe import load_recipe
 
 FOLDER = Path(regard.__file__).parent / "recipes"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))
@@ -77,7 +77,7 @@ def test_the_folder_recipes_shows_them_where_people_look():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_can_be_read_and_says_at_its_head_what_it_takes(name):
-    read_recipe(FOLDER / f"{name}.toml")
+    load_recipe(FOLDER / f"{name}.toml")
     head = "".join(
         line for line in (FOLDER / f"{name}.toml").read_text().splitlines() if line.startswith("#")
     )
@@ -93,18 +93,18 @@ def test_a_recipe_takes_steps_that_lower_its_loss(name, tmp_path_factory, monkey
     changes = ["data.count=500", "training.batch_tokens=400", "training.warmup=1"]
     if data_of(name):
         monkeypatch.setenv("REGARD_DATA", str(request.getfixturevalue("beginnings")))
-    recipe = read_recipe(FOLDER / f"{name}.toml", changes=changes)
+    recipe = load_recipe(FOLDER / f"{name}.toml", changes=changes)
     torch.set_num_threads(1)
     images = recipe.task == "classification" and is_image_data(recipe.data)
-    fields = given_fields(recipe, images=images)
+    fields = config_fields(recipe, images=images)
     # recipes that share data and tokenizer share what is prepared
     key = f"{recipe.data.model_dump_json()}{recipe.tokenizer.model_dump_json()}"
     home = tmp_path_factory.getbasetemp() / f"recipe-{hash(key)}"
-    material = prepare(recipe, home, n_tokens=lambda side: image_tokens(fields, side))
-    config = complete_config(fields, recipe, material)
-    learner = make_learner(recipe, build_seeded(config, 1), Team())
-    feed = material.feed(batch_tokens=400, accumulate=1, seed=1)
+    datasets = prepare(recipe, home, n_tokens=lambda side: image_tokens(fields, side))
+    config = complete_config(fields, recipe, datasets)
+    train_step = make_train_step(recipe, build_seeded(config, 1), World())
+    feed = datasets.loader(batch_tokens=400, accumulate=1, seed=1)
     assert make_schedule(recipe.training, config.d_model).lr > 0
-    parts = feed.take()
-    losses = [learner.learn(parts, step=step, lr=1e-3).loss for step in (1, 2, 3)]
+    parts = feed.next_step()
+    losses = [train_step.run(parts, step=step, lr=1e-3).loss for step in (1, 2, 3)]
     assert losses[-1] < losses[0]

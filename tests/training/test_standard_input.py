@@ -7,14 +7,14 @@ import sys
 import pytest
 
 from regard.errors import InputError
-from regard.training.data_sources import Sources
+from regard.training.data_sources import TextSources
 from regard.training.prepare_data import prepare
-from regard.training.recipe import make_recipe
-from regard.training.run_folder import keep_standard_input, with_standard_input
+from regard.training.recipe import load_recipe
+from regard.training.run_folder import save_standard_input, with_standard_input
 
 
 def recipe(task="translation", **data):
-    return make_recipe({"task": task, "data": data, "training": {"steps": 1}})
+    return load_recipe({"task": task, "data": data, "training": {"steps": 1}})
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def test_it_is_read_again_and_again_and_only_kept_once(
         data = data | {"train": files}
     asked = recipe(task, validation=0.0, **data)
     give(gzip.compress(given.encode()))
-    keep_standard_input(asked, tmp_path / "training")
+    save_standard_input(asked, tmp_path / "training")
     give(b"something else\n")
-    keep_standard_input(asked, tmp_path / "training")
+    save_standard_input(asked, tmp_path / "training")
     assert (tmp_path / "training" / f"standard-input.{name}").read_text() == given
-    sources = Sources(with_standard_input(asked, tmp_path / "training"))
+    sources = TextSources(with_standard_input(asked, tmp_path / "training"))
     assert sources.examples("train") == sources.examples("train") == [read]
 
 
@@ -66,7 +66,7 @@ def test_material_is_made_of_it_and_made_again_without_it(tmp_path, give):
     first = prepare(asked, tmp_path)
     give(b"")
     again = prepare(asked, tmp_path)
-    counts = [len(made.parts["train"].lengths[0]) for made in (first, again)]
+    counts = [len(made.splits["train"].lengths[0]) for made in (first, again)]
     assert counts[0] == counts[1] > 20
 
 
@@ -74,14 +74,14 @@ def test_it_may_be_the_validation_data(tmp_path, give):
     (tmp_path / "t.tsv").write_text("a\tb\n")
     asked = recipe(train=str(tmp_path / "t.tsv"), validation="-")
     give(b"c\td\n")
-    keep_standard_input(asked, tmp_path)
-    assert Sources(with_standard_input(asked, tmp_path)).examples("validation") == [("c", "d")]
+    save_standard_input(asked, tmp_path)
+    assert TextSources(with_standard_input(asked, tmp_path)).examples("validation") == [("c", "d")]
 
 
 def test_a_recipe_that_does_not_name_it_reads_nothing_and_stays_as_it_is(tmp_path, give):
     asked = recipe(generate="dates")
     give(b"not to be read\n")
-    keep_standard_input(asked, tmp_path)
+    save_standard_input(asked, tmp_path)
     assert with_standard_input(asked, tmp_path) is asked
     assert list(tmp_path.iterdir()) == []
     assert sys.stdin.read() == "not to be read\n"
@@ -90,7 +90,7 @@ def test_a_recipe_that_does_not_name_it_reads_nothing_and_stays_as_it_is(tmp_pat
 def test_nothing_to_read_is_refused_and_not_kept(tmp_path, give):
     give(b"")
     with pytest.raises(InputError, match=r"standard input \('-'\), which is empty: pipe"):
-        keep_standard_input(recipe(train="-"), tmp_path)
+        save_standard_input(recipe(train="-"), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

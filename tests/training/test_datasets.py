@@ -6,11 +6,10 @@ import torch
 
 from regard.data.corpus import build_corpus
 from regard.data.images import Images, Normalization
-from regard.data.token_augmentation import Masking
 from regard.data.readers import labeled_text, parallel_text, plain_text
-from regard.data.token_augmentation import MergeDropout
+from regard.data.token_augmentation import Masking, MergeDropout
 from regard.text.tokenizer_training import train_tokenizer
-from regard.training.datasets import HiddenTokens, LabeledTexts, Pairs, Pictures, Windows
+from regard.training.datasets import MaskedTextDataset, LabeledTextDataset, PairDataset, ImageDataset, WindowDataset
 
 TEXTS = ["one two three", "four five", "six seven eight nine", "ten"]
 
@@ -31,7 +30,7 @@ def test_pairs_are_split_anew_in_every_epoch_and_each_side_by_itself(tmp_path):
     path.write_text("".join(f"{text}\t{text}\n" for text in texts))
     corpus = build_corpus(parallel_text(path), [tokenizer] * 2, cache=tmp_path / "cache")
     splittings = [MergeDropout.of(tokenizer, share=0.5)] * 2
-    pairs = Pairs(corpus, source_pad=0, target_pad=0, splittings=splittings, seed=1)
+    pairs = PairDataset(corpus, source_pad=0, target_pad=0, splittings=splittings, seed=1)
     batch, again, later = pairs([1, 0], 5), pairs([1, 0], 5), pairs([1, 0], 6)
     seen = ids(batch.source_ids, batch.source_lengths)
     assert seen == ids(again.source_ids, again.source_lengths)
@@ -45,7 +44,7 @@ def test_pairs_come_padded_and_in_the_order_that_was_asked_for(tokenizer, tmp_pa
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"{text}\t{text.upper()}\n" for text in TEXTS))
     corpus = build_corpus(parallel_text(path), [tokenizer] * 2, cache=tmp_path / "cache")
-    pairs = Pairs(corpus, source_pad=7, target_pad=9)
+    pairs = PairDataset(corpus, source_pad=7, target_pad=9)
     batch = pairs([2, 0], epoch=5)
     assert ids(batch.source_ids, batch.source_lengths) == [
         tokenizer.encode(TEXTS[number]) for number in (2, 0)
@@ -58,7 +57,7 @@ def test_pairs_come_padded_and_in_the_order_that_was_asked_for(tokenizer, tmp_pa
 
 def test_windows_meet_at_one_token_and_cover_the_text_but_for_a_shift():
     stream = np.arange(100, dtype=np.uint16)
-    windows = Windows(stream, length=10, seed=3)
+    windows = WindowDataset(stream, length=10, seed=3)
     batch = windows(range(len(windows.lengths[0])), epoch=0)
     first = int(batch.ids[0, 0])
     assert 0 <= first < 10
@@ -68,7 +67,7 @@ def test_windows_meet_at_one_token_and_cover_the_text_but_for_a_shift():
 
 
 def test_every_epoch_cuts_elsewhere_and_the_same_epoch_alike():
-    windows = Windows(np.arange(1000, dtype=np.uint16), length=50, seed=3)
+    windows = WindowDataset(np.arange(1000, dtype=np.uint16), length=50, seed=3)
     starts = [int(windows([0], epoch=epoch).ids[0, 0]) for epoch in range(8)]
     assert len(set(starts)) > 3
     assert starts == [int(windows([0], epoch=epoch).ids[0, 0]) for epoch in range(8)]
@@ -76,7 +75,7 @@ def test_every_epoch_cuts_elsewhere_and_the_same_epoch_alike():
 
 def test_validation_windows_stay_and_tell_every_token_but_the_first():
     stream = np.arange(23, dtype=np.uint16)
-    windows = Windows(stream, length=10, seed=3, shift=False)
+    windows = WindowDataset(stream, length=10, seed=3, shift=False)
     batch = windows(range(len(windows.lengths[0])), epoch=4)
     told = [int(x) for row, n in zip(batch.ids, batch.lengths, strict=True) for x in row[1:n]]
     assert told == list(range(1, 23))
@@ -84,7 +83,7 @@ def test_validation_windows_stay_and_tell_every_token_but_the_first():
 
 
 def test_a_text_shorter_than_a_window_is_one_window():
-    windows = Windows(np.arange(4, dtype=np.uint16), length=10, seed=0)
+    windows = WindowDataset(np.arange(4, dtype=np.uint16), length=10, seed=0)
     assert len(windows.lengths[0]) == 1
     assert windows([0], epoch=0).ids.tolist() == [[0, 1, 2, 3]]
 
@@ -94,7 +93,7 @@ def test_hidden_tokens_are_told_and_others_are_as_they_were(tokenizer, tmp_path)
     path.write_text("\n".join(TEXTS * 20) + "\n")
     corpus = build_corpus(plain_text(path), [tokenizer], cache=tmp_path / "cache")
     masking = Masking.of(tokenizer, share=0.5)
-    hidden = HiddenTokens(corpus, masking, pad_id=tokenizer.pad_id, seed=1)
+    hidden = MaskedTextDataset(corpus, masking, pad_id=tokenizer.pad_id, seed=1)
     one, again, later = (hidden(range(40), epoch=epoch) for epoch in (0, 0, 1))
     assert torch.equal(one.ids, again.ids)
     assert not torch.equal(one.told, later.told)
@@ -110,7 +109,7 @@ def test_labeled_texts_have_their_classes(tokenizer, tmp_path):
     path = tmp_path / "labels.tsv"
     path.write_text("b\tone two\na\tthree\nb\tfour\n")
     corpus = build_corpus(labeled_text(path), [tokenizer], cache=tmp_path / "cache")
-    batch = LabeledTexts(corpus, pad_id=tokenizer.pad_id)([1, 0], epoch=0)
+    batch = LabeledTextDataset(corpus, pad_id=tokenizer.pad_id)([1, 0], epoch=0)
     assert corpus.classes == ("a", "b")
     assert batch.labels.tolist() == [0, 1]
     assert ids(batch.ids, batch.lengths) == [tokenizer.encode("three"), tokenizer.encode("one two")]
@@ -120,7 +119,7 @@ def test_pictures_are_normalized_cut_to_their_middle_and_labeled():
     pixels = np.arange(2 * 4 * 4, dtype=np.uint8).reshape(2, 4, 4, 1)
     images = Images(pixels, np.array([3, 1]), ("w", "x", "y", "z"))
     normalization = Normalization(mean=(0.5,), deviation=(0.25,))
-    pictures = Pictures(images, normalization, n_tokens=5, side=2)
+    pictures = ImageDataset(images, normalization, n_tokens=5, side=2)
     batch = pictures([1, 0], epoch=0)
     assert batch.labels.tolist() == [1, 3]
     assert batch.images.shape == (2, 1, 2, 2)

@@ -4,12 +4,12 @@ import pytest
 
 from regard.data.dates import LOCALES
 from regard.errors import FileError, InputError, UnknownNameError
-from regard.training.data_sources import Held, Sources, find_data
-from regard.training.recipe import make_recipe
+from regard.training.data_sources import HeldOutRows, TextSources, find_data
+from regard.training.recipe import load_recipe
 
 
 def recipe(task="translation", **data):
-    return make_recipe({"task": task, "data": data, "training": {"steps": 1}})
+    return load_recipe({"task": task, "data": data, "training": {"steps": 1}})
 
 
 def first_fields(rows):
@@ -48,7 +48,7 @@ def test_data_that_are_nowhere_say_where_they_were_looked_for(tmp_path, monkeypa
 
 
 def test_parts_held_out_as_shares_are_apart_complete_and_share_no_source(pairs):
-    sources = Sources(recipe(train=str(pairs), validation=0.2, test=0.1))
+    sources = TextSources(recipe(train=str(pairs), validation=0.2, test=0.1))
     parts = {part: first_fields(sources.rows(part)) for part in ("train", "validation", "test")}
     assert sum(map(len, parts.values())) == 1000
     assert sum(len(set(part)) for part in parts.values()) == 500  # of 500 sources, each in one
@@ -59,34 +59,34 @@ def test_parts_held_out_as_shares_are_apart_complete_and_share_no_source(pairs):
 
 def test_a_test_set_stays_the_same_whatever_is_held_out_for_validation(pairs):
     some, more = (
-        first_fields(Sources(recipe(train=str(pairs), validation=v, test=0.1)).rows("test"))
+        first_fields(TextSources(recipe(train=str(pairs), validation=v, test=0.1)).rows("test"))
         for v in (0.1, 0.5)
     )
     assert some == more
 
 
 def test_what_is_held_out_has_its_own_fingerprint(pairs):
-    rows = Sources(recipe(train=str(pairs))).whole()
-    halves = [Held(rows, 0.0, 0.5), Held(rows, 0.5, 1.0)]
+    rows = TextSources(recipe(train=str(pairs))).whole()
+    halves = [HeldOutRows(rows, 0.0, 0.5), HeldOutRows(rows, 0.5, 1.0)]
     assert len({half.fingerprint() for half in halves} | {rows.fingerprint()}) == 3
-    assert halves[0].fingerprint() == Held(rows, 0.0, 0.5).fingerprint()
+    assert halves[0].fingerprint() == HeldOutRows(rows, 0.0, 0.5).fingerprint()
     assert halves[0].names == rows.names
 
 
 def test_shares_that_leave_nothing_are_refused(pairs):
     with pytest.raises(InputError, match="hold out all there is"):
-        Sources(recipe(train=str(pairs), validation=0.6, test=0.4)).rows("train")
+        TextSources(recipe(train=str(pairs), validation=0.6, test=0.4)).rows("train")
 
 
 def test_files_can_be_several_and_turned_around(tmp_path, pairs):
     for name, lines in (("a.en", "x\ny\n"), ("a.de", "u\nv\n")):
         (tmp_path / name).write_text(lines)
     files = {"source": str(tmp_path / "a.en"), "target": str(tmp_path / "a.de")}
-    together = Sources(recipe(train=[files, str(pairs)], validation=files))
+    together = TextSources(recipe(train=[files, str(pairs)], validation=files))
     assert first_fields(together.rows("train"))[:3] == ["x", "y", "source 0"]
     assert first_fields(together.rows("validation")) == ["x", "y"]
     assert together.rows("test") is None
-    turned = Sources(recipe(train=files, validation=str(pairs), swap=True))
+    turned = TextSources(recipe(train=files, validation=str(pairs), swap=True))
     assert first_fields(turned.rows("train")) == ["u", "v"]
     assert first_fields(turned.rows("validation"))[0] == "target 0"
     assert turned.examples("train", 1) == [("u", "x")]
@@ -99,7 +99,7 @@ def test_json_lines_are_read_by_the_keys_of_the_recipe_and_turned_around_too(tmp
     usual.write_text('{"source": "two", "target": "zwei", "label": "n", "text": "3"}\n')
 
     def read(path, task="translation", **data):
-        return Sources(recipe(task, train=str(path), validation=0.0, **data)).examples("train")
+        return TextSources(recipe(task, train=str(path), validation=0.0, **data)).examples("train")
 
     assert read(path, keys=["en", "de"]) == [("one", "eins")]
     assert read(path, keys=["en", "de"], swap=True) == [("eins", "one")]
@@ -112,16 +112,16 @@ def test_json_lines_are_read_by_the_keys_of_the_recipe_and_turned_around_too(tmp
 
 def test_texts_for_a_vocabulary_are_those_of_training_by_field(tmp_path):
     (tmp_path / "p.tsv").write_text("a\tb\nc\td\n")
-    sources = Sources(recipe(train=str(tmp_path / "p.tsv"), validation=0.0))
+    sources = TextSources(recipe(train=str(tmp_path / "p.tsv"), validation=0.0))
     assert list(sources.texts("train")) == ["a", "b", "c", "d"]
     assert list(sources.texts("train", fields=[1])) == ["b", "d"]
     (tmp_path / "song.txt").write_text("one\ntwo\n")
-    running = Sources(recipe("language", train=str(tmp_path / "song.txt"), validation=0.5))
+    running = TextSources(recipe("language", train=str(tmp_path / "song.txt"), validation=0.5))
     assert list(running.texts("train")) == ["one\n", "two\n"]  # the whole, ends of lines with it
 
 
 def test_dates_need_no_file_and_are_never_held_out_and_learned():
-    sources = Sources(recipe(generate="dates", count=300, locales=["en", "ko"]))
+    sources = TextSources(recipe(generate="dates", count=300, locales=["en", "ko"]))
     train = {row.fields for row in sources.rows("train")}
     held = {row.fields for row in sources.rows("validation")}
     assert len(held) > 1000
@@ -130,8 +130,8 @@ def test_dates_need_no_file_and_are_never_held_out_and_learned():
 
 
 def test_checks_of_running_text_are_lenient_and_unknown_ones_are_refused(pairs, tmp_path):
-    assert Sources(recipe("language", train=str(pairs))).checks.duplicate == "keep"
-    changed = Sources(recipe(train=str(pairs), checks={"duplicate": "drop"})).checks
+    assert TextSources(recipe("language", train=str(pairs))).checks.duplicate == "keep"
+    changed = TextSources(recipe(train=str(pairs), checks={"duplicate": "drop"})).checks
     assert changed.duplicate == "drop"
     with pytest.raises(UnknownNameError, match=r"no key data\.checks\.duplicat; the nearest"):
-        _ = Sources(recipe(train=str(pairs), checks={"duplicat": "drop"})).checks
+        _ = TextSources(recipe(train=str(pairs), checks={"duplicat": "drop"})).checks

@@ -9,17 +9,17 @@ from regard.doctor.proofs import (
     LENGTHS,
     PROOFS,
     Proof,
-    batch_of,
-    examine,
+    make_batch,
+    run_proofs,
     examples,
-    largest,
+    largest_difference,
     tiny_model,
 )
 from regard.training.batch import PairBatch
 
 
 def by_name(model):
-    return {proof.name: proof for proof in examine(model)}
+    return {proof.name: proof for proof in run_proofs(model)}
 
 
 def test_every_proof_holds_for_a_tiny_transformer_and_measures_something():
@@ -55,11 +55,11 @@ def test_forms_without_a_cache_say_so():
 
 def test_padding_that_leaks_is_found(monkeypatch):
     def leaky(*arguments, **options):
-        batch = batch_of(*arguments, **options)
+        batch = make_batch(*arguments, **options)
         full = torch.full_like(batch.source_lengths, batch.source_ids.size(1))
         return replace(batch, source_lengths=full)
 
-    monkeypatch.setattr(proofs, "batch_of", leaky)
+    monkeypatch.setattr(proofs, "make_batch", leaky)
     proof = proofs.prove_padding(tiny_model())
     assert not proof.holds
     assert proof.difference > 1e-2
@@ -115,7 +115,7 @@ def test_the_model_and_the_random_numbers_are_left_as_they_were():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    assert len(list(examine(model))) == len(PROOFS)
+    assert len(list(run_proofs(model))) == len(PROOFS)
     assert torch.equal(torch.rand(3), expected)
     assert all(torch.equal(before[n], v) for n, v in model.module.state_dict().items())
     assert all(parameter.grad is None for parameter in model.module.parameters())
@@ -125,13 +125,13 @@ def test_a_difference_that_is_no_number_does_not_hold():
     assert not Proof("x", "", "", nan, 1.0).holds
     assert Proof("x", "", "not for this").holds
     bad = [torch.tensor([nan]), torch.tensor([1.0])]
-    assert not Proof("x", "", "", largest(bad, [torch.zeros(1)] * 2), 9.0).holds
+    assert not Proof("x", "", "", largest_difference(bad, [torch.zeros(1)] * 2), 9.0).holds
 
 
 def test_examples_hold_no_padding_and_batches_hold_them_whole():
     model = tiny_model()
     some = examples(model)
-    batch = batch_of(model, some, extra=2)
+    batch = make_batch(model, some, extra=2)
     assert batch.source_lengths.tolist() == list(LENGTHS)
     assert batch.source_ids.shape == (len(LENGTHS), max(LENGTHS) + 2)
     assert all((one.ids != model.config.pad_id).all() for one in some)

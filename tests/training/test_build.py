@@ -11,19 +11,19 @@ from regard.text.tokenizer_training import train_tokenizer
 from regard.training.build import (
     build_seeded,
     complete_config,
-    given_fields,
+    config_fields,
     image_tokens,
-    take_over,
+    copy_weights,
 )
-from regard.training.datasets import Material
-from regard.training.recipe import make_recipe
+from regard.training.datasets import Datasets
+from regard.training.recipe import load_recipe
 
 SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 16}
 
 
 def recipe(task, **model):
     given = {"task": task, "data": {"train": "x"}, "training": {"steps": 1}}
-    return make_recipe({**given, "model": model})
+    return load_recipe({**given, "model": model})
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +36,16 @@ def digits():
     return train_tokenizer(["1 2 3 4 5"], kind="characters", vocab_size=20)
 
 
-def completed(asked, material, base):
-    fields = given_fields(asked, images=False, base=base)
-    return complete_config(fields, asked, material, base=base)
+def completed(asked, datasets, base):
+    fields = config_fields(asked, images=False, base=base)
+    return complete_config(fields, asked, datasets, base=base)
 
 
 def test_an_embedding_with_more_rows_than_tokens_is_taken_over_whole(letters):
     base = DecoderConfig(n_vocab=64, n_layers=1, **SMALL)  # 64: as some pad it to be fast
-    config = completed(recipe("language"), Material({}, letters), base)
+    config = completed(recipe("language"), Datasets({}, letters), base)
     before, model = build(base), build_seeded(config, 1)
-    assert take_over(model, before.state_dict()) == []
+    assert copy_weights(model, before.state_dict()) == []
     assert torch.equal(model.tokens.weight, before.tokens.weight)
     assert len(model.tokens.weight) == 64
 
@@ -53,24 +53,24 @@ def test_an_embedding_with_more_rows_than_tokens_is_taken_over_whole(letters):
 def test_a_model_for_two_tokenizers_keeps_the_one_embedding_that_it_has(letters, digits):
     layers = {"n_encoder_layers": 1, "n_decoder_layers": 1}
     base = TransformerConfig(n_vocab=64, n_source_vocab=64, tie="all", **SMALL, **layers)
-    config = completed(recipe("translation"), Material({}, letters, digits), base)
+    config = completed(recipe("translation"), Datasets({}, letters, digits), base)
     assert (config.n_vocab, config.n_source_vocab, config.tie) == (64, 64, "all")
-    assert take_over(build_seeded(config, 1), build(base).state_dict()) == []
+    assert copy_weights(build_seeded(config, 1), build(base).state_dict()) == []
 
 
 def test_a_fresh_model_has_a_row_for_each_token_whatever_its_preset_says(letters, digits):
     asked = recipe("translation", preset="tiny")
-    config = completed(asked, Material({}, letters, digits), None)
+    config = completed(asked, Datasets({}, letters, digits), None)
     assert (config.n_vocab, config.n_source_vocab) == (len(digits), len(letters))
     assert config.tie == "target"
 
 
 def test_images_of_8_pixels_in_patches_of_2_are_16_tokens_and_one_for_the_class():
-    fields = given_fields(recipe("classification", patch_size=2, **SMALL), images=True)
+    fields = config_fields(recipe("classification", patch_size=2, **SMALL), images=True)
     assert image_tokens(fields, 8) == 17
 
 
 def test_a_key_that_vision_models_do_not_have_is_refused_with_the_nearest():
-    fields = given_fields(recipe("classification", n_layer=3), images=True)
+    fields = config_fields(recipe("classification", n_layer=3), images=True)
     with pytest.raises(UnknownNameError, match=r"no setting 'n_layer'; the nearest .*n_layers"):
         image_tokens(fields, 8)

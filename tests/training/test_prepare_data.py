@@ -1,4 +1,4 @@
-"""From a recipe to its material: parts that are empty are refused, targets begin and end."""
+"""From a recipe to its datasets: parts that are empty are refused, targets begin and end."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from regard.errors import InputError
 from regard.training.prepare_data import prepare
-from regard.training.recipe import make_recipe
+from regard.training.recipe import load_recipe
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def made(tmp_path):
     def make(task, lines, *, progress=None, tokenizer=None, **data):
         path = tmp_path / ("lines.txt" if task == "language" else "lines.tsv")
         path.write_text("".join(line + "\n" for line in lines))
-        recipe = make_recipe(
+        recipe = load_recipe(
             {
                 "task": task,
                 "data": {"train": str(path), **data},
@@ -68,7 +68,7 @@ def test_only_training_pairs_are_split(made):
     cuts = {"kind": "bpe", "size": 60, "split": 0.5}
     parts = made("translation", lines, tokenizer=cuts, validation=0.5)
     for name, changes in {"train": True, "validation": False}.items():
-        make, every = parts.parts[name], range(len(parts.parts[name].lengths[0]))
+        make, every = parts.splits[name], range(len(parts.splits[name].lengths[0]))
         seen = [make(every, epoch).source_lengths.tolist() for epoch in (0, 1)]
         assert (seen[0] != seen[1]) == changes
 
@@ -89,10 +89,10 @@ def test_targets_begin_and_end_whatever_a_tokenizer_from_outside_adds(made, tmp_
     (tmp_path / "vocab.json").write_text(json.dumps({one: id for id, one in enumerate(tokens)}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")
     given = {"load": str(tmp_path / "vocab.json")}
-    material = made("translation", ["1 2\t2 1"] * 9 + PAIRS, validation=0.3, tokenizer=given)
-    batch = material.parts["train"]([0], 0)
+    datasets = made("translation", ["1 2\t2 1"] * 9 + PAIRS, validation=0.3, tokenizer=given)
+    batch = datasets.splits["train"]([0], 0)
     assert batch.target_ids.tolist() == [[1, 6, 3, 5, 2]]
-    assert material.tokenizer.encode("3") == [1, 7, 2]
+    assert datasets.tokenizer.encode("3") == [1, 7, 2]
 
 
 @pytest.mark.parametrize("task", ["translation", "language"])
@@ -100,7 +100,7 @@ def test_where_dropped_lines_are_listed_is_said_if_there_are_any(tmp_path, task)
     path, said = tmp_path / "lines.tsv", []
     path.write_bytes("".join(line + "\n" for line in PAIRS).encode() + b"\xff\ta\n")
     data = {"train": str(path), "validation": 0.3, "checks": {"encoding": "drop"}}
-    recipe = make_recipe(
+    recipe = load_recipe(
         {
             "task": task,
             "data": data,

@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.errors import InputError, UnknownNameError
-from regard.training.optimizer import OptimizerPlan, freeze, make_optimizer
+from regard.training.optimizer import freeze, make_optimizer
 
 
 def step(module: nn.Module, optimizer: torch.optim.Optimizer, lr: float = 0.1):
@@ -22,7 +22,7 @@ def test_the_first_step_of_adam_is_the_learning_rate_in_the_direction_of_the_gra
     # m = 0.1 g and v = 0.02 g², both corrected to g and g²: the step is lr · g / |g|
     module = nn.Linear(2, 2)
     before = module.weight.detach().clone()
-    step(module, make_optimizer(module, OptimizerPlan()))
+    step(module, make_optimizer(module))
     assert_close(module.weight.detach(), before - 0.1)
 
 
@@ -30,7 +30,7 @@ def test_adamw_decays_matrices_and_leaves_vectors_alone():
     module = nn.Linear(2, 2)
     nn.init.ones_(module.weight)
     nn.init.ones_(module.bias)
-    step(module, make_optimizer(module, OptimizerPlan("adamw", weight_decay=0.5)))
+    step(module, make_optimizer(module, "adamw", weight_decay=0.5))
     assert_close(module.weight.detach(), torch.full((2, 2), 1 - 0.1 * 0.5 - 0.1))
     assert_close(module.bias.detach(), torch.full((2,), 1 - 0.1))
 
@@ -39,7 +39,7 @@ def test_the_fused_optimizer_does_what_the_plain_one_does():
     torch.manual_seed(0)
     ours, plain = nn.Linear(3, 3), nn.Linear(3, 3)
     plain.load_state_dict(ours.state_dict())
-    fused = make_optimizer(ours, OptimizerPlan())
+    fused = make_optimizer(ours)
     reference = torch.optim.Adam(
         plain.parameters(), lr=0.1, betas=(0.9, 0.98), eps=1e-9, foreach=False
     )
@@ -57,7 +57,7 @@ def test_frozen_parts_are_named_by_pattern_and_do_not_move():
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     assert freeze(module, ["0.*"]) == ["0.weight", "0.bias"]
     before = module[0].weight.detach().clone()
-    step(module, make_optimizer(module, OptimizerPlan()))
+    step(module, make_optimizer(module))
     assert torch.equal(module[0].weight, before)
     assert module[1].weight.requires_grad
 
@@ -73,7 +73,7 @@ def test_a_pattern_that_names_nothing_and_a_model_with_nothing_to_learn_are_refu
         freeze(module, ["encoder.*"])
     freeze(module, ["*"])
     with pytest.raises(InputError, match="every parameter is frozen"):
-        make_optimizer(module, OptimizerPlan())
+        make_optimizer(module)
 
 
 def test_plans_that_make_no_sense_are_refused():

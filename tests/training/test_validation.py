@@ -8,19 +8,19 @@ import torch
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.vision import Vision, VisionConfig
 from regard.training.batch import ImageBatch, TextBatch
-from regard.training.objective import Classification, Language
-from regard.training.validation import mean_losses, summed_losses
+from regard.training.objective import ClassificationObjective, LanguageObjective
+from regard.training.validation import mean_losses, sum_losses
 
 SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 16, "n_layers": 1, "dropout": 0.0}
 
 
 @pytest.fixture
-def first_of_two() -> Classification:
+def first_of_two() -> ClassificationObjective:
     """A model that takes every picture for the first of two classes, 3 to 1."""
     model = Vision(VisionConfig(n_classes=2, image_size=4, patch_size=4, n_channels=1, **SMALL))
     torch.nn.init.zeros_(model.classifier.weight)
     model.classifier.bias.data = torch.tensor([log(3.0), 0.0])
-    return Classification(model)
+    return ClassificationObjective(model)
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ def first_of_two() -> Classification:
 )
 def test_accuracy_is_told_also_when_nothing_is_right(first_of_two, labels, accuracy, loss):
     batch = ImageBatch(torch.zeros(2, 1, 4, 4), torch.tensor(labels))
-    found = mean_losses(first_of_two, *summed_losses(first_of_two, [batch]))
+    found = mean_losses(first_of_two, *sum_losses(first_of_two, [batch]))
     assert found == pytest.approx({"loss": loss, "perplexity": exp(loss), "accuracy": accuracy})
 
 
 def test_tokens_have_no_accuracy():
-    objective = Language(Decoder(DecoderConfig(n_vocab=7, max_positions=4, **SMALL)))
+    objective = LanguageObjective(Decoder(DecoderConfig(n_vocab=7, max_positions=4, **SMALL)))
     batch = TextBatch(torch.tensor([[1, 2, 3]]), torch.tensor([3]))
-    found = mean_losses(objective, *summed_losses(objective, [batch]))
+    found = mean_losses(objective, *sum_losses(objective, [batch]))
     assert set(found) == {"loss", "perplexity"}

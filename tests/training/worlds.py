@@ -1,6 +1,6 @@
 """Teams of processes: the gradients of a recipe's first step, and a whole run of two.
 
-They are told what torchrun would tell them, and are forked one team after another, so that what
+They are told what torchrun would tell them, and are forked one world after another, so that what
 every process needs is imported once, not once by each.
 """
 
@@ -17,10 +17,10 @@ from safetensors.torch import save_file
 from torch.distributed import TCPStore
 
 from regard.cli.main import app
-from regard.training.build import build_seeded, complete_config, given_fields, make_learner
-from regard.training.distributed import joined, whole
+from regard.training.build import build_seeded, complete_config, config_fields, make_train_step
+from regard.training.distributed import join_world, whole
 from regard.training.prepare_data import prepare
-from regard.training.recipe import read_recipe
+from regard.training.recipe import load_recipe
 
 LONG = 240
 """Seconds after which a process says where it stands, and ends."""
@@ -28,22 +28,22 @@ LONG = 240
 
 def gradients(recipe_file: str, output: Path, *changes: str):
     torch.set_num_threads(1)
-    recipe = read_recipe(recipe_file, changes=changes)
+    recipe = load_recipe(recipe_file, changes=changes)
     settings = recipe.training
-    with joined() as team:
-        material = prepare(recipe, output.parent / f"rank-{team.rank}-of-{team.ranks}")
-        config = complete_config(given_fields(recipe, images=False), recipe, material)
-        learner = make_learner(recipe, build_seeded(config, 1).double(), team)
-        feed = material.feed(
+    with join_world() as world:
+        datasets = prepare(recipe, output.parent / f"rank-{world.rank}-of-{world.ranks}")
+        config = complete_config(config_fields(recipe, images=False), recipe, datasets)
+        train_step = make_train_step(recipe, build_seeded(config, 1).double(), world)
+        feed = datasets.loader(
             batch_tokens=settings.batch_tokens, accumulate=settings.accumulate, seed=1
         )
-        parts = feed.take(rank=team.rank, ranks=team.ranks)
-        (count,) = team.total(sum(part.n_targets() for part in parts))
-        learner.gradients(parts, step=1, n_targets=int(count))
+        parts = feed.next_step(rank=world.rank, ranks=world.ranks)
+        (count,) = world.total(sum(part.n_targets() for part in parts))
+        train_step.compute_gradients(parts, step=1, n_targets=int(count))
         found = {
-            name: whole(one.grad).contiguous() for name, one in learner.objective.named_parameters()
+            name: whole(one.grad).contiguous() for name, one in train_step.objective.named_parameters()
         }
-        if team.leads:
+        if world.leads:
             save_file(found, output, metadata={"n_targets": str(int(count))})
 
 
