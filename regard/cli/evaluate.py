@@ -1,4 +1,4 @@
-"""`regard evaluate`: what translations are worth, and where they fail."""
+"""`regard evaluate`: scores of translations and where they fail."""
 
 import json
 from collections.abc import Iterator
@@ -13,70 +13,78 @@ from regard.errors import InputError
 
 if TYPE_CHECKING:
     from regard.evaluation.alignment import Gold
-    from regard.evaluation.report import Evaluation, Own, System
+    from regard.evaluation.report import Evaluation, ModelReadings, System
 
 
 @dataclass(frozen=True)
-class Given:
-    """What is read beside the model's translations."""
+class EvaluationFiles:
+    """Files."""
 
-    source: Annotated[Path, typer.Option(help="What to translate, one sentence to a line.")]
-    reference: Annotated[Path, typer.Option(help="How people have translated it.")]
+    source: Annotated[Path, typer.Option(help="Translate this file, one sentence per line.")]
+    reference: Annotated[Path, typer.Option(help="Compare with the translations in this file.")]
     gold: Annotated[
-        Path | None, typer.Option(help="True alignments, such as 0-0 1-2; 1p2 is only possible.")
+        Path | None,
+        typer.Option(help="Read known alignments, such as 0-0 1-2; 1p2 is only possible."),
     ] = None
     training: Annotated[
-        Path | None, typer.Option(help="The target's training text, to count words in.")
+        Path | None, typer.Option(help="Count words in this training text of the target.")
     ] = None
 
 
 @dataclass(frozen=True)
-class Counting:
-    """How scores are counted."""
+class ScoreFlags:
+    """Scores."""
 
-    tokenize: Annotated[str, typer.Option(help="How BLEU splits words.")] = "13a"
+    tokenize: Annotated[str, typer.Option(help="Split words for BLEU with this tokenizer.")] = "13a"
     lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="A second BLEU, for which capitals do not count.")
+        bool, typer.Option("--lowercase", help="Also print a BLEU that ignores case.")
     ] = False
-    samples: Annotated[int, typer.Option(help="Resamples for confidence.", min=2)] = 1000
+    samples: Annotated[
+        int, typer.Option(help="Resample this many times for confidence intervals.", min=2)
+    ] = 1000
 
 
 @dataclass(frozen=True)
-class Report:
-    """What is written."""
+class ReportFlags:
+    """Report."""
 
     html: Annotated[
-        Path | None, typer.Option(help="Write a page with all sentences side by side.")
+        Path | None, typer.Option(help="Write an HTML page with all sentences side by side.")
     ] = None
-    figure: Annotated[Path | None, typer.Option(help="Write the breakdown as .svg.")] = None
-    language: Annotated[str, typer.Option(help="Of page and figure: en or ko.")] = "en"
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False
+    figure: Annotated[
+        Path | None, typer.Option(help="Write the breakdown as .svg, .png or .pdf.")
+    ] = None
+    language: Annotated[str, typer.Option(help="Write page and figure in en or ko.")] = "en"
+    as_json: Annotated[bool, typer.Option("--json", help="Print all scores as JSON.")] = False
 
 
 @grouped
 def evaluate_command(
     model: Annotated[
-        str, typer.Argument(help="A bundled model's name, a model folder, or a file of lines.")
+        str,
+        typer.Argument(
+            help="Name of a bundled model, path of a model folder, or a file of translations."
+        ),
     ],
-    given: Given,
+    files: EvaluationFiles,
     search: SearchFlags,
     engine: EngineFlags,
-    counting: Counting,
-    report: Report,
+    scoring: ScoreFlags,
+    report: ReportFlags,
     compare: Annotated[
-        str | None, typer.Option(help="Another model, or a file of its translations.")
+        str | None, typer.Option(help="Compare with this model or file of translations.")
     ] = None,
 ) -> None:
-    """Compare a model's translations with those that people made.
+    """Compare a model's translations with references.
 
     BLEU, chrF and TER are sacreBLEU's, with signatures; ± is half the 95 % interval of resampled
-    sentences. With --compare each difference has a p-value. Every head that reads the source is
-    measured by its alignment error, on --gold or on links that a dictionary learned from the two
-    files is sure of; `regard translate --alignments` uses the best of them from then on.
+    sentences. With --compare, each difference has a p-value. Every cross-attention head gets an
+    alignment error, measured on --gold or on links that a dictionary learned from the two files is
+    sure of; `regard translate --alignments` then uses the best heads.
 
     Example: regard evaluate en-de --source test.en --reference test.de --html test.html
     """
-    from regard.evaluation.report import Options, evaluate
+    from regard.evaluation.report import EvaluationOptions, evaluate, read_gold
     from regard.evaluation.scores import check_lines, count_words
     from regard.figures.captions import check_language
     from regard.figures.formats import check_extension
@@ -84,59 +92,56 @@ def evaluate_command(
     check_language(report.language)
     if report.figure is not None:
         check_extension(report.figure)
-    sources, references = _lines(given.source), _lines(given.reference)
+    sources, references = list(_lines(files.source)), list(_lines(files.reference))
     check_lines("sources", sources, references)
-    golds = None if given.gold is None else _golds(given.gold, len(sources))
+    golds = None
+    if files.gold is not None:
+        golds = [read_gold(line, number) for number, line in enumerate(_lines(files.gold), 1)]
+        check_lines("alignments", golds, references)
     names = [model] if compare is None else [model, compare]
     systems = {
-        label: _own(name, sources, references, golds, search, engine)
+        label: _read_system(name, sources, references, golds, (search, engine))
         for label, name in zip(_labels(names), names, strict=True)
     }
-    counted = given.training and count_words(_stream(given.training))
-    options = Options(seen=counted, **vars(counting))
-    found = evaluate(sources, references, systems, options)
+    seen = files.training and count_words(_lines(files.training))
+    found = evaluate(sources, references, systems, EvaluationOptions(seen=seen, **vars(scoring)))
     _write(found, report)
-    told = json.dumps(found.to_json(), ensure_ascii=False) if report.as_json else _report(found)
-    typer.echo(told)
+    if report.as_json:
+        typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
+    else:
+        typer.echo("\n\n".join(_summary(system) for system in found.systems))
 
 
 def _labels(names: list[str]) -> list[str]:
-    """Short names that differ."""
+    """Return short, distinct names."""
     short = [Path(name).name or name for name in names]
     if len(set(short)) == len(short):
         return short
     return [f"{name} ({i})" for i, name in enumerate(names, 1)]
 
 
-def _own(
+def _read_system(
     name: str,
     sources: list[str],
     references: list[str],
     golds: "list[Gold] | None",
-    search: SearchFlags,
-    engine: EngineFlags,
-) -> "Own":
-    """A file of translations as it is, or what a model translates and says."""
-    from regard.evaluation.report import Own
+    flags: tuple[SearchFlags, EngineFlags],
+) -> "ModelReadings":
+    """Read a file of translations, or translate with a model and measure it."""
+    from regard.evaluation.report import ModelReadings, read_model
     from regard.evaluation.scores import check_lines
-
-    if Path(name).is_file():
-        texts = _lines(Path(name))
-        check_lines("translations", texts, references)
-        return Own(texts)
-    from regard.evaluation.report import examine
     from regard.model import load
 
-    loaded = load(name)
-    done = loaded.translate(sources, **vars(engine), **vars(search.options()))
-    return examine(loaded, [one.text for one in done], sources, references, golds)
+    if Path(name).is_file():
+        texts = list(_lines(Path(name)))
+        check_lines("translations", texts, references)
+        return ModelReadings(texts)
+    model, (search, engine) = load(name), flags
+    done = model.translate(sources, **vars(engine), **vars(search.options()))
+    return read_model(model, [one.text for one in done], sources, references, golds)
 
 
-def _lines(path: Path) -> list[str]:
-    return list(_stream(path))
-
-
-def _stream(path: Path) -> Iterator[str]:
+def _lines(path: Path) -> Iterator[str]:
     from regard.files import read_lines
 
     for number, line in enumerate(read_lines(path), 1):
@@ -148,16 +153,7 @@ def _stream(path: Path) -> Iterator[str]:
             ) from error
 
 
-def _golds(path: Path, n: int) -> "list[Gold]":
-    from regard.evaluation.report import read_gold
-
-    golds = [read_gold(line, number) for number, line in enumerate(_stream(path), 1)]
-    if len(golds) != n:
-        raise InputError(f"{path} has {len(golds):,} lines of alignments for {n:,} sentences.")
-    return golds
-
-
-def _write(found: "Evaluation", report: Report) -> None:
+def _write(found: "Evaluation", report: ReportFlags) -> None:
     from regard.files import write_atomic
 
     if report.html is not None:
@@ -171,22 +167,18 @@ def _write(found: "Evaluation", report: Report) -> None:
         Figure(draw_evaluation(found, language=report.language)).save(report.figure)
 
 
-def _report(found: "Evaluation") -> str:
-    return "\n\n".join(_told(system) for system in found.systems)
-
-
-def _told(system: "System") -> str:
+def _summary(system: "System") -> str:
     lines = [system.name]
     for score in system.scores:
-        chance = "" if score.p_value is None else f"   p = {score.p_value:.3f}"
-        lines.append(f"  {score.name:12}{score.value:6.2f} ± {score.margin:.2f}{chance}")
+        p_value = "" if score.p_value is None else f"   p = {score.p_value:.3f}"
+        lines.append(f"  {score.name:12}{score.value:6.2f} ± {score.margin:.2f}{p_value}")
         lines.append(f"{'':14}{score.signature}")
     lines.append(f"  exact match {100 * system.exact:6.2f} %")
     if system.perplexity is not None:
         lines.append(f"  perplexity  {system.perplexity:6.2f}")
     for title, groups in (("BLEU by length", system.lengths), ("F1 by count", system.words)):
-        told = "  ".join(f"{group.label}: {group.value:.1f}" for group in groups)
-        lines.append(f"  {title}: {told}")
+        values = "  ".join(f"{group.label}: {group.value:.1f}" for group in groups)
+        lines.append(f"  {title}: {values}")
     if system.alignment is not None and system.alignment.heads:
         best = system.alignment.best
         heads = ", ".join(f"{site} head {head}" for site, head in best.places)

@@ -1,27 +1,28 @@
-"""`regard trace`: everything a model computes on one text or image, in a file."""
+"""`regard show`: one head in the terminal; `regard trace`: a whole trace in a file."""
 
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from regard.errors import InputError
 
-if TYPE_CHECKING:
-    from regard.trace.trace import Trace
+MODEL = typer.Argument(help="Name of a bundled model, or path of a model folder.")
+TEXT = typer.Argument(help="Text to run the model on; for vision models, path of an image.")
+TARGET = typer.Option(help="Use this target instead of translating the text.")
 
 
 def show_command(
-    model: Annotated[str, typer.Argument(help="A bundled model's name, or a model folder.")],
-    text: Annotated[str, typer.Argument(help="The text (or image) to run it on.")],
-    target: Annotated[str | None, typer.Option(help="A target, for translators.")] = None,
-    site: Annotated[str | None, typer.Option(help="Path of an attention site.")] = None,
-    head: Annotated[int | None, typer.Option(help="Which head, from 0.")] = None,
+    model: Annotated[str, MODEL],
+    text: Annotated[str, TEXT],
+    target: Annotated[str | None, TARGET] = None,
+    site: Annotated[str | None, typer.Option(help="Show this attention site.")] = None,
+    head: Annotated[int | None, typer.Option(help="Show this head, counted from 0.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the weights as JSON.")] = False,
 ) -> None:
-    """Show where one head looks; without --site and --head, the one that reads best.
+    """Show the attention weights of one head; by default, of a head that is easy to read.
 
     Example: regard show en-de "The dog is sleeping." --site decoder.layers.2.cross --head 3
     """
@@ -30,58 +31,53 @@ def show_command(
     from regard.model import load
 
     trace = load(model).trace(text, target)
-    subject = HeadView(trace, site, head)
-    path, number, weights = subject.site.path, subject.head_index, subject.weights().tolist()
-    queries, keys = subject.labels()
+    view = HeadView(trace, site, head)
+    path, number, weights = view.site.path, view.head_index, view.weights().tolist()
+    queries, keys = view.labels()
     if as_json:
-        plain = {"site": path, "head": number, "queries": queries, "keys": keys}
-        typer.echo(json.dumps({**plain, "weights": weights}, ensure_ascii=False))
+        about = {"site": path, "head": number, "queries": queries, "keys": keys}
+        typer.echo(json.dumps({**about, "weights": weights}, ensure_ascii=False))
         return
-    plain_terminal = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
-    shades = ASCII_SHADES if plain_terminal else SHADES
-    picture = text_pattern(weights, queries, keys, shades=shades)
-    asks = "rows are written" if subject.writes else "rows ask"
-    lines = [f"{path}, head {number}: {asks} (queries), columns answer (keys)", ""]
+    is_ascii = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
+    picture = text_pattern(weights, queries, keys, shades=ASCII_SHADES if is_ascii else SHADES)
+    rows = "rows are queries (tokens that are written)" if view.writes else "rows are queries"
+    lines = [f"{path}, head {number}: {rows}, columns are keys", ""]
     lines += [*picture.lines, "", f"{picture.legend}; on the right each row's largest weight"]
     if getattr(trace.output, "text", ""):
-        arrow = "->" if plain_terminal else "→"
-        lines = [f"{text} {arrow} {trace.output.text}", "", *lines]
+        lines = [f"{text} {'->' if is_ascii else '→'} {trace.output.text}", "", *lines]
     shown = "\n".join(lines)
-    # A question mark where a terminal has no such character, rather than bytes it cannot show.
-    if plain_terminal:
+    if is_ascii:  # a question mark is better than bytes that the terminal cannot show
         shown = shown.replace("␣", "_").encode("ascii", "replace").decode()
     typer.echo(shown)
 
 
 def trace_command(
-    model: Annotated[str, typer.Argument(help="A bundled model's name, or a model folder.")],
-    text: Annotated[str, typer.Argument(help="The text or image to run it on.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help=".safetensors, .html or .json.")],
-    target: Annotated[str | None, typer.Option(help="A target, for translators.")] = None,
+    model: Annotated[str, MODEL],
+    text: Annotated[str, TEXT],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Write this .safetensors, .html or .json file.")
+    ],
+    target: Annotated[str | None, TARGET] = None,
 ) -> None:
-    """Keep everything a model computes: all sites, all heads, every inner value.
+    """Save everything that a model computes: all sites, all heads, every inner value.
 
-    A .safetensors file can be opened again with regard.Trace.load, an .html file with a browser,
-    a .json file (weights of all heads) with anything.
+    A .safetensors file is opened with regard.Trace.load, an .html file with a browser, and a .json
+    file (weights of all heads) with any program.
 
     Example: regard trace en-de "The dog is sleeping." -o dog.html
     """
+    from regard.analysis.site_json import plain
+    from regard.files import write_atomic
     from regard.model import load
 
-    writers = {".safetensors": lambda t: t.save(output), ".html": lambda t: t.html(output)}
-    writers[".json"] = lambda t: _write_json(t, output)
-    if output.suffix not in writers:
-        raise InputError(
-            f"{output} must end in {', '.join(writers)}: the ending says what to write."
-        )
-    writers[output.suffix](load(model).trace(text, target))
-
-
-def _write_json(trace: "Trace", output: Path) -> None:
-    import json
-
-    from regard.files import write_atomic
-
-    sites = {path: {"weights": trace[path].weights().tolist()} for path in trace}
-    plain = {"tokens": trace.tokens, "output": trace.output, "sites": sites}
-    write_atomic(output, json.dumps(plain, ensure_ascii=False))
+    if output.suffix not in (".safetensors", ".html", ".json"):
+        raise InputError(f"{output} must end in .safetensors, .html or .json.")
+    trace = load(model).trace(text, target)
+    if output.suffix == ".safetensors":
+        trace.save(output)
+    elif output.suffix == ".html":
+        trace.html(output)
+    else:
+        sites = {path: {"weights": trace[path].weights().tolist()} for path in trace}
+        about = {"tokens": trace.tokens, "output": plain(trace.output), "sites": sites}
+        write_atomic(output, json.dumps(about, ensure_ascii=False))

@@ -1,4 +1,9 @@
-"""TODO."""
+"""Word alignment by attention heads: choosing the best ones, and aligning translations by them.
+
+Heads are chosen by pairs whose links are known: from people, from a dictionary (`ibm_model1`), or
+by occlusion, where a source word is left out and the target word that becomes improbable is linked
+to it.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,105 +13,108 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from regard.analysis.heads import ALIGNING, Place
+from regard.analysis.heads import ALIGNMENT_HEADS, HeadPath
 from regard.errors import InputError
 from regard.evaluation.alignment import (
     Alignment,
     Gold,
+    WordIndices,
     alignment_of,
-    between_words,
     error_rate,
-    group_tokens,
+    membership,
+    word_indices,
+    word_weights,
 )
-from regard.evaluation.cross_attention import crossing_places, crossing_weights
-from regard.evaluation.occlusion import erasure_gold
 from regard.files import cache_folder, write_atomic
 from regard.generation.ctranslate2_engine import fingerprint
+from regard.generation.torch_engine import pad_ids
 from regard.generation.translator import TranslatedPart, Translation
 from regard.model import Model
 from regard.text.tokenizer import Tokenizer
+from regard.trace.trace import Trace, watch
 
-_TRIED = 16
-"""How many translations are taken apart if nobody has said which heads to use."""
-
-
-_AT_MOST = 8
-"""How many heads are averaged at most."""
+_BATCH = 32
+_OCCLUSION_PAIRS = 16
+"""Translations that choose the heads if none are known."""
+_MAX_HEADS = 8
+"""Heads that are averaged at most."""
+_MIN_LOSS, _MIN_RATIO = 1.0, 2.0
+"""A link by occlusion: fall of a log-probability, also relative to the second source word."""
 
 
 @dataclass(frozen=True)
-class Heads:
+class AlignmentHeads:
     """Heads whose mean weights align words."""
 
-    places: tuple[Place, ...]
+    places: tuple[HeadPath, ...]
     after: bool
-    """Whether a word is aligned by what is read after it is written, not by what is read to write
-    it (Chen et al. 2020)."""
+    """True if a word is aligned by what is read after it is written (Chen et al. 2020)."""
     source: str
-    """What they were chosen by: links of "gold", a "dictionary" or "erasure"; "none" if no link
-    is known."""
+    """Links that chose the heads: "gold", "dictionary", "occlusion", or "none"."""
     error: float | None = None
-    """Alignment error rate of their mean on the pairs they were chosen on."""
+    """Alignment error rate on the pairs that chose the heads."""
     n_links: int = 0
-    """How many sure links those pairs have."""
+    """Number of sure links of these pairs."""
 
     def to_json(self) -> dict[str, Any]:
-        """As config.json and the cache hold it."""
+        """Return the heads as config.json and the cache have them."""
         return {**self.__dict__, "places": [list(place) for place in self.places]}
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> "Heads":
-        """What `to_json` gave."""
+    def from_json(cls, given: Mapping[str, Any]) -> "AlignmentHeads":
+        """Read the result of `to_json`."""
         try:
             places = tuple((str(site), int(head)) for site, head in given["places"])
             return cls(**{**given, "places": places})
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{ALIGNING} is {given!r}, which names no heads.") from error
+            raise InputError(f"{ALIGNMENT_HEADS} is {given!r}, which names no heads.") from error
 
 
 @dataclass(frozen=True)
 class HeadError:
-    """How well one head aligns."""
+    """Alignment error rates of one head."""
 
     site: str
     head: int
     error: float
-    """By what it reads to write a word …"""
+    """By the weights with which a word is written."""
     error_after: float
-    """… and by what it reads after that."""
+    """By the weights after a word is written."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """All heads, and the best choice among them."""
+class HeadErrors:
+    """Errors of all heads, and the best choice of heads."""
 
     heads: list[HeadError]
-    best: Heads
+    best: AlignmentHeads
 
 
 class Aligner:
-    """Aligns the words of translations by the attention that wrote them.
+    """Aligns the words of translations by cross-attention.
 
     Args:
-        heads: which to use; without any, those are found that fit the first translations best.
+        heads: the heads to use; by default those that fit the first translations best.
     """
 
-    def __init__(self, model: Model, heads: Heads | None = None) -> None:
+    def __init__(self, model: Model, heads: AlignmentHeads | None = None) -> None:
         if model.tokenizer is None or model.target_tokenizer is None:
-            raise InputError("a model without a tokenizer knows no words to align.")
+            raise InputError("the model has no tokenizer, so it has no words to align.")
         self.model, self.chosen = model, heads
         self.tokenizers: tuple[Tokenizer, Tokenizer] = model.tokenizer, model.target_tokenizer
 
     @classmethod
     def of_folder(cls, folder: Path, noted: Mapping[str, Any] | None = None) -> "Aligner":
-        """With the heads of an earlier run, of the folder itself, or of `regard evaluate`."""
+        """Use the heads of an earlier run, of the folder itself, or of `regard evaluate`."""
         model = Model.load(folder)
-        given = noted or model.extras.get(ALIGNING) or _kept(folder)
-        return cls(model, None if given is None else Heads.from_json(given))
+        given = noted or model.extras.get(ALIGNMENT_HEADS) or _cached_heads(folder)
+        return cls(model, None if given is None else AlignmentHeads.from_json(given))
 
     def align(self, translations: Sequence[Translation]) -> Iterator[Alignment]:
-        """The alignment of each translation."""
+        """Yield the alignment of each translation."""
         parts = [part for one in translations for part in one.parts if not part.copied]
         if self.chosen is None and parts:
             self.chosen = self.find_heads(parts)
@@ -117,71 +125,69 @@ class Aligner:
     def _tables(self, parts: Sequence[TranslatedPart]) -> Iterator[np.ndarray]:
         if self.chosen is None:
             return
-        for weights in crossing_weights(self.model, parts, self.chosen.places):
-            yield _rows(weights.mean(axis=0), after=self.chosen.after)
+        for weights in cross_attention(self.model, parts, self.chosen.places):
+            yield _target_rows(weights.mean(axis=0), after=self.chosen.after)
 
-    def find_heads(self, parts: Sequence[TranslatedPart]) -> Heads:
-        """The heads that fit what leaving out words shows; long parts are not looked at."""
-        some = sorted(parts, key=lambda part: abs(len(part.source_ids) - 12))[:_TRIED]
-        golds = [erasure_gold(self.model, part, self._grouping(part)) for part in some]
-        return self.measure(some, golds, source="erasure").best
+    def find_heads(self, parts: Sequence[TranslatedPart]) -> AlignmentHeads:
+        """Choose heads by occlusion, on parts of moderate length."""
+        some = sorted(parts, key=lambda part: abs(len(part.source_ids) - 12))[:_OCCLUSION_PAIRS]
+        golds = [occlusion_links(self.model, part, self.words(part)) for part in some]
+        return self.measure(some, golds, source="occlusion").best
 
-    def measure(self, parts: Sequence[TranslatedPart], golds: Sequence[Gold], *, source: str) -> Measured:
-        """The error of every head on pairs whose links are known, and the best choice."""
-        places = self._places(parts[0])
+    def measure(
+        self, parts: Sequence[TranslatedPart], golds: Sequence[Gold], *, source: str
+    ) -> HeadErrors:
+        """Measure the error of every head on pairs with known links, and choose the best."""
+        with torch.no_grad(), watch() as trace:
+            self.model.module(*_batch(self.model, parts[:1]))
+        places = cross_attention_heads(trace)
         tables = [self._word_tables(part) for part in parts]
         errors = np.array(
-            [
-                [_error(tables, golds, [head], after) for head in range(len(places))]
-                for after in (0, 1)
-            ]
+            [[_error(tables, golds, [i], after) for i in range(len(places))] for after in (0, 1)]
         )
         n_links = sum(len(gold.sure) for gold in golds)
         if not n_links:
-            return Measured([], Heads(_last_but_one(places), after=False, source="none"))
+            last_but_one = _heads_of_penultimate_site(places)
+            return HeadErrors([], AlignmentHeads(last_but_one, after=False, source="none"))
         after = int(errors.min(axis=1).argmin())
         ranked = errors[after].argsort(kind="stable").tolist()
-        choices = [ranked[:count] for count in range(1, min(_AT_MOST, len(ranked)) + 1)]
+        choices = [ranked[:count] for count in range(1, min(_MAX_HEADS, len(ranked)) + 1)]
         scored = [(_error(tables, golds, choice, after), choice) for choice in choices]
-        error, choice = min(scored, key=lambda one: one[0])  # fewer heads where equal
-        best = Heads(tuple(places[i] for i in choice), bool(after), source, error, n_links)
+        error, choice = min(scored, key=lambda one: one[0])  # the fewest heads of equal choices
+        chosen = tuple(places[i] for i in choice)
         heads = [
             HeadError(*place, float(errors[0, i]), float(errors[1, i]))
             for i, place in enumerate(places)
         ]
-        return Measured(heads, best)
+        return HeadErrors(heads, AlignmentHeads(chosen, bool(after), source, error, n_links))
 
-    def _places(self, part: TranslatedPart) -> list[Place]:
-        from regard.trace.capture import trace_model
-
-        return crossing_places(trace_model(self.model, part.source_ids, part.ids))
+    def words(self, part: TranslatedPart) -> WordIndices:
+        """Return the words of a part's tokens."""
+        return word_indices(part, *self.tokenizers)
 
     def _word_tables(self, part: TranslatedPart) -> np.ndarray:
-        """Weights between words by all heads, before (0) and after (1) a word is written."""
-        (weights,) = crossing_weights(self.model, [part])
-        grouping = self._grouping(part)
-        both = [between_words(_rows(weights, after=after), grouping) for after in (False, True)]
-        return np.stack(both)
-
-    def _grouping(self, part: TranslatedPart) -> Any:
-        return group_tokens(part, *self.tokenizers)
+        """Return the weights between words by all heads, before (0) and after (1) writing."""
+        (weights,) = cross_attention(self.model, [part])
+        words = self.words(part)
+        return np.stack(
+            [word_weights(_target_rows(weights, after=after), words) for after in (False, True)]
+        )
 
 
-def _last_but_one(places: Sequence[Place]) -> tuple[Place, ...]:
-    """All heads of the layer that aligns best in most models (Garg et al. 2019)."""
+def _heads_of_penultimate_site(places: Sequence[HeadPath]) -> tuple[HeadPath, ...]:
+    """Return all heads of the layer that aligns best in most models (Garg et al. 2019)."""
     sites = list(dict.fromkeys(site for site, _ in places))
     return tuple(place for place in places if place[0] == sites[max(len(sites) - 2, 0)])
 
 
-def _rows(weights: np.ndarray, *, after: bool) -> np.ndarray:
-    """The row of each target token: what was read to write it, or what was read after it."""
+def _target_rows(weights: np.ndarray, *, after: bool) -> np.ndarray:
     return weights[..., 1:, :] if after else weights[..., :-1, :]
 
 
 def _error(
     tables: Sequence[np.ndarray], golds: Sequence[Gold], heads: Sequence[int], after: int
 ) -> float:
-    """The error rate of the mean of some heads."""
+    """Return the error rate of the mean of some heads."""
     return error_rate(
         (_links(table[after, list(heads)].mean(axis=0)), gold)
         for table, gold in zip(tables, golds, strict=True)
@@ -195,17 +201,89 @@ def _links(table: np.ndarray) -> list[tuple[int, int]]:
     return [(int(source), target) for target, source in enumerate(best) if table[target].any()]
 
 
-def keep_heads(folder: Path, heads: Heads) -> None:
-    """Remember which heads of a model align best, for later translations."""
-    with suppress(OSError):  # a cache that cannot be written only costs time
-        write_atomic(_place(folder), json.dumps(heads.to_json()))
+def cache_heads(folder: Path, heads: AlignmentHeads) -> None:
+    """Remember the heads of a model that align best, for later translations."""
+    with suppress(OSError):  # without a cache, heads are chosen again
+        write_atomic(_cache_path(folder), json.dumps(heads.to_json()))
 
 
-def _kept(folder: Path) -> Mapping[str, Any] | None:
+def _cached_heads(folder: Path) -> Mapping[str, Any] | None:
     with suppress(OSError, ValueError):
-        return json.loads(_place(folder).read_bytes())
+        return json.loads(_cache_path(folder).read_bytes())
     return None
 
 
-def _place(folder: Path) -> Path:
+def _cache_path(folder: Path) -> Path:
     return cache_folder() / "heads" / f"{fingerprint(folder)}.json"
+
+
+@torch.no_grad()
+def cross_attention(
+    model: Model, parts: Sequence[TranslatedPart], heads: Sequence[HeadPath] | None = None
+) -> Iterator[np.ndarray]:
+    """Yield the weights of heads (by default all) for each pair, head × target + 1 × source.
+
+    Row i has the weights that predict target token i; the last row those that predict the end.
+    """
+    for first in range(0, len(parts), _BATCH):
+        some = parts[first : first + _BATCH]
+        with watch() as trace:
+            model.module(*_batch(model, some))
+        wanted = cross_attention_heads(trace) if heads is None else heads
+        for batch, part in enumerate(some):
+            tile = {
+                "batch": batch,
+                "rows": slice(len(part.ids) + 1),
+                "columns": slice(len(part.source_ids)),
+            }
+            tables = [trace[site].weights(head, **tile) for site, head in wanted]
+            yield torch.stack(tables).clamp(min=0).double().cpu().numpy()
+
+
+def cross_attention_heads(trace: Trace) -> list[HeadPath]:
+    """Return every head that reads the source while the target is written."""
+    sites = [path for path in trace if path.endswith("cross")]
+    if not sites:
+        raise InputError("the model has no cross-attention, so it cannot align words.")
+    return [(path, head) for path in sites for head in range(trace[path].n_heads)]
+
+
+@torch.no_grad()
+def token_log_probs(model: Model, parts: Sequence[TranslatedPart]) -> Iterator[np.ndarray]:
+    """Yield the log-probability of each target token of each pair, the end token last."""
+    for first in range(0, len(parts), _BATCH):
+        some = parts[first : first + _BATCH]
+        inputs = _batch(model, some)
+        table = model.module(*inputs).log_softmax(dim=-1).gather(-1, inputs[1][:, 1:, None])
+        for row, part in enumerate(some):
+            yield table[row, : len(part.ids) + 1, 0].double().cpu().numpy()
+
+
+def _batch(model: Model, parts: Sequence[TranslatedPart]) -> tuple[Tensor, ...]:
+    """Return padded sources and targets from start to end, and their lengths."""
+    tokenizer = model.target_tokenizer
+    start, end = (getattr(tokenizer, name, None) for name in ("start_id", "end_id"))
+    if start is None or end is None:
+        raise InputError("the model's tokenizer has no start or end token for targets.")
+    sources, source_lengths = pad_ids([part.source_ids for part in parts], model.device)
+    targets, target_lengths = pad_ids([[start, *part.ids, end] for part in parts], model.device)
+    return sources, targets, source_lengths, target_lengths
+
+
+def occlusion_links(model: Model, part: TranslatedPart, words: WordIndices) -> Gold:
+    """Link each target word to the source word without which it becomes improbable."""
+    if words.n_source < 2 or not words.n_target:
+        return Gold.only(())
+    occluded = [part, *(_without_word(part, words, i) for i in range(words.n_source))]
+    tables = np.stack(list(token_log_probs(model, occluded)))[:, :-1]
+    losses = (tables[0] - tables[1:]) @ membership(words.target, words.n_target)
+    best, second = losses.argmax(axis=0), np.sort(losses, axis=0)[-2]
+    largest = losses.max(axis=0)
+    clear = (largest > _MIN_LOSS) & (largest > _MIN_RATIO * second)
+    return Gold.only((int(best[target]), int(target)) for target in np.flatnonzero(clear))
+
+
+def _without_word(part: TranslatedPart, words: WordIndices, word: int) -> TranslatedPart:
+    pairs = zip(part.source_ids, words.source, strict=True)
+    ids = [id for id, index in pairs if index != word]
+    return TranslatedPart(part.source, part.text, ids, part.ids)

@@ -1,4 +1,4 @@
-"""Everything that an evaluation finds out about one system or two."""
+"""The evaluation of one or two systems: scores, breakdowns, perplexity and alignment errors."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,8 @@ from typing import Any
 
 from regard.errors import InputError
 from regard.evaluation.alignment import Gold
-from regard.evaluation.alignment_heads import Aligner, Measured, keep_heads
-from regard.evaluation.cross_attention import pair_part, token_log_probs
-from regard.evaluation.ibm_model1 import dictionary_gold
+from regard.evaluation.alignment_heads import Aligner, HeadErrors, cache_heads, token_log_probs
+from regard.evaluation.ibm_model1 import dictionary_links
 from regard.evaluation.scores import (
     SAMPLES,
     Group,
@@ -26,9 +25,52 @@ from regard.generation.sentences import clean
 from regard.generation.translator import TranslatedPart, max_positions
 from regard.model import Model
 
+_MAX_PAIRS = 500
+"""Pairs that heads are measured on."""
+_MIN_LINKS = 20
+"""Links of a dictionary that are needed to choose heads."""
+_LINK = re.compile(r"(\d+)([-p?])(\d+)")
+
+
+@dataclass(frozen=True)
+class ModelReadings:
+    """Translations of a system, and measures that only its model can give."""
+
+    texts: list[str]
+    perplexity: float | None = None
+    alignment: HeadErrors | None = field(default=None, repr=False)
+
+
+def read_model(
+    model: Model,
+    texts: list[str],
+    sources: Sequence[str],
+    references: Sequence[str],
+    golds: Sequence[Gold] | None = None,
+) -> ModelReadings:
+    """Measure the perplexity of the references and every head's alignment error."""
+    limit = max_positions(model.config.to_dict()) - 2
+    parts = [
+        reference_part(model, clean(source), clean(reference))
+        for source, reference in zip(sources, references, strict=True)
+    ]
+    fitting = [
+        i for i, part in enumerate(parts) if max(len(part.source_ids), len(part.ids)) <= limit
+    ]
+    measured = _measure_heads(model, parts, fitting, golds)
+    return ModelReadings(texts, perplexity(model, [parts[i] for i in fitting]), measured)
+
+
+def reference_part(model: Model, source: str, target: str) -> TranslatedPart:
+    """Return a sentence and a given translation of it, as the model reads them."""
+    if model.tokenizer is None or model.target_tokenizer is None:
+        raise InputError("the model has no tokenizer, so it cannot read references.")
+    ids = model.target_tokenizer.encode(target, specials=False, literal=True)
+    return TranslatedPart(source, target, model.tokenizer.encode(source, literal=True), ids)
+
 
 def perplexity(model: Model, parts: Sequence[TranslatedPart]) -> float:
-    """The inverse of the mean (geometric) probability of a reference's token, the end included.
+    """Return the perplexity of the target tokens, the end included.
 
     Only models with the same target vocabulary can be compared by it.
     """
@@ -37,78 +79,37 @@ def perplexity(model: Model, parts: Sequence[TranslatedPart]) -> float:
         total += float(table.sum())
         count += len(table)
     if not count:
-        raise InputError("there is no reference to be surprised by.")
-    return exp(min(-total / count, 700.0))  # what is larger has no float
+        raise InputError("perplexity needs at least one reference.")
+    return exp(min(-total / count, 700.0))  # larger exponents overflow
 
 
-_MOST = 500
-"""Pairs that heads are measured on."""
-_FEW = 20
-"""Links that a dictionary must at least be sure of, for a choice that means something."""
-_LINK = re.compile(r"(\d+)([-p?])(\d+)")
-
-
-@dataclass(frozen=True)
-class Own:
-    """What only the model itself can tell, beside its translations."""
-
-    texts: list[str]
-    perplexity: float | None = None
-    alignment: Measured | None = field(default=None, repr=False)
-
-
-def examine(
-    model: Model,
-    texts: list[str],
-    sources: Sequence[str],
-    references: Sequence[str],
-    golds: Sequence[Gold] | None = None,
-) -> Own:
-    """Translations with the perplexity of the references and every head's alignment error."""
-    tokenizers = model.tokenizer, model.target_tokenizer
-    room = max_positions(model.config.to_dict()) - 2
-    parts = [
-        pair_part(clean(source), clean(reference), tokenizers)
-        for source, reference in zip(sources, references, strict=True)
-    ]
-    fitting = [i for i, part in enumerate(parts) if max(_sizes(part)) <= room]
-    measured = _measured(model, parts, fitting, golds)
-    return Own(texts, perplexity(model, [parts[i] for i in fitting]), measured)
-
-
-def _sizes(part: TranslatedPart) -> tuple[int, int]:
-    return len(part.source_ids), len(part.ids)
-
-
-def _measured(
+def _measure_heads(
     model: Model, parts: list[TranslatedPart], fitting: list[int], golds: Sequence[Gold] | None
-) -> Measured | None:
-    """The error of each head; None for a model that has none, or where no links are known."""
-    if not _attends(model):
+) -> HeadErrors | None:
+    """Measure each head; None without attention, or if too few links are known."""
+    if getattr(model.config, "attention", "none") == "none":
         return None
-    kind = "dictionary" if golds is None else "gold"
-    known = golds or dictionary_gold([(part.source.split(), part.text.split()) for part in parts])
-    some = [i for i in fitting if known[i].sure and parts[i].ids][:_MOST]
-    if sum(len(known[i].sure) for i in some) < (_FEW if golds is None else 1):
+    known = golds or dictionary_links([(part.source.split(), part.text.split()) for part in parts])
+    some = [i for i in fitting if known[i].sure and parts[i].ids][:_MAX_PAIRS]
+    if sum(len(known[i].sure) for i in some) < (_MIN_LINKS if golds is None else 1):
         return None
-    chosen = [parts[i] for i in some], [known[i] for i in some]
-    measured = Aligner(model).measure(*chosen, source=kind)
+    measured = Aligner(model).measure(
+        [parts[i] for i in some],
+        [known[i] for i in some],
+        source="dictionary" if golds is None else "gold",
+    )
     if model.folder is not None:
-        keep_heads(model.folder, measured.best)
+        cache_heads(model.folder, measured.best)
     return measured
 
 
-def _attends(model: Model) -> bool:
-    return getattr(model.config, "attention", "none") != "none"
-
-
 def read_gold(line: str, number: int) -> Gold:
-    """The links of a line: 1-2 is sure, 1p2 or 1?2 possible; words are counted from 0."""
+    """Read links of words counted from 0: 1-2 is sure, 1p2 and 1?2 are possible."""
     sure, possible = set(), set()
     for word in line.split():
         match = _LINK.fullmatch(word)
         if match is None:
-            raise InputError(f"Line {number:,} has {word!r}, which is no link; write them as 1-2.")
+            raise InputError(f"Line {number:,} has {word!r}; write links as 1-2.")
         link = int(match[1]), int(match[3])
         possible.add(link)
         if match[2] == "-":
@@ -118,7 +119,7 @@ def read_gold(line: str, number: int) -> Gold:
 
 @dataclass(frozen=True)
 class System:
-    """One system's translations, and what they are worth."""
+    """Translations of one system and their scores."""
 
     name: str
     texts: list[str]
@@ -127,16 +128,15 @@ class System:
     lengths: list[Group]
     """BLEU by the length of the source."""
     words: list[Group]
-    """F1 of words by how often they were seen."""
+    """F1 of words by how often they occur."""
     sentences: list[float]
-    """Of each sentence, its chrF."""
+    """chrF of each sentence."""
     perplexity: float | None = None
-    """Of the references; None for translations from elsewhere."""
-    alignment: Measured | None = None
-    """How well each head aligns."""
+    """Perplexity of the references; None without a model."""
+    alignment: HeadErrors | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers without the translations."""
+        """Return the scores without the translations."""
         return {
             "system": self.name,
             "scores": [asdict(score) for score in self.scores],
@@ -151,16 +151,16 @@ class System:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One system, or two beside each other, on the same sentences."""
+    """One system, or two compared with each other, on the same sentences."""
 
     sources: list[str]
     references: list[str]
     systems: list[System]
     counted: str
-    """Where words were counted: "references" or "training"."""
+    """Text in which words were counted: "references" or "training"."""
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the sentences."""
+        """Return everything but the sentences."""
         return {
             "sentences": len(self.sources),
             "words_counted_in": self.counted,
@@ -169,14 +169,14 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """How to evaluate.
+class EvaluationOptions:
+    """Settings of an evaluation.
 
     Args:
-        seen: how often each word is in the training data; counted in the references if None.
-        tokenize: how BLEU splits words.
-        lowercase: whether there is a second BLEU, for which capitals do not count.
-        samples: how often sentences are drawn anew for confidence intervals.
+        seen: count of each word in the training data; counted in the references if None.
+        tokenize: tokenizer of BLEU.
+        lowercase: adds a BLEU that ignores case.
+        samples: number of resamples for confidence intervals.
     """
 
     seen: Mapping[str, int] | None = None
@@ -188,36 +188,34 @@ class Options:
 def evaluate(
     sources: Sequence[str],
     references: Sequence[str],
-    systems: Mapping[str, Own],
-    options: Options | None = None,
+    systems: Mapping[str, ModelReadings],
+    options: EvaluationOptions | None = None,
 ) -> Evaluation:
-    """Compare translations with references; the first system is what others are compared with."""
-    options = options or Options()
+    """Compare translations with references, and other systems with the first."""
+    options = options or EvaluationOptions()
     seen = options.seen if options.seen is not None else count_words(references)
-    texts = {name: own.texts for name, own in systems.items()}
+    tokenize, samples = options.tokenize, options.samples
     scores = score_systems(
-        texts,
+        {name: one.texts for name, one in systems.items()},
         references,
-        tokenize=options.tokenize,
+        tokenize=tokenize,
         lowercase=options.lowercase,
-        samples=options.samples,
+        samples=samples,
     )
-    few = min(options.samples, 300)
+    few = {"tokenize": tokenize, "samples": min(samples, 300)}
     found = [
         System(
             name=name,
-            texts=list(own.texts),
+            texts=list(one.texts),
             scores=scores[name],
-            exact=exact_match(own.texts, references),
-            lengths=by_length(
-                sources, own.texts, references, tokenize=options.tokenize, samples=few
-            ),
-            words=by_rarity(own.texts, references, seen),
-            sentences=sentence_scores(own.texts, references),
-            perplexity=own.perplexity,
-            alignment=own.alignment,
+            exact=exact_match(one.texts, references),
+            lengths=by_length(sources, one.texts, references, **few),
+            words=by_rarity(one.texts, references, seen),
+            sentences=sentence_scores(one.texts, references),
+            perplexity=one.perplexity,
+            alignment=one.alignment,
         )
-        for name, own in systems.items()
+        for name, one in systems.items()
     ]
     counted = "references" if options.seen is None else "training"
     return Evaluation(list(sources), list(references), found, counted)

@@ -1,4 +1,4 @@
-"""What translations are worth beside their references, by the field's own measures.
+"""Scores of translations against references.
 
 BLEU, chrF and TER are sacreBLEU's (Post 2018), each with the signature that makes it comparable;
 confidence intervals and p-values come from resampling the sentences (Koehn 2004).
@@ -7,40 +7,40 @@ confidence intervals and p-values come from resampling the sentences (Koehn 2004
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from regard.errors import InputError, MissingExtraError
 from regard.text.pieces import word_spans
 
 SAMPLES = 1000
-_LENGTHS = (5, 10, 15, 20, 30)
-"""Upper ends of the groups of source lengths, in words; one more group is for longer ones."""
-_COUNTS = (0, 1, 4, 9, 99)
-"""The same for how often a word was seen."""
+_LENGTH_LIMITS = (5, 10, 15, 20, 30)
+"""Largest source lengths of the groups, in words; one more group has all longer ones."""
+_COUNT_LIMITS = (0, 1, 4, 9, 99)
+"""Largest word counts of the groups; one more group has all more frequent words."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """One measure of one system."""
+    """One metric of one system."""
 
     name: str
     value: float
     mean: float
-    """Over all resamples."""
+    """Mean over all resamples."""
     margin: float
-    """Half the width of the interval that holds 95 % of them."""
+    """Half the width of the 95 % interval."""
     signature: str
     p_value: float | None = None
-    """How easily chance alone makes such a difference to the first system."""
+    """Probability of at least this difference from the first system by chance alone."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """A measure on a part of the sentences or words."""
+    """A metric on some of the sentences or words."""
 
     label: str
     n: int
-    """How many sentences or words of the reference it holds."""
+    """Number of sentences, or of words in the references."""
     value: float
     margin: float = 0.0
 
@@ -53,47 +53,28 @@ def score_systems(
     lowercase: bool = False,
     samples: int = SAMPLES,
 ) -> dict[str, list[Score]]:
-    """BLEU, chrF and TER of each system; the first is what the others are compared with.
+    """Return BLEU, chrF and TER of each system; the others are compared with the first.
 
     Args:
-        tokenize: how BLEU splits words: sacreBLEU's 13a, intl, char, zh, ja-mecab, ko-mecab, ….
-        lowercase: whether there is a second BLEU, for which capitals do not count.
+        tokenize: tokenizer of BLEU: sacreBLEU's 13a, intl, char, zh, ja-mecab, ko-mecab, ….
+        lowercase: adds a BLEU that ignores case.
     """
     for texts in systems.values():
         check_lines("translations", texts, references)
     metrics = _metrics(tokenize, lowercase)
     if len(systems) == 1:
         ((name, texts),) = systems.items()
-        return {name: [_alone(which, texts, references, samples) for which in metrics.items()]}
-    columns = [
-        _compared(name, metric, systems, references, samples) for name, metric in metrics.items()
-    ]
+        return {name: [_score(*metric, texts, references, samples) for metric in metrics.items()]}
+    columns = [_paired_scores(*metric, systems, references, samples) for metric in metrics.items()]
     return {name: list(row) for name, row in zip(systems, zip(*columns, strict=True), strict=True)}
 
 
-def _compared(
-    name: str,
-    metric: Any,
-    systems: Mapping[str, Sequence[str]],
-    references: Sequence[str],
-    samples: int,
-) -> list[Score]:
-    """One metric of all systems, the others compared with the first."""
-    from sacrebleu.significance import PairedTest
-
-    named: list[tuple[str, Sequence[str]]] = [(name, list(x)) for name, x in systems.items()]
-    test = PairedTest(named, {name: metric}, [list(references)], test_type="bs", n_samples=samples)
-    signatures, results = test()
-    ((key, signature),) = signatures.items()
-    return [_resampled(name, results[key], i, signature) for i in range(len(named))]
-
-
-def check_lines(what: str, texts: Sequence[str], references: Sequence[str]) -> None:
-    """Refuse texts that cannot belong to the references line by line."""
+def check_lines(what: str, texts: Sequence[Any], references: Sequence[str]) -> None:
+    """Refuse texts with another number of lines than the references."""
     if len(texts) != len(references):
         raise InputError(
             f"there are {len(texts):,} lines of {what} and {len(references):,} of references: they "
-            "must belong together line by line."
+            "must correspond line by line."
         )
     if not references:
         raise InputError("the references have no lines: there is nothing to compare with.")
@@ -113,31 +94,46 @@ def _metrics(tokenize: str, lowercase: bool) -> dict[str, Any]:
             bleu["BLEU lc"] = BLEU(tokenize=tokenize, force=True, lowercase=True)
     except (ImportError, RuntimeError, OSError) as error:
         raise MissingExtraError(
-            f"BLEU's tokenizer {tokenize!r} needs what is not here ({error}): use another."
+            f"BLEU's tokenizer {tokenize!r} is not installed ({error}): install it or use another."
         ) from error
     return bleu | {"chrF2": CHRF(), "TER": TER()}
 
 
-def _alone(
-    which: tuple[str, Any], texts: Sequence[str], references: Sequence[str], samples: int
+def _score(
+    name: str, metric: Any, texts: Sequence[str], references: Sequence[str], samples: int
 ) -> Score:
-    name, metric = which
     found = metric.corpus_score(list(texts), [list(references)], n_bootstrap=samples)
     spread = float(found._mean), float(found._ci)
     return Score(name, float(found.score), *spread, str(metric.get_signature()))
 
 
-def _resampled(name: str, results: Sequence[Any], i: int, signature: Any) -> Score:
-    result = results[i]
-    chance = None if result.p_value is None else float(result.p_value)
-    if i and result.score == results[0].score:
-        chance = 1.0  # sacreBLEU finds a system significantly different from itself
-    spread = float(result.mean), float(result.ci)
-    return Score(name, float(result.score), *spread, str(signature), chance)
+def _paired_scores(
+    name: str,
+    metric: Any,
+    systems: Mapping[str, Sequence[str]],
+    references: Sequence[str],
+    samples: int,
+) -> list[Score]:
+    """Return one metric of all systems, with p-values of the differences from the first."""
+    from sacrebleu.significance import PairedTest
+
+    named: list[tuple[str, Sequence[str]]] = [(name, list(x)) for name, x in systems.items()]
+    test = PairedTest(named, {name: metric}, [list(references)], test_type="bs", n_samples=samples)
+    signatures, results = test()
+    ((key, signature),) = signatures.items()
+    found = cast(Sequence[Any], results[key])
+    scores = []
+    for i, result in enumerate(found):
+        p_value = None if i == 0 else float(result.p_value)
+        if i and result.score == found[0].score:
+            p_value = 1.0  # sacreBLEU finds a system significantly different from itself
+        spread = float(result.mean), float(result.ci)
+        scores.append(Score(name, float(result.score), *spread, str(signature), p_value))
+    return scores
 
 
 def sentence_scores(texts: Sequence[str], references: Sequence[str]) -> list[float]:
-    """What each sentence is worth by itself, by chrF."""
+    """Return the chrF of each sentence."""
     from sacrebleu.metrics.chrf import CHRF
 
     metric = CHRF()
@@ -146,7 +142,7 @@ def sentence_scores(texts: Sequence[str], references: Sequence[str]) -> list[flo
 
 
 def exact_match(texts: Sequence[str], references: Sequence[str]) -> float:
-    """The share of translations that are their reference, letter by letter."""
+    """Return the share of translations that equal their reference."""
     check_lines("translations", texts, references)
     pairs = zip(texts, references, strict=True)
     return sum(text.strip() == other.strip() for text, other in pairs) / len(references)
@@ -160,61 +156,60 @@ def by_length(
     tokenize: str = "13a",
     samples: int = 300,
 ) -> list[Group]:
-    """BLEU for sentences of like length, counted in words of the source."""
+    """Return BLEU by the length of the source in words."""
     check_lines("sources", sources, references)
-    places: dict[int, list[int]] = {}
+    members: dict[int, list[int]] = {}
     for i, source in enumerate(sources):
-        places.setdefault(_group(len(source.split()), _LENGTHS), []).append(i)
+        members.setdefault(_group(len(source.split()), _LENGTH_LIMITS), []).append(i)
+    bleu = _metrics(tokenize, lowercase=False)["BLEU"]
     groups = []
-    for number in sorted(places):
-        some = places[number]
-        metric = _metrics(tokenize, lowercase=False)["BLEU"]
-        own, others = ([lines[i] for i in some] for lines in (texts, references))
-        found = _alone(("BLEU", metric), own, others, samples)
-        groups.append(Group(_label(number, _LENGTHS), len(some), found.value, found.margin))
+    for group, indices in sorted(members.items()):
+        own, others = ([lines[i] for i in indices] for lines in (texts, references))
+        found = _score("BLEU", bleu, own, others, samples)
+        label = _label(group, _LENGTH_LIMITS)
+        groups.append(Group(label, len(indices), found.value, found.margin))
     return groups
 
 
 def by_rarity(
     texts: Sequence[str], references: Sequence[str], seen: Mapping[str, int]
 ) -> list[Group]:
-    """F1 of words by how often they were seen: which share of them is right, and in its place.
+    """Return the F1 of words by their count in `seen`.
 
-    A word counts as right as often as it is in both a translation and its reference.
+    A word is correct as often as it is in both a translation and its reference.
     """
-    right: Counter[int] = Counter()
+    correct: Counter[int] = Counter()
     ours: Counter[int] = Counter()
     theirs: Counter[int] = Counter()
     for text, reference in zip(texts, references, strict=True):
-        own, other = Counter(words_in(text)), Counter(words_in(reference))
+        own, other = count_words([text]), count_words([reference])
         for word in own | other:
-            group = _group(seen.get(word, 0), _COUNTS)
+            group = _group(seen.get(word, 0), _COUNT_LIMITS)
             ours[group] += own[word]
             theirs[group] += other[word]
-            right[group] += min(own[word], other[word])
+            correct[group] += min(own[word], other[word])
     return [
-        Group(_label(group, _COUNTS), theirs[group], 200 * right[group] / (ours + theirs)[group])
+        Group(
+            _label(group, _COUNT_LIMITS),
+            theirs[group],
+            200 * correct[group] / (ours + theirs)[group],
+        )
         for group in sorted(theirs)
         if theirs[group]
     ]
 
 
-def words_in(text: str) -> list[str]:
-    """The words and marks of a text."""
-    return [text[start:end] for start, end in word_spans(text)]
-
-
 def count_words(texts: Iterable[str]) -> Counter[str]:
-    """How often each word is there."""
-    return Counter(word for text in texts for word in words_in(text))
+    """Count the words and punctuation marks of texts."""
+    return Counter(text[start:end] for text in texts for start, end in word_spans(text))
 
 
-def _group(number: int, ends: Sequence[int]) -> int:
-    return next((i for i, end in enumerate(ends) if number <= end), len(ends))
+def _group(number: int, limits: Sequence[int]) -> int:
+    return next((i for i, limit in enumerate(limits) if number <= limit), len(limits))
 
 
-def _label(group: int, ends: Sequence[int]) -> str:
-    first = ends[group - 1] + 1 if group else min(ends[0], 1)
-    if group == len(ends):
+def _label(group: int, limits: Sequence[int]) -> str:
+    first = limits[group - 1] + 1 if group else min(limits[0], 1)
+    if group == len(limits):
         return f"{first}+"
-    return str(first) if first == ends[group] else f"{first}–{ends[group]}"
+    return str(first) if first == limits[group] else f"{first}–{limits[group]}"

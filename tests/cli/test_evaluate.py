@@ -58,7 +58,7 @@ def test_gold_links_take_the_place_of_the_dictionary(files, tmp_path):
     assert (best["source"], best["n_links"]) == ("gold", sum(lengths))
     assert best["error"] < 0.2
     gold.write_text("0-0\n")
-    with pytest.raises(InputError, match="has 1 lines of alignments for 60 sentences"):
+    with pytest.raises(InputError, match="1 lines of alignments and 60 of references"):
         run(toy(), *files, "--gold", gold)
 
 

@@ -25,7 +25,7 @@ def test_a_translation_is_told_with_a_row_for_each_token_it_writes(folder):
     done = regard(folder, "A dog", "--target", "Ein Hund")
     assert done.exit_code == 0, done.output
     assert done.output.startswith("A dog → Ein Hund\n")
-    assert "rows are written (queries), columns answer (keys)" in done.output
+    assert "rows are queries (tokens that are written), columns are keys" in done.output
     trace = load(folder).trace("A dog", "Ein Hund")
     rows = done.output.split("\n\n")[2].splitlines()[1:]
     assert len(rows) == len(trace.tokens["output"])

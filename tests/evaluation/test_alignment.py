@@ -4,25 +4,25 @@ import pytest
 from regard.evaluation.alignment import (
     Alignment,
     Gold,
-    Grouping,
+    WordIndices,
     alignment_of,
-    between_words,
     error_rate,
-    group_tokens,
-    numbers_of,
+    word_index_of_pieces,
+    word_indices,
+    word_weights,
 )
 from regard.generation.translator import TranslatedPart, Translation
 from tests.generation.toy import tokenizer
 
 
-def gold(*sure, possible=(), asked=None):
+def gold(*sure, possible=(), targets=None):
     known = frozenset(sure)
-    return Gold(known, known | frozenset(possible), None if asked is None else frozenset(asked))
+    return Gold(known, known | frozenset(possible), None if targets is None else frozenset(targets))
 
 
 def test_weights_between_words_by_hand():
     # source: a special token, then word 0 of two tokens, then word 1; target: word 0 of two tokens
-    grouping = Grouping([None, 0, 0, 1], [0, 0, 1], 2, 2)
+    grouping = WordIndices([None, 0, 0, 1], [0, 0, 1], 2, 2)
     weights = np.array(
         [
             [0.5, 0.2, 0.2, 0.1],  # 0.4 on word 0, 0.1 on word 1
@@ -31,51 +31,51 @@ def test_weights_between_words_by_hand():
         ]
     )
     # word 0 of the target sends (0.6, 0.4) of what is not lost on the special token
-    np.testing.assert_allclose(between_words(weights, grouping), [[0.6, 0.4], [0.0, 1.0]])
+    np.testing.assert_allclose(word_weights(weights, grouping), [[0.6, 0.4], [0.0, 1.0]])
 
 
-def test_rows_sum_to_one_or_to_nothing_and_heads_are_apart():
-    grouping = Grouping([None, 0, 1, 1, None], [0, 1, 1], 2, 2)
+def test_rows_sum_to_one_or_zero_for_each_head():
+    grouping = WordIndices([None, 0, 1, 1, None], [0, 1, 1], 2, 2)
     weights = np.random.default_rng(0).random((3, 3, 5))
     weights[1, 0] = [1, 0, 0, 0, 0]  # sees only what is special
-    tables = between_words(weights, grouping)
+    tables = word_weights(weights, grouping)
     assert tables.shape == (3, 2, 2)
     sums = np.ones((3, 2))
     sums[1, 0] = 0
     np.testing.assert_allclose(tables.sum(-1), sums)
     for head in range(3):
-        np.testing.assert_allclose(tables[head], between_words(weights[head], grouping))
+        np.testing.assert_allclose(tables[head], word_weights(weights[head], grouping))
 
 
-def test_words_are_what_stands_between_spaces():
+def test_words_are_separated_by_whitespace():
     words = tokenizer()
     text = "seven  eight, one"
     pieces = words.pieces(text)
-    numbers = numbers_of(pieces, text)
+    numbers = word_index_of_pieces(pieces, text)
     assert numbers[0] is numbers[-1] is None
-    told = [
+    found = [
         "".join(p.text for p, n in zip(pieces, numbers, strict=True) if n == i).strip()
         for i in range(3)
     ]
-    assert told[0] == "seven"
-    assert told[1].startswith("eight")
-    assert told[2] == "one"
+    assert found[0] == "seven"
+    assert found[1].startswith("eight")
+    assert found[2] == "one"
     assert [n for n in numbers if n is not None] == sorted(n for n in numbers if n is not None)
 
 
-def test_names_of_special_tokens_in_a_text_are_words():
+def test_names_of_special_tokens_are_words():
     words = tokenizer()
     ids = words.encode("one two", literal=True)
     part = TranslatedPart("one two", "eins", ids, words.encode("eins", specials=False))
-    grouping = group_tokens(part, words, words)
+    grouping = word_indices(part, words, words)
     assert (grouping.n_source, grouping.n_target) == (2, 1)
     assert set(grouping.source) == {None, 0, 1}
     assert set(grouping.target) == {0}
     odd = TranslatedPart("[SEP] one", "eins", words.encode("[SEP] one", literal=True), part.ids)
-    assert len(group_tokens(odd, words, words).source) == len(odd.source_ids)
+    assert len(word_indices(odd, words, words).source) == len(odd.source_ids)
 
 
-def test_hard_links_take_the_largest_weight_and_the_first_of_equals():
+def test_hard_links_have_the_largest_weight():
     found = Alignment(["a", "b"], ["x", "y"], [(0, 0, 0.4), (1, 0, 0.6), (0, 1, 0.5), (1, 1, 0.5)])
     assert found.links == [(0, 1), (1, 0)]
     assert found.pharaoh() == "0-1 1-0"
@@ -83,7 +83,7 @@ def test_hard_links_take_the_largest_weight_and_the_first_of_equals():
     assert Alignment([], [], []).pharaoh() == ""
 
 
-def test_parts_are_counted_on_and_copies_are_aligned_one_by_one():
+def test_parts_are_joined_and_copies_aligned_one_by_one():
     words = tokenizer()
 
     def part(source, text, separator):
@@ -108,7 +108,7 @@ def test_parts_are_counted_on_and_copies_are_aligned_one_by_one():
     assert found.links == [(0, 1), (1, 0), (2, 2), (3, 3), (4, 4)]
 
 
-def test_a_word_that_was_split_is_one_word_of_both_parts():
+def test_a_split_word_belongs_to_both_parts():
     words = tokenizer()
     ids, written = words.encode("one"), words.encode("eins", specials=False)
     parts = tuple(
@@ -122,7 +122,7 @@ def test_a_word_that_was_split_is_one_word_of_both_parts():
 
 def table_of(part, words, links):
     """Weights between tokens that align words exactly so."""
-    grouping = group_tokens(part, words, words)
+    grouping = word_indices(part, words, words)
     table = np.zeros((len(grouping.target), len(grouping.source)))
     for source, target in links:
         for i, number in enumerate(grouping.target):
@@ -141,7 +141,7 @@ def test_the_error_rate_by_hand():
     assert error_rate([]) == 0
 
 
-def test_only_what_is_asked_counts():
-    truth = gold((0, 0), asked=[0])
+def test_only_known_targets_count():
+    truth = gold((0, 0), targets=[0])
     assert error_rate([([(0, 0), (7, 1)], truth)]) == 0
     assert error_rate([([(1, 0), (7, 1)], truth)]) == 1

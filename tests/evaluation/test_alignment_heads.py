@@ -1,14 +1,19 @@
 import json
+from math import exp
 
 import pytest
 
 from regard.analysis.heads import ALIGNMENT_HEADS
 from regard.errors import InputError
 from regard.evaluation.alignment import Gold
-from regard.evaluation.alignment_heads import Aligner, Heads, keep_heads
-from regard.evaluation.cross_attention import crossing_weights, pair_part
-from regard.evaluation.occlusion import erasure_gold
-from regard.evaluation.report import perplexity, read_gold
+from regard.evaluation.alignment_heads import (
+    Aligner,
+    AlignmentHeads,
+    cache_heads,
+    cross_attention,
+    occlusion_links,
+)
+from regard.evaluation.report import perplexity, read_gold, reference_part
 from regard.generation.ctranslate2_engine import fingerprint
 from regard.model import Model, load
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
@@ -28,8 +33,8 @@ def own_cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def parts():
-    return [pair_part(source, target, (tokenizer(), tokenizer())) for source, target in TEST]
+def parts(model):
+    return [reference_part(model, source, target) for source, target in TEST]
 
 
 @pytest.fixture(scope="module")
@@ -40,30 +45,30 @@ def truth():
     return [Gold(sure, sure) for sure in links]
 
 
-def test_leaving_out_words_shows_true_links(model, parts, truth):
+def test_occlusion_finds_true_links(model, parts, truth):
     aligner = Aligner(model)
-    found = [erasure_gold(model, part, aligner._grouping(part)) for part in parts]
+    found = [occlusion_links(model, part, aligner.words(part)) for part in parts]
     links = [(link, gold) for one, gold in zip(found, truth, strict=True) for link in one.sure]
     assert len(links) > 30
     assert sum(link in gold.sure for link, gold in links) >= 0.9 * len(links)
 
 
-def test_the_best_heads_are_those_with_the_lowest_error(model, parts, truth):
+def test_the_best_heads_have_the_lowest_error(model, parts, truth):
     measured = Aligner(model).measure(parts, truth, source="gold")
     assert len(measured.heads) == 2 * 2
     single = [min(head.error, head.error_after) for head in measured.heads]
     assert measured.best.error <= min(single)
     assert measured.best.error < 0.15
-    assert max(single) > measured.best.error + 0.1  # it matters which head one takes
+    assert max(single) > measured.best.error + 0.1  # heads differ
     named = {(head.site, head.head) for head in measured.heads}
     assert set(measured.best.places) <= named
     assert measured.best.n_links == sum(len(gold.sure) for gold in truth)
 
 
-def test_heads_found_without_any_known_link_align_nearly_as_well(model, parts, truth):
+def test_heads_chosen_by_occlusion_align_well(model, parts, truth):
     aligner = Aligner(model)
     heads = aligner.find_heads(parts)
-    assert heads.source == "erasure"
+    assert heads.source == "occlusion"
     done = model.translate([source for source, _ in TEST], engine="torch")
     right = total = 0
     for one, gold, (_, target) in zip(aligner.align(done), truth, TEST, strict=True):
@@ -74,30 +79,30 @@ def test_heads_found_without_any_known_link_align_nearly_as_well(model, parts, t
     assert right > 0.85 * total
 
 
-def test_without_a_single_link_the_last_layer_but_one_aligns(model, parts):
+def test_without_links_the_penultimate_layer_is_chosen(model, parts):
     nothing = [Gold(frozenset(), frozenset(), frozenset())] * len(parts)
     best = Aligner(model).measure(parts, nothing, source="dictionary").best
     assert best.source == "none"
     assert best.places == (("decoder.layers.0.cross", 0), ("decoder.layers.0.cross", 1))
 
 
-def test_weights_of_a_batch_are_those_of_each_pair_alone_and_of_its_trace(model, parts):
-    together = list(crossing_weights(model, parts))
+def test_batched_weights_equal_those_of_single_traces(model, parts):
+    together = list(cross_attention(model, parts))
     for part, table in zip(parts[:6], together, strict=False):
-        (alone,) = crossing_weights(model, [part])
+        (alone,) = cross_attention(model, [part])
         assert alone == pytest.approx(table, abs=1e-5)
         trace = model.trace(part.source_ids, part.ids)
         site = trace["decoder.layers.1.cross"]
         assert site.weights(1).numpy() == pytest.approx(table[3], abs=1e-5)
 
 
-def test_heads_are_taken_from_notes_then_the_folder_then_what_was_measured(tmp_path):
+def test_heads_come_from_the_run_then_the_folder_then_the_cache(tmp_path):
     folder = toy()
     first, second, third = (
-        Heads((("decoder.layers.0.cross", i),), False, "gold") for i in range(3)
+        AlignmentHeads((("decoder.layers.0.cross", i),), False, "gold") for i in range(3)
     )
     assert Aligner.of_folder(folder).chosen is None
-    keep_heads(folder, third)
+    cache_heads(folder, third)
     assert Aligner.of_folder(folder).chosen == third
     model = Model.load(folder)
     model.extras = {ALIGNMENT_HEADS: second.to_json()}
@@ -108,31 +113,29 @@ def test_heads_are_taken_from_notes_then_the_folder_then_what_was_measured(tmp_p
     assert fingerprint(folder) != fingerprint(tmp_path / "own")
 
 
-def test_a_model_without_attention_says_so(parts):
+def test_models_without_attention_are_refused(parts):
     config = Seq2SeqConfig(n_vocab=len(tokenizer()), d_model=8, attention="none")
     model = Model(module=Seq2Seq(config).eval(), task="translation", tokenizer=tokenizer())
-    with pytest.raises(InputError, match="does not attend from target to source"):
-        list(crossing_weights(model, parts[:1]))
+    with pytest.raises(InputError, match="has no cross-attention"):
+        list(cross_attention(model, parts[:1]))
     with pytest.raises(InputError, match="names no heads"):
-        Heads.from_json({"places": 3})
+        AlignmentHeads.from_json({"places": 3})
 
 
-def test_an_rnn_with_attention_is_aligned_too(parts):
+def test_an_rnn_with_attention(parts):
     config = Seq2SeqConfig(n_vocab=len(tokenizer()), d_model=8, attention="additive")
     model = Model(module=Seq2Seq(config).eval(), task="translation", tokenizer=tokenizer())
-    (table,) = crossing_weights(model, parts[:1])
+    (table,) = cross_attention(model, parts[:1])
     assert table.shape == (1, len(parts[0].ids) + 1, len(parts[0].source_ids))
     assert table.sum(-1) == pytest.approx(1)
 
 
-def test_the_perplexity_is_that_of_the_traces(model, parts):
+def test_perplexity_equals_that_of_the_traces(model, parts):
     totals = [model.trace(p.source_ids, p.ids).output["log_probabilities"] for p in parts[:5]]
     flat = [x for one in totals for x in one]
-    import math
-
-    assert perplexity(model, parts[:5]) == pytest.approx(math.exp(-sum(flat) / len(flat)), rel=1e-4)
+    assert perplexity(model, parts[:5]) == pytest.approx(exp(-sum(flat) / len(flat)), rel=1e-4)
     assert 1 < perplexity(model, parts) < 3
-    with pytest.raises(InputError, match="no reference to be surprised by"):
+    with pytest.raises(InputError, match="at least one reference"):
         perplexity(model, [])
 
 
@@ -141,5 +144,5 @@ def test_gold_links_are_sure_or_possible():
     assert read.sure == {(0, 0)}
     assert read.possible == {(0, 0), (1, 2), (3, 4)}
     assert read_gold("", 1).sure == frozenset()
-    with pytest.raises(InputError, match="Line 7 has '1:2', which is no link"):
+    with pytest.raises(InputError, match="Line 7 has '1:2'; write links as 1-2"):
         read_gold("1:2", 7)

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from regard.errors import InputError
-from regard.evaluation.alignment_heads import HeadError, Heads, Measured
-from regard.evaluation.report import Options, Own, evaluate
+from regard.evaluation.alignment_heads import AlignmentHeads, HeadError, HeadErrors
+from regard.evaluation.report import EvaluationOptions, ModelReadings, evaluate
 from regard.figures.drawing import SERIES
 from regard.figures.evaluation_figure import draw_evaluation, evaluation_html, mark_differences
 from tests.figures.svg import parse, texts, tooltips
@@ -14,13 +14,13 @@ REFERENCES = ["Ein <Mann> & ein Hut.", "Zwei Hunde laufen über eine grüne Wies
 ONE = ["Ein <Mann> & ein Hut.", "Zwei Hunde laufen über eine Wiese in der Sonne."] * 3
 TWO = ["Ein <Mann> & ein Hut.", "Hunde Hunde laufen im Gras."] * 3
 HEADS = [HeadError("decoder.layers.0.cross", i, 0.5 + i / 10, 0.4 - i / 10) for i in range(3)]
-BEST = Heads((("decoder.layers.0.cross", 2),), True, "dictionary", 0.2, 30)
+BEST = AlignmentHeads((("decoder.layers.0.cross", 2),), True, "dictionary", 0.2, 30)
 
 
 @pytest.fixture(scope="module")
 def found():
-    systems = {"one": Own(ONE, 2.0, Measured(HEADS, BEST)), "two": Own(TWO)}
-    return evaluate(SOURCES, REFERENCES, systems, Options(samples=20))
+    systems = {"one": ModelReadings(ONE, 2.0, HeadErrors(HEADS, BEST)), "two": ModelReadings(TWO)}
+    return evaluate(SOURCES, REFERENCES, systems, EvaluationOptions(samples=20))
 
 
 def test_every_value_and_label_is_shown(found):
@@ -36,7 +36,7 @@ def test_every_value_and_label_is_shown(found):
 
 def test_the_figure_says_when_heads_are_read(found):
     assert "read after the word is written · outlined: chosen" in texts(draw_evaluation(found))
-    early = Measured(HEADS, replace(BEST, after=False))
+    early = HeadErrors(HEADS, replace(BEST, after=False))
     systems = [replace(found.systems[0], alignment=early)]
     shown = texts(draw_evaluation(replace(found, systems=systems)))
     assert "read to write the word · outlined: chosen" in shown
@@ -99,7 +99,9 @@ def test_the_largest_differences_come_first(found):
     rows = evaluation_html(found).rpartition("<tbody>")[2].split("<tr")[1:]
     assert "Two dogs" in rows[0]
     assert "hat" in rows[-1]
-    single = evaluate(SOURCES, REFERENCES, {"two": Own(TWO)}, Options(samples=5))
+    single = evaluate(
+        SOURCES, REFERENCES, {"two": ModelReadings(TWO)}, EvaluationOptions(samples=5)
+    )
     page = evaluation_html(single, language="ko")
     assert 'id="same">' not in page
     assert "점수가 낮은 문장부터" in page
