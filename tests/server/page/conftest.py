@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Browser, BrowserContext, Page, Route
 
 from regard.model import Model
 from regard.models.vision import Vision, VisionConfig
-from regard.server.html_export import PAGE, write_html
+from regard.server.html_export import PAGE, as_html, write_html
 from regard.trace.capture import trace_model
 from regard.trace.trace import Trace
 from tests.analysis.translators import small_translator
 
-HERE = "http://regard.test"
+ORIGIN = "http://regard.test"
 PROBE = Path(__file__).with_name("probe.js")
+# Timers fire in order, so waiting in the page also waits for work that was deferred before,
+# however busy the machine is. While heads are loading, the page is marked as busy.
 SETTLE = """async (time) => {
   const frame = () => new Promise(requestAnimationFrame);
   const rest = async (time) => {
@@ -27,14 +29,16 @@ SETTLE = """async (time) => {
   };
   await rest(time);
   while (document.querySelector('[aria-busy="true"]')) await rest(time);
-  await rest(0); // what came last is drawn with the next picture on the screen
+  await frame();
 }"""
+ADDRESS_DELAY = 125
+"""Milliseconds after which the page has written its state to the address."""
 
 
 @pytest.fixture(scope="session")
 def translator() -> Model:
     model = small_translator(seed=3, vocab_size=64)
-    with torch.no_grad():  # heads with something to see: random ones look everywhere alike
+    with torch.no_grad():  # sharper heads: random ones look everywhere alike
         for name, weight in model.module.named_parameters():
             if "to_query.weight" in name or "to_key.weight" in name:
                 weight.mul_(2.5)
@@ -70,57 +74,88 @@ def image_file(image_trace, tmp_path_factory) -> Path:
     return path
 
 
-class Explorer:
-    """A page with the explorer in it, and everything that went wrong there."""
+@pytest.fixture(scope="session")
+def embedded():
+    """A function from a trace to the JSON that its HTML file embeds."""
 
-    def __init__(self, page: Page, path: Path):
-        self.page, self.path = page, path
-        self.faults: list[str] = []
+    def read(trace: Trace, **options) -> dict:
+        html = as_html(trace, **options)
+        return json.loads(re.search(r'id="regard-data">(.*?)</script>', html, re.DOTALL)[1])
+
+    return read
+
+
+class Explorer:
+    """A browser tab with the explorer, its console errors and its requests."""
+
+    def __init__(self, page: Page):
+        self.page, self.path = page, Path()
+        self.errors: list[str] = []
         self.requests: list[str] = []
-        page.on("console", lambda m: self.faults.append(m.text) if m.type != "log" else None)
-        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("console", lambda m: self.errors.append(m.text) if m.type != "log" else None)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("request", lambda request: self.requests.append(request.url))
 
-    def open(self, state: str = "") -> Page:
+    def reset(self, path: Path) -> "Explorer":
+        """Prepare the tab for another test."""
         self.page.goto("about:blank")
+        self.path = path
+        self.errors.clear()
+        self.requests.clear()
+        return self
+
+    def open(self, state: str = "") -> Page:
+        if self.page.url != "about:blank":
+            self.page.goto("about:blank")
         self.page.goto(f"{self.path.as_uri()}#language=en&{state}")
         self.page.wait_for_selector("#regard[data-ready]")
         return self.page
 
     def state(self) -> dict[str, str]:
-        """The state that the address holds, once it has settled."""
-        self.settle(200)
+        """Return the state in the address, after it has been written."""
+        self.settle(ADDRESS_DELAY)
         hash_ = self.page.evaluate("decodeURI(location.hash)")
         return dict(part.split("=", 1) for part in hash_.lstrip("#").split("&") if "=" in part)
 
     def text(self, selector: str) -> str:
         return " ".join(self.page.inner_text(selector).split())
 
-    def settle(self, milliseconds: int = 100):
-        """Until everything that follows a change is drawn, however busy the machine is.
-
-        The page's own clock is asked: what it has put off before comes before what is put off now.
-        Heads that are still being opened make the page say that it is busy.
-        """
+    def settle(self, milliseconds: int = 50):
+        """Wait until everything that follows a change is drawn."""
         self.page.evaluate(SETTLE, milliseconds)
 
 
+@pytest.fixture(scope="session")
+def tabs(browser: Browser):
+    """Tabs that tests share: creating one takes as long as a test."""
+    contexts: list[BrowserContext] = []
+    found: dict[str, Explorer] = {}
+
+    def get(width: int, height: int, options: dict) -> Explorer:
+        key = repr((width, height, sorted(options.items())))
+        if key not in found:
+            viewport = {"width": width, "height": height}
+            contexts.append(browser.new_context(viewport=viewport, **options))
+            found[key] = Explorer(contexts[-1].new_page())
+        return found[key]
+
+    yield get
+    for context in contexts:
+        context.close()
+
+
 @pytest.fixture
-def open_page(browser: Browser, request):
-    """Opens a file of a trace in a fresh window; at the end nothing may have gone wrong."""
-    windows = []
+def open_page(tabs):
+    """Opens the HTML file of a trace; fails the test if the page reports an error."""
+    used: list[Explorer] = []
 
     def make(path: Path, *, width=1280, height=800, **options) -> Explorer:
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        explorer = Explorer(context.new_page(), path)
-        windows.append((context, explorer))
+        explorer = tabs(width, height, options).reset(path)
+        used.append(explorer)
         return explorer
 
     yield make
-    faults = [fault for _, explorer in windows for fault in explorer.faults]
-    for context, _ in windows:
-        context.close()
-    assert faults == []
+    assert [error for explorer in used for error in explorer.errors] == []
 
 
 @pytest.fixture
@@ -128,32 +163,30 @@ def explorer(open_page, file) -> Explorer:
     return open_page(file)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def modules(browser: Browser):
-    """A blank page that can import the page's modules, and data that a test puts beside them."""
+    """Calls a function of probe.js in a blank page that can import the page's modules."""
     context = browser.new_context()
     page = context.new_page()
-    beside: dict[str, str] = {}
+    data: dict[str, str] = {}
 
     def serve(route: Route):
         name = re.sub(r"^https?://[^/]+/", "", route.request.url)
-        if name in beside:
-            route.fulfill(body=beside[name], content_type="application/json")
+        if name == "data.json":
+            route.fulfill(body=data[name], content_type="application/json")
         elif name == "":
-            route.fulfill(
-                body="<!doctype html><div class='regard'></div>", content_type="text/html"
-            )
+            body = "<!doctype html><div class='regard'></div>"
+            route.fulfill(body=body, content_type="text/html")
         else:
             path = PROBE if name == PROBE.name else PAGE / name
             kind = mimetypes.guess_type(name)[0] or "text/plain"
             route.fulfill(body=path.read_bytes(), content_type=kind)
 
     page.route("**/*", serve)
-    page.goto(f"{HERE}/")
+    page.goto(f"{ORIGIN}/")
 
-    def run(name: str, data: object = None, given: object = None):
-        """What the function of this name in probe.js finds out about the data."""
-        beside["data.json"] = json.dumps(data)
+    def run(name: str, embedded: object = None, given: object = None):
+        data["data.json"] = json.dumps(embedded)
         return page.evaluate(
             """async ([name, given]) => (await import("/probe.js"))[name](given)""", [name, given]
         )
@@ -164,7 +197,7 @@ def modules(browser: Browser):
 
 @pytest.fixture(scope="session")
 def shown():
-    """A function from a number to how the page writes it."""
+    """A function from a number to its text on the page."""
 
     def write(x: float, digits: int = 3) -> str:
         size = abs(x)

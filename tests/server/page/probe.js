@@ -1,23 +1,61 @@
-// What tests ask the page's modules, on the data that a test puts beside them.
+// Functions that tests run in the browser on the page's modules and the data of an HTML file.
 
-import { compare, softmax } from "/js/attention.js";
-import { matrix, project } from "/js/matrix.js";
 import { FileSource } from "/js/file_source.js";
-import { computeRow, computeTables, contextOf, lineOf } from "/js/head.js";
-import { labelOf } from "/js/tokens.js";
+import { computeRow, computeTables, contextOf, rowOf } from "/js/head.js";
+import { matrix, project } from "/js/matrix.js";
 
-const sourceOf = async () => new FileSource(await (await fetch("/data.json")).json());
+const openSource = async () => new FileSource(await (await fetch("/data.json")).json());
 const list = (x) => x && Array.from(x, (y) => (Number.isFinite(y) ? y : String(y)));
+
+/** Arguments from JSON: {rows: …} is a matrix, {float32: …} and {uint8: …} are typed arrays. */
+function decode(x) {
+  if (Array.isArray(x)) return x.map(decode);
+  if (x === "Infinity") return Infinity;
+  if (x === null || typeof x !== "object") return x;
+  const numbers = (values) => values.map(Number);
+  if (x.float32) return Float32Array.from(numbers(x.float32));
+  if (x.uint8) return Uint8Array.from(x.uint8);
+  if (x.matrix) return matrix(x.matrix.length, x.matrix[0].length, numbers(x.matrix.flat()));
+  return Object.fromEntries(Object.entries(x).map(([name, value]) => [name, decode(value)]));
+}
+
+/** Results to JSON: matrices become lists of rows. */
+function encode(x) {
+  if (ArrayBuffer.isView(x)) return list(x);
+  if (Array.isArray(x)) return x.map(encode);
+  if (typeof x === "number") return Number.isFinite(x) ? x : String(x);
+  if (x === null || typeof x !== "object") return x;
+  if (x.rows !== undefined && x.data) return Array.from({ length: x.rows }, (_, i) => list(x.data.subarray(i * x.columns, (i + 1) * x.columns)));
+  return Object.fromEntries(Object.entries(x).map(([name, value]) => [name, encode(value)]));
+}
+
+/** Call an exported function; if `changed` is given, return that argument instead of the result. */
+export async function call({ module, name, args, changed }) {
+  const decoded = args.map(decode);
+  const result = (await import(`/js/${module}.js`))[name](...decoded);
+  return encode(changed === undefined ? result : decoded[changed]);
+}
+
+/** The names of the functions that a module exports. */
+export async function exportedFunctions(module) {
+  return Object.entries(await import(`/js/${module}.js`)).filter(([, value]) => typeof value === "function").map(([name]) => name);
+}
+
+/** An exported constant. */
+export async function constant({ module, name }) {
+  const value = (await import(`/js/${module}.js`))[name];
+  return value instanceof Set ? [...value] : value;
+}
 
 /** Every table of every head of every site. */
 export async function tables() {
-  const source = await sourceOf();
+  const source = await openSource();
   const found = [];
   for (const site of await source.sites()) {
     for (let head = 0; head < site.n_heads; head++) {
       const vectors = await source.vectors(site.path, head);
       const made = computeTables(site, head, vectors);
-      const context = Array.from({ length: site.n_query }, (_, i) => list(contextOf(lineOf(made, i), vectors, i, false)));
+      const context = Array.from({ length: site.n_query }, (_, i) => list(contextOf(rowOf(made, i), vectors, i, false)));
       const [scores, masked, weights] = [made.scores, made.masked, made.weights].map((table) => table && list(table.data));
       found.push({ path: site.path, head, scores, masked, weights, context: context.flat() });
     }
@@ -25,65 +63,53 @@ export async function tables() {
   return found;
 }
 
-/** What stands before and after attention at every site, and the projections worked out. */
+/** Streams before and after attention at every site, and the projections computed from them. */
 export async function steps({ head, query, key }) {
-  const source = await sourceOf();
+  const source = await openSource();
   const found = [];
   for (const site of await source.sites()) {
-    const way = await source.steps(site.path, head, query, key);
-    const made = {};
+    const streams = await source.steps(site.path, head, query, key);
+    const projected = {};
     for (const name of ["query", "key", "value"]) {
-      const { weight, bias } = way.projections[name];
-      made[name] = list(project(name === "query" ? way.queryInput : way.keyInput, weight, bias));
+      const { weight, bias } = streams.projections[name];
+      projected[name] = list(project(name === "query" ? streams.queryInput : streams.keyInput, weight, bias));
     }
-    const { weight, bias } = way.projections.output;
-    made.output = list(project(way.joined, weight, bias));
-    const [joined, output, before, after] = [way.joined, way.output, way.before, way.after].map(list);
-    found.push({ path: site.path, made, joined, output, before, after });
+    const { weight, bias } = streams.projections.output;
+    projected.output = list(project(streams.joined, weight, bias));
+    const [joined, output, before, after] = [streams.joined, streams.output, streams.before, streams.after].map(list);
+    found.push({ path: site.path, projected, joined, output, before, after });
   }
   return found;
 }
 
-/** How far weights computed row by row are from those computed at once. */
-export async function rowsApart() {
-  const source = await sourceOf();
-  let apart = 0;
+/** The largest difference between weights computed row by row and as one table. */
+export async function rowDifference() {
+  const source = await openSource();
+  let difference = 0;
   for (const site of await source.sites()) {
     const vectors = await source.vectors(site.path, 1);
     const whole = computeTables(site, 1, vectors);
     for (let i = 0; i < site.n_query; i++) {
-      const [one, other] = [computeRow(site, 1, vectors, i), lineOf(whole, i)];
+      const [one, other] = [computeRow(site, 1, vectors, i), rowOf(whole, i)];
       one.weights.data.forEach((x, j) => {
-        apart = Math.max(apart, Math.abs(x - other.weights.data[j]));
+        difference = Math.max(difference, Math.abs(x - other.weights.data[j]));
       });
     }
   }
-  return apart;
+  return difference;
 }
 
-/** Parts of one head's tables. */
-export async function parts(path) {
-  const source = await sourceOf();
+/** A tile of weights, a tile of scores and a thumbnail of one head. */
+export async function tiles(path) {
+  const source = await openSource();
   const span = (start, stop, bins) => ({ start, stop, bins });
-  const tile = await source.tile(path, 1, "weights", span(1, 5, 2), span(0, 6, 3));
-  const low = await source.tile(path, 1, "scores", span(0, 4, 1), span(0, 2, 1));
-  const small = (await source.thumbnails(path, 3))[1];
-  return { tile: list(tile.data), small: list(small.data), low: low.data[0] };
+  const weights = await source.tile(path, 1, "weights", span(1, 5, 2), span(0, 6, 3));
+  const scores = await source.tile(path, 1, "scores", span(0, 4, 1), span(0, 2, 1));
+  const thumbnail = (await source.thumbnails(path, 3))[1];
+  return { weights: list(weights.data), thumbnail: list(thumbnail.data), scores: scores.data[0] };
 }
 
 /** The rollout through all layers up to a site. */
 export async function rollout(path) {
-  return list((await (await sourceOf()).rollout(path)).data);
-}
-
-/** Every query compared with every key, and the softmax of that at a temperature. */
-export function compared({ query, key, temperature }) {
-  const table = (rows) => matrix(rows.length, rows[0].length, rows.flat());
-  const found = compare(table(query), table(key));
-  return [list(found.data), list(softmax(found, temperature).data)];
-}
-
-/** How a token is written. */
-export function label(token) {
-  return labelOf(token);
+  return list((await (await openSource()).rollout(path)).data);
 }

@@ -1,4 +1,4 @@
-"""A trace in a notebook: the widget in a host that keeps to anywidget's protocol, and the frame."""
+"""A trace in a notebook: the widget in a host with anywidget's protocol, and the frame."""
 
 import sys
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from regard.trace.trace import Trace
 SITE = "decoder.layers.1.cross"
 VIEW = "application/vnd.jupyter.widget-view+json"
 
-# A host as https://anywidget.dev/en/afm describes it: values with get, set, save_changes, on, off.
+# A host as in https://anywidget.dev/en/afm: values with get, set, save_changes, on, off.
 HOST = """async ([esm, css, values, width]) => {
   const style = document.createElement("style");
   style.textContent = css;
@@ -42,11 +42,11 @@ HOST = """async ([esm, css, values, width]) => {
 
 @pytest.fixture
 def cell(browser, trace):
-    """Opens the widget in a cell of this width; at the end nothing may have gone wrong."""
+    """Opens the widget in a cell; fails the test if the page reports an error."""
     context = browser.new_context(viewport={"width": 1400, "height": 900}, locale="en-GB")
-    page, faults = context.new_page(), []
-    page.on("console", lambda m: faults.append(m.text) if m.type != "log" else None)
-    page.on("pageerror", lambda error: faults.append(str(error)))
+    page, errors = context.new_page(), []
+    page.on("console", lambda m: errors.append(m.text) if m.type != "log" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
 
     def show(state="", width=1200):
         made = widget(html_export.as_json(trace))
@@ -56,7 +56,7 @@ def cell(browser, trace):
 
     yield show
     context.close()
-    assert faults == []
+    assert errors == []
 
 
 def test_the_widget_shows_the_numbers_of_the_trace(cell, trace, shown):
@@ -73,7 +73,7 @@ def test_python_and_the_widget_share_the_selection(cell):
     page.wait_for_function("document.querySelector('.headname').textContent === 'head 2'")
 
 
-def test_keys_are_heard_only_after_a_click_into_the_widget(cell):
+def test_keys_work_only_after_a_click_into_the_widget(cell):
     page = cell(f"site={SITE}&head=1&query=0&key=0&pinned=1")
     page.focus("textarea")
     page.keyboard.press("]")
@@ -85,14 +85,14 @@ def test_keys_are_heard_only_after_a_click_into_the_widget(cell):
     page.wait_for_function("document.querySelector('.headname').textContent === 'head 2'")
 
 
-def test_a_narrow_cell_has_tabs_in_a_wide_window(cell):
+def test_a_narrow_cell_has_tabs(cell):
     page = cell(f"site={SITE}&head=1", width=640)
     assert page.is_visible(".tabs")
     assert page.is_hidden(".pane.steps")
     assert page.locator(".regard").bounding_box()["width"] <= 640
 
 
-def test_a_widget_that_is_taken_away_leaves_nothing_behind(cell):
+def test_a_removed_widget_removes_its_listeners(cell):
     page = cell()
     page.evaluate("window.end()")
     assert page.locator(".regard").count() == 0
@@ -106,14 +106,14 @@ def test_a_notebook_gets_the_widget_and_a_frame(trace):
     assert made["text/plain"] == repr(trace)
 
 
-def test_without_anywidget_the_frame_is_as_interactive(browser, trace, monkeypatch, shown):
+def test_without_anywidget_the_frame_is_interactive(browser, trace, monkeypatch, shown):
     monkeypatch.setattr(html_export, "find_spec", lambda name: None)
     made = mimebundle(trace)
     assert set(made) == {"text/plain", "text/html"}
     context = browser.new_context(viewport={"width": 1300, "height": 900}, locale="en-GB")
-    page, faults, requests = context.new_page(), [], []
-    page.on("console", lambda m: faults.append(m.text) if m.type != "log" else None)
-    page.on("pageerror", lambda error: faults.append(str(error)))
+    page, errors, requests = context.new_page(), [], []
+    page.on("console", lambda m: errors.append(m.text) if m.type != "log" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda request: requests.append(request.url))
     page.set_content(f"<!doctype html><h1>a notebook</h1>{made['text/html']}")
     inside = page.frame_locator("iframe")
@@ -122,13 +122,13 @@ def test_without_anywidget_the_frame_is_as_interactive(browser, trace, monkeypat
     inside.locator(".edit-list li").wait_for()
     inside.locator('[data-choice="lines"]').click()
     inside.locator("svg.lines").first.wait_for()
-    page.wait_for_timeout(200)  # when a page with an address would write it
+    page.wait_for_timeout(150)  # a page with an address would write it
     context.close()
-    assert faults == []
+    assert errors == []
     assert [url for url in requests if not url.startswith(("about:", "data:"))] == []
 
 
-def test_an_empty_trace_is_only_told():
+def test_an_empty_trace_is_only_text():
     assert set(mimebundle(Trace())) == {"text/plain"}
 
 

@@ -1,9 +1,10 @@
-"""Pictures of exactly what is shown, and data to copy."""
+"""Panes saved as pictures of exactly what is shown, and copied data."""
 
 import re
 import xml.etree.ElementTree as ET
 
 import pytest
+from PIL import Image
 
 SITE = "decoder.layers.1.cross"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -17,29 +18,23 @@ def saved(explorer, pane, kind):
     return found.value
 
 
-@pytest.mark.parametrize("view", ["grid", "lines", "bars", "graph"])
-def test_a_pattern_is_saved_as_svg_whose_text_is_text(explorer, trace, view, tmp_path):
-    explorer.open(f"site={SITE}&head=1&query=1&key=2&view={view}")
-    download = saved(explorer, "pattern", "SVG")
-    assert download.suggested_filename == "regard-pattern.svg"
-    download.save_as(tmp_path / "p.svg")
-    root = ET.parse(tmp_path / "p.svg").getroot()
-    texts = {text.text for text in root.iter(f"{SVG}text")}
-    for word in ("dog", "sleep"):
-        assert any(word in (text or "") for text in texts), word
-    assert any("this head" in (text or "") for text in texts)
-    assert not [one for one in root.iter() if one.tag.endswith("foreignObject")]
-    assert "class=" not in (tmp_path / "p.svg").read_text("utf-8")  # looks the same anywhere
+def test_views_are_saved_as_svg_with_real_text(explorer, tmp_path):
+    for view in ("grid", "lines", "bars", "graph"):
+        page = explorer.open(f"site={SITE}&head=1&query=1&key=2&view={view}")
+        circles = page.get_attribute("svg.grid path.weights", "d") if view == "grid" else ""
+        download = saved(explorer, "pattern", "SVG")
+        assert download.suggested_filename == "regard-pattern.svg"
+        download.save_as(tmp_path / "p.svg")
+        svg = (tmp_path / "p.svg").read_text("utf-8")
+        root = ET.fromstring(svg)
+        texts = " ".join(text.text or "" for text in root.iter(f"{SVG}text"))
+        assert all(word in texts for word in ("dog", "sleep", "this head")), view
+        assert not [one for one in root.iter() if one.tag.endswith("foreignObject")]
+        assert "class=" not in svg  # styles are inline
+        assert circles in svg
 
 
-def test_circles_in_the_file_are_those_on_the_screen(explorer, tmp_path):
-    page = explorer.open(f"site={SITE}&head=1")
-    path = page.get_attribute("svg.grid path.weights", "d")
-    saved(explorer, "pattern", "SVG").save_as(tmp_path / "p.svg")
-    assert path in (tmp_path / "p.svg").read_text("utf-8")
-
-
-def test_what_would_have_to_be_scrolled_to_lies_on_nothing_else(open_page, file, tmp_path):
+def test_parts_out_of_view_do_not_overlap_others_when_saved(open_page, file, tmp_path):
     explorer = open_page(file, height=640)
     page = explorer.open(f"site={SITE}&head=1&query=1&key=2&view=graph")
     hidden = page.eval_on_selector(".board", "one => one.scrollHeight - one.clientHeight")
@@ -48,24 +43,22 @@ def test_what_would_have_to_be_scrolled_to_lies_on_nothing_else(open_page, file,
     texts = ET.parse(tmp_path / "p.svg").iter(f"{SVG}text")
     places = {one.text or "": float(one.get("y", 0)) for one in texts}
     words = ("thicker", "score")
-    told, read = (next(y for text, y in places.items() if word in text) for word in words)
-    assert told + 10 < read
+    legend, numbers = (next(y for text, y in places.items() if x in text) for x in words)
+    assert legend + 10 < numbers
 
 
-@pytest.mark.parametrize("pane", ["overview", "pattern", "steps"])
-def test_every_pane_is_saved_as_png(explorer, pane, tmp_path):
-    from PIL import Image
-
+def test_panes_are_saved_as_png(explorer, tmp_path):
     page = explorer.open(f"site={SITE}&head=1&query=1&key=2&pinned=1")
     page.wait_for_selector("#regard[data-pictures]")
     page.wait_for_selector(".steps[data-ready]")
-    saved(explorer, pane, "PNG").save_as(tmp_path / "p.png")
-    image = Image.open(tmp_path / "p.png").convert("RGB")
-    assert image.width >= 400
-    assert len(image.getcolors(maxcolors=1 << 24)) > 20  # something is on it
+    for pane in ("overview", "pattern", "steps"):
+        saved(explorer, pane, "PNG").save_as(tmp_path / "p.png")
+        image = Image.open(tmp_path / "p.png").convert("RGB")
+        assert image.width >= 400
+        assert len(image.getcolors(maxcolors=1 << 24)) > 20, pane  # it is not empty
 
 
-def test_copied_data_is_the_table_in_full(open_page, file, trace):
+def test_copied_data_is_the_whole_table(open_page, file, trace):
     explorer = open_page(file, permissions=["clipboard-read", "clipboard-write"])
     page = explorer.open(f"site={SITE}&head=1")
     page.click(".pattern details.menu summary")
@@ -78,7 +71,7 @@ def test_copied_data_is_the_table_in_full(open_page, file, trace):
         assert row == pytest.approx(expected, abs=1e-6)
 
 
-def test_pictures_in_the_dark_have_a_dark_ground(open_page, file, tmp_path):
+def test_pictures_in_dark_mode_have_a_dark_background(open_page, file, tmp_path):
     explorer = open_page(file, color_scheme="dark")
     explorer.open(f"site={SITE}&head=1")
     saved(explorer, "pattern", "SVG").save_as(tmp_path / "p.svg")

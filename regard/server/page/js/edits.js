@@ -14,7 +14,7 @@
  */
 
 /** The fields of each kind, in the order in which the address has them. */
-const FIELDS = {
+export const FIELDS = {
   temperature: ["site", "head", "value"],
   unscaled: ["site"],
   ablate: ["site", "head"],

@@ -42,7 +42,7 @@ export function parseRequest(search, models) {
   if (given.get("model") === model.name) {
     for (const name of ["text", "image", "target"]) if (given.get(name)) request[name] = given.get(name);
     if (given.get("ids")) request.target = /** @type {string} */ (given.get("ids")).split(",").map(Number);
-    if (Number(given.get("beam"))) request.beam = Number(given.get("beam"));
+    for (const name of ["beam", "part"]) if (Number(given.get(name))) request[name] = Number(given.get(name));
   }
   return request.text || request.image ? request : { ...model.examples[0], name: undefined, model: model.name };
 }
@@ -59,6 +59,7 @@ export function formatRequest(request) {
   if (typeof request.target === "string") parts.set("target", request.target);
   else if (request.target) parts.set("ids", request.target.join(","));
   if (request.beam && request.beam !== 4) parts.set("beam", String(request.beam));
+  if (request.part) parts.set("part", String(request.part));
   return `?${parts}`;
 }
 
@@ -152,8 +153,8 @@ async function openPage(root, source, live) {
  * @returns {TraceRequest}
  */
 function pickFields(request) {
-  const { model, text, image, target, beam } = request;
-  return JSON.parse(JSON.stringify({ model, text, image, target, beam }));
+  const { model, text, image, target, beam, part } = request;
+  return JSON.parse(JSON.stringify({ model, text, image, target, beam, part }));
 }
 
 const ROOT = document.getElementById("regard");

@@ -219,6 +219,7 @@ export const MESSAGES = {
   examples: ["examples", "예시"],
   alternatives: ["alternatives", "다른 번역"],
   otherWords: ["other words here", "이 자리의 다른 단어"],
+  textPart: ["part of the text", "텍스트의 부분"],
   modelAnswer: ["the model's own answer", "모델의 원래 출력"],
   continueText: ["continue the text", "이어 쓰기"],
   continueWith: ["continue with this token:", "이 토큰으로 이어 쓰기:"],

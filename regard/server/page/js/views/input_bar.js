@@ -150,7 +150,10 @@ function alternatives(app, live, place) {
   const given = request.target !== undefined;
   const own = given ? el("button.quiet", { onclick: () => live.run({ ...request, target: undefined }) }, t("modelAnswer")) : "";
   const list = (answer.alternatives ?? []).map((/** @type {any} */ one) => choice(one.text, one.score, one.ids));
-  return [list.length ? el("h2", {}, t("alternatives")) : "", ...list, el("span.gap"), own, more];
+  const parts = /** @type {{ source: string }[]} */ (answer.parts ?? []);
+  const chooser = el("select.parts", { "aria-label": t("textPart"), onchange: () => live.run({ ...request, part: Number(chooser.value) }) },
+    parts.map((one, i) => el("option", { value: i, selected: i === (request.part ?? 0) }, `${i + 1}/${parts.length} ${one.source}`)));
+  return [parts.length > 1 ? chooser : "", list.length ? el("h2", {}, t("alternatives")) : "", ...list, el("span.gap"), own, more];
 }
 
 /** The largest number of tokens that a language model adds to its text. */

@@ -1,11 +1,14 @@
-"""Tokens as points: the numbers of Python's projection, and arrows that heads add."""
+"""Tokens as points: Python's projection, and the arrows of the heads."""
 
 import re
 import xml.etree.ElementTree as ET
 
 import pytest
+import torch
 
+import regard
 from regard.analysis.space import space
+from regard.server.html_export import write_html
 
 SITE = "encoder.layers.1.self"
 
@@ -23,41 +26,44 @@ def opened(explorer, more=""):
 
 
 def points(page, selector):
-    """Where the circles of a path stand, in pixels."""
+    """Return the positions of the circles of a path, in pixels."""
     path = page.get_attribute(selector, "d")
     return [(float(x), float(y)) for x, y in re.findall(r"M(-?[\d.]+) (-?[\d.]+)a", path)]
 
 
-def test_points_lie_as_python_projects_them_with_one_scale_for_both_axes(explorer, seen):
+def test_points_are_pythons_projection_with_equal_scales(explorer, seen):
     page = opened(explorer)
     drawn = points(page, "path.before") + points(page, "path.after")
-    truth = seen.before[:, :2].tolist() + seen.after[:, :2].tolist()
-    scale = (drawn[3][0] - drawn[0][0]) / (truth[3][0] - truth[0][0])
-    for (x, y), (a, b) in zip(drawn, truth, strict=True):
+    expected_points = seen.before[:, :2].tolist() + seen.after[:, :2].tolist()
+    scale = (drawn[3][0] - drawn[0][0]) / (expected_points[3][0] - expected_points[0][0])
+    for (x, y), (a, b) in zip(drawn, expected_points, strict=True):
         shift = (x - drawn[0][0], y - drawn[0][1])
-        expected = (scale * (a - truth[0][0]), -scale * (b - truth[0][1]))
+        expected = (
+            scale * (a - expected_points[0][0]),
+            -scale * (b - expected_points[0][1]),
+        )
         assert shift == pytest.approx(expected, abs=0.6)  # the radius of rings and discs differs
 
 
-def test_the_line_below_reads_before_after_and_what_this_head_adds(explorer, seen, shown):
+def test_readout_gives_before_after_and_the_arrow_of_the_head(explorer, seen, shown):
     opened(explorer)
     text = explorer.text(".reading")
     for point in (seen.before[2], seen.after[2], seen.arrows[1, 2]):
         assert f"({shown(point[0].item())}, {shown(point[1].item())})" in text
 
 
-def test_axes_say_how_much_of_the_spread_they_show_however_it_is_turned(explorer, seen):
+def test_axes_give_their_share_of_the_variance_after_rotation(explorer, seen):
     page = opened(explorer)
     first, second = page.locator("svg.space text.axis").all_text_contents()
     percent = [100 * share for share in seen.share]
-    assert first.startswith(f"axis 1: {percent[0]:.0f} %")
-    assert second.startswith(f"axis 2: {percent[1]:.0f} %")
+    assert first.startswith(f"axis 1: {percent[0]:.0f}")
+    assert second.startswith(f"axis 2: {percent[1]:.0f}")
     page = opened(explorer, "&spin=90")
     turned = page.locator("svg.space text.axis").all_text_contents()[0]
-    assert float(re.search(r"([\d.]+) %", turned)[1]) == pytest.approx(percent[2], abs=0.5)
+    assert float(re.search(r"([\d.]+)%", turned)[1]) == pytest.approx(percent[2], abs=0.5)
 
 
-def test_heads_are_switched_on_and_off_one_by_one(explorer):
+def test_heads_are_shown_and_hidden(explorer):
     page = opened(explorer)
     ways = page.locator("svg.magnifier path.part")
     assert ways.count() == 4  # three heads and the bias
@@ -73,7 +79,7 @@ def test_heads_are_switched_on_and_off_one_by_one(explorer):
     assert page.locator("svg.space circle.partial").count() == 0
 
 
-def test_all_arrows_together_end_where_the_token_stands_after(explorer):
+def test_arrows_add_up_to_the_movement_of_the_token(explorer):
     page = opened(explorer)
     last = page.locator("svg.magnifier path.part").last.get_attribute("d")
     end = [float(x) for x in re.search(r"L(-?[\d.]+) (-?[\d.]+)", last).groups()]
@@ -82,7 +88,7 @@ def test_all_arrows_together_end_where_the_token_stands_after(explorer):
     assert end == pytest.approx(there, abs=0.5)
 
 
-def test_keys_and_clicks_choose_the_token(explorer, trace):
+def test_keys_and_clicks_select_the_token(explorer, trace):
     page = opened(explorer)
     page.keyboard.press("ArrowDown")
     explorer.settle()
@@ -97,37 +103,34 @@ def test_keys_and_clicks_choose_the_token(explorer, trace):
     page.wait_for_selector(".custom-view[data-ready]")
 
 
-def test_a_reader_without_eyes_gets_a_table_and_a_program_all_digits(open_page, file, seen, trace):
+def test_table_for_screen_readers_and_copied_data(open_page, file, seen, trace):
     explorer = open_page(file, permissions=["clipboard-read", "clipboard-write"])
     page = opened(explorer)
-    page.wait_for_timeout(300)
-    assert page.locator(".pattern .visually-hidden table tr").count() == 1 + len(trace.tokens["source"])
+    explorer.settle(210)
+    assert page.locator(".pattern .visually-hidden table tr").count() == 1 + len(
+        trace.tokens["source"]
+    )
     page.click(".pattern details.menu summary")
     page.click(".pattern .items button:has-text('copy data')")
     page.wait_for_selector(".notice")
     lines = page.evaluate("navigator.clipboard.readText()").splitlines()
     row = [float(x) for x in lines[3].split("\t")[1:]]
-    truth = [*seen.before[2], *seen.after[2], *seen.arrows[:, 2].flatten()]
-    assert row == pytest.approx([float(x) for x in truth], abs=1e-4)
+    expected_points = [*seen.before[2], *seen.after[2], *seen.arrows[:, 2].flatten()]
+    assert row == pytest.approx([float(x) for x in expected_points], abs=1e-4)
 
 
-def test_what_is_shown_is_saved(explorer, tmp_path):
+def test_the_view_is_saved_as_svg(explorer, tmp_path):
     page = opened(explorer)
     page.click(".pattern details.menu summary")
     with page.expect_download() as found:
         page.click(".pattern .items button:has-text('SVG')")
     found.value.save_as(tmp_path / "space.svg")
     texts = {one.text for one in ET.parse(tmp_path / "space.svg").getroot().iter() if one.text}
-    assert any("of the spread" in text for text in texts)
+    assert any("of the variance" in text for text in texts)
     assert any("dog" in text for text in texts)
 
 
-def test_a_site_whose_surroundings_nobody_knows_has_no_space(open_page, tmp_path):
-    import torch
-
-    import regard
-    from regard.server.html_export import write_html
-
+def test_a_site_without_residual_streams_does_not_offer_the_view(open_page, tmp_path):
     with regard.watch() as bare:
         regard.attend(*torch.randn(3, 1, 2, 4, 6), site="s")
     write_html(bare, tmp_path / "bare.html")

@@ -1,4 +1,4 @@
-"""An efficient form of attention beside the exact one."""
+"""Efficient forms of attention compared with exact attention."""
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def explorer(open_page, windowed, tmp_path):
     return explorer
 
 
-def test_both_patterns_and_the_error_are_pythons(explorer, windowed, shown):
+def test_weights_and_errors_equal_python(explorer, windowed, shown):
     found = approximation(windowed[SITE], 1)
     numbers = explorer.page.locator(".errors b").all_text_contents()
     assert numbers == [shown(x) for x in (found.largest, found.mean, found.variation.mean().item())]
@@ -56,9 +56,11 @@ def test_both_patterns_and_the_error_are_pythons(explorer, windowed, shown):
     assert shown(found.variation[2].item()) in explorer.text(".sentence")
 
 
-def test_three_pictures_stand_side_by_side_and_rows_follow_the_keys(explorer, windowed, shown):
+def test_three_pictures_are_side_by_side_and_follow_the_keyboard(explorer, windowed, shown):
     page = explorer.page
-    tops = [box["y"] for box in (x.bounding_box() for x in page.locator(".side-by-side figure").all())]
+    tops = [
+        box["y"] for box in (x.bounding_box() for x in page.locator(".side-by-side figure").all())
+    ]
     assert len(tops) == 3
     assert len(set(tops)) == 1
     page.keyboard.press("ArrowDown")
@@ -66,7 +68,7 @@ def test_three_pictures_stand_side_by_side_and_rows_follow_the_keys(explorer, wi
     assert shown(approximation(windowed[SITE], 1).variation[3].item()) in explorer.text(".sentence")
 
 
-def test_data_has_both_weights_of_every_pair(explorer, windowed):
+def test_copied_data_has_both_weights_of_every_pair(explorer, windowed):
     page = explorer.page
     page.click(".pattern details.menu summary")
     page.click(".pattern .items button:has-text('copy data')")
@@ -78,20 +80,19 @@ def test_data_has_both_weights_of_every_pair(explorer, windowed):
     assert both == [pytest.approx(pair, abs=1e-6) for pair in expected]
 
 
-def test_exact_attention_has_no_such_view(open_page, file):
+def test_exact_attention_does_not_offer_the_view(open_page, file):
     page = open_page(file).open("view=exact")
     assert page.locator("[data-choice=exact]").count() == 0
 
 
-@pytest.mark.parametrize("form", SIZES)
-def test_every_form_can_be_opened_and_none_pretends_to_have_scores(open_page, tmp_path, form):
-    made = trace_of(form)
-    write_html(made, tmp_path / "x.html")
-    explorer = open_page(tmp_path / "x.html")
-    page = explorer.open("view=exact")
-    page.wait_for_selector(".custom-view[data-ready] .errors")
-    page.wait_for_selector(".steps[data-ready]")
-    page.keyboard.press("1")
-    explorer.settle()
-    assert page.locator(".reading .figure.scores").count() == 0
-    assert page.locator(".reading .figure.weights").count() == 1
+def test_every_efficient_form_opens_without_scores(open_page, tmp_path):
+    for form in SIZES:
+        write_html(trace_of(form), tmp_path / f"{form}.html")
+        explorer = open_page(tmp_path / f"{form}.html")
+        page = explorer.open("view=exact")
+        page.wait_for_selector(".custom-view[data-ready] .errors")
+        page.wait_for_selector(".steps[data-ready]")
+        page.keyboard.press("1")
+        explorer.settle()
+        assert page.locator(".reading .figure.scores").count() == 0, form
+        assert page.locator(".reading .figure.weights").count() == 1, form

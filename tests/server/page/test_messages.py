@@ -1,0 +1,144 @@
+"""The message catalog is complete in both languages; codes and fields are those of Python."""
+
+import re
+from string import Formatter
+
+import pytest
+
+from regard.server.error_codes import ERROR_CODES
+from regard.server.html_export import PAGE
+from regard.trace.edits import edit_schema
+
+KEY = re.compile(r"""\bt(?:\.parts)?\(\s*(?:/\*\*.*?\*/ \()?["'](\w+)["']""")
+KOREAN = re.compile(r"[가-힣]")
+FIELD_ORDER = ("site", "side", "head", "query", "key", "position", "value", "token")
+
+
+@pytest.fixture(scope="module")
+def messages(modules):
+    """The catalog as the module exports it: key → (English, Korean)."""
+    return modules("constant", given={"module": "messages", "name": "MESSAGES"})
+
+
+@pytest.fixture(scope="module")
+def sources():
+    """The page's modules except the catalogs, by name."""
+    paths = [path for path in (PAGE / "js").rglob("*.js") if not path.stem.endswith("messages")]
+    return {path.relative_to(PAGE / "js").as_posix(): path.read_text("utf-8") for path in paths}
+
+
+def test_every_message_has_english_and_korean_with_the_same_parameters(messages):
+    for key, (english, korean) in messages.items():
+        assert english.strip(), key
+        assert not KOREAN.search(english), key
+        assert key == "and" or KOREAN.search(korean), key  # Korean lists have a comma
+        names = [sorted(re.findall(r"\{(\w+)\}", text)) for text in (english, korean)]
+        assert names[0] == names[1], key
+
+
+def test_korean_sentences_are_polite_statements_or_instructions(messages):
+    for key, (english, korean) in messages.items():
+        if english.endswith((".", "?")):
+            assert re.search(r"(니다|세요|까요|나요|가요)[.?(]|\.$", korean), key
+            assert "십시오" not in korean, key
+        assert not re.search(r"\}층|헤드 \{\w+\}가", korean), key
+
+
+def test_every_key_in_the_code_is_in_the_catalog_and_every_message_is_used(messages, sources):
+    for name, text in sources.items():
+        assert set(KEY.findall(text)) <= set(messages), name
+    catalog = (PAGE / "js/messages.js").read_text("utf-8")
+    code = "".join([*sources.values(), catalog[catalog.index("export function") :]])
+    lessons = re.findall(r'^    name: "(\w+)",$', sources["lessons.js"], re.MULTILINE)
+    assert len(lessons) == 10
+    composed = ("sort_", "view_", "how_", "form_")  # followed by a value of a list
+    for key in messages:
+        used = re.search(rf"""["'`]{key}["'`]""", code) or key.startswith(composed)
+        built = re.search(r"^(query|key|value)Rows$|Help$", key)
+        taught = key.removeprefix("lesson").removesuffix("Text") in lessons
+        assert used or built or taught, key
+
+
+def test_the_code_contains_no_texts(sources):
+    for name, text in sources.items():
+        code = re.sub(r"/\*\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
+        assert not KOREAN.search(code.replace('"한"', "")), name
+        if name != "formula.js":
+            assert re.findall(r'"[A-Z][a-z]+ [a-z]+ [^"]*"', code) == [], name
+
+
+def test_every_error_code_of_the_server_has_a_korean_message(modules):
+    korean = modules("constant", given={"module": "error_messages", "name": "ERROR_MESSAGES"})
+    fields = {
+        code: {name for _, name, _, _ in Formatter().parse(one.message) if name}
+        for code, one in ERROR_CODES.items()
+        if one.message != "{message}"  # errors of the library keep their English text
+    }
+    assert set(korean) == set(fields)
+    for code, names in fields.items():
+        assert set(re.findall(r"\{(\w+)\}", korean[code])) <= names, code
+        assert re.search(r"(니다|세요)[.(]", korean[code]), code
+
+
+def test_fields_of_edits_are_those_of_python(modules):
+    fields = modules("constant", given={"module": "edits", "name": "FIELDS"})
+    assert fields.pop("mean") == fields["ablate"]  # "ablate" with to="mean"
+    expected = {}
+    for kind in edit_schema()["oneOf"]:
+        names = set(kind["properties"]) - {"kind", "to"}
+        expected[kind["title"]] = [name for name in FIELD_ORDER if name in names]
+    assert fields == expected
+
+
+@pytest.mark.parametrize("page", ["explore", "worked"])
+def test_the_korean_page_shows_no_english_messages(explorer, messages, page):
+    explorer.page.goto(f"{explorer.path.as_uri()}#language=ko&page={page}")
+    explorer.page.wait_for_selector("#regard[data-ready]")
+    seen = explorer.page.evaluate(
+        """() => {
+          const parts = [document.getElementById("regard").innerText];
+          for (const one of document.querySelectorAll("[title], [aria-label]")) {
+            parts.push(one.getAttribute("title") ?? "", one.getAttribute("aria-label") ?? "");
+          }
+          return parts.join("\\n");
+        }"""
+    )
+    for english, korean in messages.values():
+        if "{" not in english and english != korean and len(english.split()) > 1:
+            assert english.lower() not in seen.lower(), english
+    assert explorer.page.get_attribute("html", "lang") == "ko"
+
+
+def test_the_language_is_switched_in_place(explorer):
+    page = explorer.open("site=decoder.layers.1.cross&head=1&query=1&key=2")
+    page.click('.language [lang="ko"]')
+    explorer.settle()
+    assert "패턴" in explorer.text(".pattern h2")
+    assert explorer.state()["language"] == "ko"
+    assert "니다" in explorer.text(".sentence")
+    page.click('.language [lang="en"]')
+    explorer.settle()
+    assert "this head" in explorer.text(".sentence")
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_the_tools_of_a_pane_are_inside_it(open_page, file, language):
+    page = open_page(file).open(f"language={language}")
+    outside = page.evaluate(
+        """() => [...document.querySelectorAll(".pane")].flatMap((pane) => {
+          const { left, right } = pane.getBoundingClientRect();
+          const tools = [...pane.querySelectorAll(".head :is(button, summary, select)")];
+          const boxes = tools.map((tool) => [tool.textContent, tool.getBoundingClientRect()]);
+          const seen = boxes.filter(([, box]) => box.width);
+          return seen.filter(([, box]) => box.left < left || box.right > right);
+        })"""
+    )
+    assert outside == []
+
+
+def test_labels_of_tokens_show_spaces_as_symbols(modules):
+    labels = [
+        modules("call", given={"module": "tokens", "name": "labelOf", "args": [token]})
+        for token in ("▁dog", " dog ", "▁", "\n", "")
+    ]
+    assert labels == ["dog", "dog", "␣", "⏎", "∅"]
