@@ -1,7 +1,7 @@
-"""How large one HTML file with all heads of a model is, beside bertviz where that is installed.
+"""Size of an HTML file with all heads of a model, compared with bertviz if it is installed.
 
-12 layers × 12 heads, width 64, random queries and keys. bertviz is no dependency: put it where
-Python finds it (pip install --no-deps --target FOLDER bertviz, then PYTHONPATH=FOLDER).
+12 layers × 12 heads, width 64, random queries and keys. bertviz is not a dependency: install it
+with pip install --no-deps --target FOLDER bertviz and set PYTHONPATH=FOLDER.
 """
 
 import tempfile
@@ -15,11 +15,11 @@ import regard
 
 LENGTHS = (32, 128, 256, 512)
 N_LAYERS, N_HEADS, D_K = 12, 12, 64
-PEER_UP_TO = 256  # its file grows with the square: about 1.7 GB at 512
+PEER_UP_TO = 256  # its size grows quadratically, to about 1.7 GB at 512
 
 
 def ours(length: int) -> int:
-    """The bytes of regard's page."""
+    """Return the size of regard's page in bytes."""
     with regard.watch() as trace:
         for layer in range(N_LAYERS):
             query, key, value = torch.randn(3, 1, N_HEADS, length, D_K)
@@ -31,7 +31,7 @@ def ours(length: int) -> int:
 
 
 def theirs(length: int) -> int:
-    """The bytes of bertviz' model view."""
+    """Return the size of bertviz' model view in bytes."""
     from bertviz import model_view  # pyright: ignore[reportMissingImports]
 
     weights = tuple(torch.rand(1, N_HEADS, length, length).softmax(-1) for _ in range(N_LAYERS))
@@ -44,13 +44,13 @@ def main():
     contenders = {"regard": (ours, max(LENGTHS))}
     if find_spec("bertviz"):
         contenders["bertviz"] = (theirs, PEER_UP_TO)
-    print("| tokens | whose | MB | process time, s |\n| --- | --- | --- | --- |")
+    print("| tokens | library | MB | process time, s |\n| --- | --- | --- | --- |")
     for length in LENGTHS:
         for name, (size, up_to) in contenders.items():
             if length <= up_to:
-                begin = process_time()
+                start = process_time()
                 megabytes = size(length) / 1e6
-                print(f"| {length} | {name} | {megabytes:.1f} | {process_time() - begin:.1f} |")
+                print(f"| {length} | {name} | {megabytes:.1f} | {process_time() - start:.1f} |")
 
 
 if __name__ == "__main__":

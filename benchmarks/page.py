@@ -1,11 +1,11 @@
-"""How the explorer feels: bytes, nodes, waits and frames a second, in headless Chromium.
+"""The explorer in headless Chromium: bytes, nodes, waits and frames per second.
 
     python benchmarks/page.py [-o docs/benchmarks/page.md] [--long 16384] [--translator en-de]
                               [--only moving]
 
 The models have random weights: 12 layers of 12 heads for texts of 512 tokens, 2 layers of 12 heads
-for the long text, whose trace would else take minutes. Edits are made on a bundled translator. The
-server is a process of its own.
+for the long text, whose trace would otherwise take minutes. Edits are made on a bundled translator.
+The server runs in its own process.
 """
 
 import argparse
@@ -34,7 +34,7 @@ SENTENCES = [
     "Two children are playing with a ball on the beach.",
     "A woman is reading a book in the park.",
 ]
-# Before anything else runs: note when the model has run, and when what is first drawn.
+# Runs before the page's scripts: records when the model has run and when each part is drawn.
 WATCH = """
 window.times = { computed: [], opened: [], pictures: [], measured: [] };
 const note = (name) =>
@@ -63,7 +63,7 @@ addEventListener("DOMContentLoaded", () => {
     .observe(root, { attributes: true, attributeFilter });
 });
 """
-# Since the model has run: until a head is open and drawn, or all pictures are.
+# Milliseconds from the end of the model's run until a head or all pictures are drawn.
 SINCE = """(name) => {
   const start = times.computed[times.computed.length - 1];
   return Math.min(...times[name].filter((x) => x > start)) - start;
@@ -73,8 +73,8 @@ FIRST_PICTURES = """() => {
   const all = known.filter((x) => x.name.includes("/thumbnails?"));
   return Math.min(...all.map((x) => x.responseEnd)) - times.computed[times.computed.length - 1];
 }"""
-# The next head by its key; or any other by a click on its picture, on which the mouse never was.
-# Title and pattern are drawn in one go; then the picture has to come onto the screen.
+# Opens the next head by its key, or another by a click on its picture without hovering before.
+# Title and pattern are drawn together; one more frame brings them onto the screen.
 OPEN_HEAD = """async (far) => {
   const name = () => document.querySelector(".pattern .title").textContent;
   const canvas = document.querySelector(".overview canvas");
@@ -91,7 +91,7 @@ OPEN_HEAD = """async (far) => {
   await new Promise(requestAnimationFrame);
   return performance.now() - start;
 }"""
-# Does something once for each picture on the screen; the time that each of them took.
+# Acts once per frame and returns the time of each frame.
 EACH_FRAME = """async ([kind, frames]) => {
   const over = document.querySelector(".board svg.over");
   const box = over.getBoundingClientRect();
@@ -119,7 +119,7 @@ EACH_FRAME = """async ([kind, frames]) => {
   if (kind === "hover") send("pointerleave", 0, 0);
   return times;
 }"""
-# From the movement of the slider until the page shows what it does to the words.
+# Milliseconds from moving the slider until the page shows the effect on the words.
 EDIT = """async (value) => {
   const shown = document.querySelector(".comparison");
   const slider = document.querySelector(".edit-controls input[type=range]");
@@ -143,7 +143,7 @@ Rows = list[list[str]]
 
 
 class Traffic:
-    """What comes over the wire, by address."""
+    """Transferred bytes by URL."""
 
     def __init__(self, page: Page) -> None:
         self.sizes: list[tuple[str, int]] = []
@@ -160,30 +160,30 @@ class Traffic:
         )
 
     def total(self, part: str = "") -> int:
-        """How many bytes came from addresses with this part."""
+        """Return the bytes of URLs that contain `part`."""
         return sum(size for url, size in self.sizes if part in url)
 
 
 def frames_per_second(page: Page, kind: str) -> float:
-    """The best of three rounds: what else runs on the machine only ever slows it."""
+    """Return the best of three rounds, because other work can only slow them down."""
     rounds = (page.evaluate(EACH_FRAME, [kind, FRAMES]) for _ in range(3))
     return max(1e3 * (len(times) - 1) / (times[-1] - times[0]) for times in rounds)
 
 
-def told(times: list[float]) -> str:
-    """A median, and the slowest."""
+def summary(times: list[float]) -> str:
+    """Return the median and the slowest."""
     return f"{median(times):.0f} ms (slowest {max(times):.0f})"
 
 
 def open_wide(page: Page, address: str, seed: int) -> None:
-    """A text of 512 tokens, until all is there that comes by itself."""
+    """Open a text of 512 tokens and wait until everything is loaded."""
     page.goto(f"{address}/?model=wide&text={text_of(512, seed)}#language=en")
     page.wait_for_selector("#regard[data-measured]", timeout=300_000)
     page.wait_for_timeout(500)
 
 
 def opening(page: Page, address: str) -> Rows:
-    """Texts that the server has not seen, each in a fresh page."""
+    """Measure opening texts that the server has not seen, each in a new page."""
     traffic, bytes_, sinces = Traffic(page), [], {name: [] for name in ("opened", "pictures")}
     first = []
     for seed in range(TEXTS):
@@ -195,39 +195,39 @@ def opening(page: Page, address: str) -> Rows:
             times.append(page.evaluate(SINCE, name))
     return [
         [
-            "overview of 512 tokens, 12 × 12 heads: all that is transferred, page included",
+            "overview of 512 tokens, 12 × 12 heads: bytes transferred, including the page",
             f"{max(bytes_) / 1e6:.2f} MB",
             "≤ 1 MB",
         ],
         [
             f"… after the model has run: a head open and drawn, median of {TEXTS}",
-            told(sinces["opened"]),
+            summary(sinces["opened"]),
             "≤ 500 ms",
         ],
-        ["… the first layer's pictures have come", told(first), ""],
-        ["… all 144 pictures drawn", told(sinces["pictures"]), ""],
+        ["… the first layer's pictures have come", summary(first), ""],
+        ["… all 144 pictures drawn", summary(sinces["pictures"]), ""],
         ["… elements on the page", f"{page.evaluate(NODES):,}", "≤ 2,000"],
     ]
 
 
 def moving(page: Page, address: str) -> Rows:
-    """On one page: heads, hover, slider."""
+    """Measure opening heads, hovering and the slider on one page."""
     open_wide(page, address, TEXTS)
-    page.keyboard.press("]")  # the first one wakes things up
+    page.keyboard.press("]")  # warm-up
     page.wait_for_timeout(500)
     heads = [page.evaluate(OPEN_HEAD) for _ in range(12)]
     others = [page.evaluate(OPEN_HEAD, [i, 5 * (i + 1) % 12]) for i in (2, 11, *range(3, 11), 1, 0)]
     hover, slide = (frames_per_second(page, kind) for kind in ("hover", "slide"))
     return [
-        ["opening the next head of 512 × 512, median of 12", told(heads), "≤ 100 ms"],
-        ["… any other by a click, on which no mouse has rested", told(others), "≤ 100 ms"],
+        ["opening the next head of 512 × 512, median of 12", summary(heads), "≤ 100 ms"],
+        ["… another one by a click without hovering before", summary(others), "≤ 100 ms"],
         ["hover over 512 × 512", f"{hover:.0f} frames/s", "≥ 50"],
         ["temperature slider at 512 × 512", f"{slide:.0f} frames/s", "≥ 50"],
     ]
 
 
 def long_text(page: Page, address: str, n_tokens: int) -> Rows:
-    """As many tokens as are traced."""
+    """Measure a long text."""
     page.goto(f"{address}/?model=long&text=the dog#language=en")
     page.wait_for_selector("#regard[data-measured]", timeout=300_000)
     page.fill(".input-bar textarea.text", text_of(n_tokens))
@@ -242,7 +242,7 @@ def long_text(page: Page, address: str, n_tokens: int) -> Rows:
     zoom, pan = (frames_per_second(page, kind) for kind in ("zoom", "pan"))
     size = f"{n_tokens:,} tokens (2 × 12 heads)"
     return [
-        [f"{size}: asked for, traced and opened", f"{traced:.1f} s", "opens"],
+        [f"{size}: requested, traced and opened", f"{traced:.1f} s", "opens"],
         ["… of which after the model has run", f"{painted / 1e3:.1f} s", ""],
         ["… elements on the page", f"{nodes:,}", "≤ 2,000"],
         ["… zoom", f"{zoom:.0f} frames/s", "≥ 50"],
@@ -251,12 +251,12 @@ def long_text(page: Page, address: str, n_tokens: int) -> Rows:
 
 
 def edits(page: Page, address: str, translator: str) -> Rows:
-    """Temperatures of one head after another; the slider rests until the effect is shown."""
+    """Measure temperature edits of one head after another."""
     times: list[float] = []
     for text in SENTENCES:
         page.goto(f"{address}/?model={translator}&text={text}#language=en")
         page.wait_for_selector("#regard[data-measured]", timeout=300_000)
-        page.evaluate(EDIT, 2)  # the first one wakes things up
+        page.evaluate(EDIT, 2)  # warm-up
         for number in range(EDITS // len(SENTENCES)):
             page.wait_for_selector(".comparison .after:not(.pending)")
             page.keyboard.press("]")
@@ -273,30 +273,30 @@ def edits(page: Page, address: str, translator: str) -> Rows:
 
 
 def export(page: Page, folder: Path) -> Rows:
-    """One HTML file, opened from disk."""
+    """Measure an exported HTML file, opened from disk."""
     file = folder / "trace.html"
     regard.load(folder / "wide").trace(text_of(64)).html(file)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
     start = time.perf_counter()
     page.goto(f"{file.as_uri()}#language=en")
     page.wait_for_selector("#regard[data-pictures]")
     taken = time.perf_counter() - start
-    elsewhere = [url for url in asked if not url.startswith(("file:", "data:", "blob:"))]
+    elsewhere = [url for url in requests if not url.startswith(("file:", "data:", "blob:"))]
     return [
         [
             "HTML file of 64 tokens × 12 × 12 heads",
             f"{file.stat().st_size / 1e6:.2f} MB",
             "≤ 2.5 MB",
         ],
-        ["… requests to anywhere else", str(len(elsewhere)), "0"],
+        ["… requests to other places", str(len(elsewhere)), "0"],
         ["… opened, with all pictures", f"{taken:.1f} s", ""],
     ]
 
 
 @contextmanager
 def served(models: list[str]) -> Iterator[str]:
-    """The address of a server that ends with the block."""
+    """Start a server for the block and give its URL."""
     command = [sys.executable, "-m", "regard", "serve", *models, "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
@@ -343,11 +343,11 @@ def main() -> None:
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as place:
         rows = measure(Path(place), options.long, options.translator, options.only)
-    busy = f"{before:.1f} processes wanted its {os.cpu_count()} cores when it began"
+    busy = f"load {before:.1f} on {os.cpu_count()} cores at the start"
     how = (
-        f"Frames a second are the best of three rounds of {FRAMES} frames, one movement each; "
-        "60 is what the screen shows. Every text is new to the server: waits count from the "
-        "last report of the model's run, so they include how the server describes the trace."
+        f"Frames per second are the best of three rounds of {FRAMES} frames, one movement each; "
+        "the screen shows 60. Every text is new to the server: waits count from the last progress "
+        "event of the model's run, so they include the server's description of the trace."
     )
     text = f"""# The page, measured
 

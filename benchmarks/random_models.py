@@ -1,4 +1,4 @@
-"""Models with random weights that the scripts of this folder look into, and texts for them."""
+"""Models with random weights for the scripts of this folder, and texts for them."""
 
 import random
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ WORDS = ["the", "dog", "is", "sleeping", "in", "a", "garden", "while", "two", "c
 
 
 def save_model(folder: Path, task: str, texts: Sequence[str], config: dict[str, Any]) -> None:
-    """A folder with a model of this configuration, which reads the words of these texts."""
+    """Save a model with this configuration and a tokenizer for the words of these texts."""
     tokenizer: Tokenizer = train_tokenizer(list(texts) * 2, vocab_size=200, min_frequency=1)
     torch.manual_seed(0)
     model = build(config_from_dict({"n_vocab": len(tokenizer), **config})).eval()
@@ -25,12 +25,12 @@ def save_model(folder: Path, task: str, texts: Sequence[str], config: dict[str, 
 
 
 def save_encoder(folder: Path, *, width: int, n_layers: int, n_heads: int = 12) -> None:
-    """An encoder of any size."""
+    """Save an encoder."""
     sizes = {"d_model": width, "d_ff": 2 * width, "n_layers": n_layers, "n_heads": n_heads}
     save_model(folder, "masked", WORDS, {"family": "encoder", "positions": "sinusoidal", **sizes})
 
 
 def text_of(n_tokens: int, seed: int = 0) -> str:
-    """So many tokens, with the two that the tokenizer puts around them."""
+    """Return a text of `n_tokens` tokens, including the two that the tokenizer adds."""
     chosen = random.Random(seed).choices(WORDS, k=n_tokens - 2)
     return " ".join(chosen)

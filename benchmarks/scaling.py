@@ -1,7 +1,7 @@
-"""The arithmetic of docs/scaling.md: memory and communication of three models, from their configs.
+"""Memory and communication of three models for docs/scaling.md, computed from their configs.
 
-Activations are measured: what autograd keeps for the way back is counted for texts of two lengths
-and for one and two layers, which gives the bytes of one more token in a model of any depth.
+Activations are measured: the tensors that autograd saves are counted for texts of two lengths and
+for one and two layers, which gives the bytes of one more token in a model of any depth.
 """
 
 from contextlib import nullcontext
@@ -28,7 +28,7 @@ LINKS = {"100 Gbit/s": 12.5e9, "300 GB/s": 300e9}
 
 @dataclass(frozen=True)
 class Weights:
-    """What does not depend on the batch, in bytes of one process; all of it in float32."""
+    """Bytes of one process that do not depend on the batch, in float32."""
 
     parameters: int
 
@@ -45,11 +45,11 @@ class Weights:
         return self.whole / ranks
 
     def all_reduce(self, ranks: int) -> float:
-        """Bytes that each process sends in a step of DDP, and as many that it receives (a ring)."""
+        """Return the bytes that each process sends, and receives, in a step of DDP (ring)."""
         return 2 * (ranks - 1) / ranks * self.weights
 
     def shard_traffic(self, ranks: int) -> float:
-        """The same for FSDP2: two gatherings of weights and one scattering of gradients."""
+        """Return the same for FSDP2: two all-gathers of weights, a reduce-scatter of gradients."""
         return 3 * (ranks - 1) / ranks * self.weights
 
 
@@ -58,7 +58,7 @@ def count(config: ModelConfig) -> Weights:
 
 
 def kept_bytes(config: ModelConfig, length: int, *, narrow: bool) -> int:
-    """What autograd keeps of one text (or pair) of this length, weights left out."""
+    """Return the bytes that autograd saves for one text (or pair), without weights."""
     model: Any = build(config)
     objective: Any
     ids, lengths = torch.ones(1, length, dtype=torch.long), torch.tensor([length])
@@ -85,7 +85,7 @@ def kept_bytes(config: ModelConfig, length: int, *, narrow: bool) -> int:
 
 
 def with_layers(config: Any, count: int) -> tuple[Any, int]:
-    """The model with so few layers of each kind, and how many times deeper the whole one is."""
+    """Return the config with `count` layers, and the number of layers of the whole model."""
     if config.family == "transformer":
         return replace(config, n_encoder_layers=count, n_decoder_layers=count), (
             config.n_encoder_layers
@@ -94,8 +94,8 @@ def with_layers(config: Any, count: int) -> tuple[Any, int]:
 
 
 def bytes_per_token(config: Any, *, narrow: bool) -> float:
-    """What one more token costs; for pairs, a token on each side."""
-    config = replace(config, n_vocab=1000)  # logits are never kept, so their number is not felt
+    """Return the bytes of one more token; for pairs, of one on each side."""
+    config = replace(config, n_vocab=1000)  # logits are not saved, so their number does not matter
 
     def slope(n_layers: int) -> float:
         shallow, _ = with_layers(config, n_layers)

@@ -1,9 +1,9 @@
-"""How fast the server answers: edits on a small translator, tiles, overview of a large model.
+"""Response times of the server: edits on a small translator, tiles, overview of a large model.
 
     python benchmarks/serve.py [MODEL] [-o docs/benchmarks/serve.md]
 
-Without a model it makes a translator of the size of the bundled ones with random weights. Its
-targets are given, 20 tokens long; left alone it would write until it may no longer.
+Without a model it uses a translator of the size of the bundled ones with random weights and targets
+of 20 tokens, because such a model would generate until the length limit.
 """
 
 import argparse
@@ -36,7 +36,7 @@ EDITS, WARM, TILE, N_LONG = 40, 5, 256, 16_384
 
 
 def save_translator(folder: Path) -> None:
-    """As large as the bundled ones, with as many words."""
+    """Save a translator of the size and vocabulary of the bundled ones."""
     config = {
         "family": "transformer",
         "n_vocab": 8000,
@@ -65,7 +65,7 @@ def timed(client: httpx.Client, method: str, path: str, **options) -> tuple[floa
 
 @dataclass
 class Times:
-    """Seconds by the clock, and seconds that this process (server and client) computed."""
+    """Wall-clock seconds, and CPU seconds of this process (server and client)."""
 
     wall: list[float] = field(default_factory=list)
     process: list[float] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Times:
 
 @dataclass
 class Edits:
-    """What a reader sees after an edit: first its effect on what was written, then a new text."""
+    """Times until the effect of an edit on the given text is shown, then a new translation."""
 
     effect: Times = field(default_factory=Times)
     written: Times = field(default_factory=Times)
@@ -95,7 +95,7 @@ class Edits:
 
 
 def edit_times(client: httpx.Client, model: str, *, write: bool) -> Edits:
-    """Edits of one head each, all different, so that no answer is known before."""
+    """Measure edits of one head each, all different, so that no response is cached."""
     random.seed(1)
     made = Edits()
     for number in range(-WARM, EDITS):
@@ -103,50 +103,50 @@ def edit_times(client: httpx.Client, model: str, *, write: bool) -> Edits:
         asked: dict = {"model": model, "text": text}
         if not write:
             asked["target"] = [20 + (number * 7 + i) % 50 for i in range(20)]
-        told = trace(client, **asked)
-        site = random.choice(told["sites"])
+        found = trace(client, **asked)
+        site = random.choice(found["sites"])
         edit = {"kind": "temperature", "site": site["path"], "value": 0.3 + abs(number) / 20}
         edit["head"] = random.randrange(site["n_heads"])
         if number < 0:
             edit["value"] += 0.01
         times = made if number >= 0 else Edits()
         with times.effect.one():
-            show_effect(client, {**asked, "target": told["answer"]["ids"], "edits": [edit]})
+            show_effect(client, {**asked, "target": found["answer"]["ids"], "edits": [edit]})
         if write:
             with times.written.one():
                 timed(client, "POST", "/api/answer", json={**asked, "edits": [edit]})
-        times.n_tokens.append(len(told["answer"]["ids"]))
+        times.n_tokens.append(len(found["answer"]["ids"]))
     return made
 
 
 def show_effect(client: httpx.Client, asked: dict) -> None:
-    """What the page asks for to show an edit: probabilities, and the open head's vectors."""
+    """Send the requests of the page for an edit: probabilities, and the open head's vectors."""
     _, answer = timed(client, "POST", "/api/answer", json=asked)
     place = {"site": asked["edits"][0]["site"], "head": asked["edits"][0]["head"]}
     timed(client, "GET", f"/api/trace/{answer.json()['id']}/vectors", params=place)
 
 
-def tile_times(client: httpx.Client, told: dict, size: int, count: int) -> list[float]:
+def tile_times(client: httpx.Client, found: dict, size: int, count: int) -> list[float]:
     random.seed(2)
     taken = []
     for _ in range(count):
-        site = random.choice(told["sites"])
+        site = random.choice(found["sites"])
         place = {"site": site["path"], "head": random.randrange(site["n_heads"])}
         for what, n in (("row", site["n_query"]), ("column", site["n_key"])):
             start = random.randrange(max(1, n - size))
             place |= {f"{what}_start": start, f"{what}_stop": min(n, start + size)}
-        path = f"/api/trace/{told['id']}/tile"
+        path = f"/api/trace/{found['id']}/tile"
         taken.append(timed(client, "GET", path, params={**place, "dtype": "float16"})[0])
     return taken
 
 
-def whole_times(client: httpx.Client, told: dict) -> tuple[float, float]:
-    """The whole table of one head in 600 × 600 cells: the first time, and then."""
-    site = told["sites"][0]
+def whole_times(client: httpx.Client, found: dict) -> tuple[float, float]:
+    """Measure the whole table of one head in 600 × 600 cells, the first and the second time."""
+    site = found["sites"][0]
     place = {"site": site["path"], "head": 0, "dtype": "float16"}
     place |= {"row_start": 0, "row_stop": site["n_query"], "row_bins": 600}
     place |= {"column_start": 0, "column_stop": site["n_key"], "column_bins": 600}
-    path = f"/api/trace/{told['id']}/tile"
+    path = f"/api/trace/{found['id']}/tile"
     first, second = (timed(client, "GET", path, params=place)[0] for _ in range(2))
     return first, second
 

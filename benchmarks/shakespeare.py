@@ -1,9 +1,9 @@
-"""Shakespeare, character by character: regard's recipe beside nanoGPT's CPU configuration.
+"""Shakespeare, character by character: regard's recipe compared with nanoGPT's CPU configuration.
 
 The reference is written out here from its description: 4 layers, 4 heads, d 128, GELU, learned
 positions, no biases, no dropout, 12 windows of 64 characters a step, 2,000 steps of AdamW (lr 1e-3
 falling to 1e-4 along a cosine, warm-up 100, betas 0.9 and 0.99, weight decay 0.1, clipping at 1).
-It goes first; regard then gets the time that it took, on the same cores. Both are judged by the
+It trains first; regard then trains for the same time on the same cores. Both are evaluated by the
 mean loss of every character of the last tenth of the text, in windows of 64.
 """
 
@@ -29,7 +29,7 @@ WINDOW, WINDOWS, STEPS, WARMUP = 64, 12, 2000, 100
 
 
 class Block(nn.Module):
-    """A layer: attention, then feed-forward, each normed before and added."""
+    """A pre-norm layer of attention and feed-forward."""
 
     def __init__(self, d: int, n_heads: int):
         super().__init__()
@@ -51,7 +51,7 @@ class Block(nn.Module):
 
 
 class Reference(nn.Module):
-    """A small GPT, from ids and targets to the mean loss."""
+    """A small GPT that returns the mean loss of its targets."""
 
     def __init__(self, n_vocab: int, *, d: int = 128, n_heads: int = 4, n_layers: int = 4):
         super().__init__()
@@ -84,7 +84,7 @@ def rate(step: int, progress: float) -> float:
 
 
 @torch.no_grad()
-def judged(model: Reference, ids: torch.Tensor) -> float:
+def evaluate(model: Reference, ids: torch.Tensor) -> float:
     total, count = 0.0, 0
     starts = range(0, len(ids) - 1, WINDOW)
     whole = [first for first in starts if first + WINDOW < len(ids)]
@@ -96,7 +96,7 @@ def judged(model: Reference, ids: torch.Tensor) -> float:
 
 
 def train_reference(seconds: float | None) -> tuple[float, float, int]:
-    """Loss, seconds and steps of the reference."""
+    """Return loss, seconds and steps of the reference."""
     train, held, n_vocab = read_text()
     torch.manual_seed(1337)
     model = Reference(n_vocab)
@@ -104,9 +104,9 @@ def train_reference(seconds: float | None) -> tuple[float, float, int]:
     others = [one for one in model.parameters() if one.dim() <= 1]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99))
-    begin, step = time.perf_counter(), 0
+    start, step = time.perf_counter(), 0
     while step < STEPS:
-        elapsed = time.perf_counter() - begin
+        elapsed = time.perf_counter() - start
         progress = max(step / STEPS, elapsed / seconds if seconds else 0.0)
         if progress >= 1:
             break
@@ -119,8 +119,8 @@ def train_reference(seconds: float | None) -> tuple[float, float, int]:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         step += 1
-    taken = time.perf_counter() - begin
-    return judged(model.eval(), held), taken, step
+    taken = time.perf_counter() - start
+    return evaluate(model.eval(), held), taken, step
 
 
 def train_ours(seconds: float, threads: int) -> dict:
@@ -134,7 +134,7 @@ def train_ours(seconds: float, threads: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, help="stop both after this long, steps or not")
+    parser.add_argument("--minutes", type=float, help="time limit of both")
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)

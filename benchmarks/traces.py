@@ -1,4 +1,4 @@
-"""What a trace of 16,384 tokens costs: peak memory beside Q + K + V, and the time of any tile.
+"""Memory of a trace of 16,384 tokens compared with Q + K + V, and the time of a tile.
 
 Run: python benchmarks/traces.py [-o docs/benchmarks/traces.md]
 """
@@ -22,7 +22,7 @@ TOKENS, HEADS, WIDTH, TILE = 16_384, 8, 64, 256
 
 
 def peak() -> int:
-    """The largest resident size so far, in bytes."""
+    """Return the peak resident size in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -1,4 +1,4 @@
-"""Makes the moving picture of the README: the explorer with a bundled model, in a real browser.
+"""Record the animation of the README: the explorer with bundled models in a browser.
 
     .venv/bin/python docs/pictures/film.py [docs/pictures/explorer.webp]
 
@@ -28,11 +28,11 @@ MOVE = """(slider, share) => {
   slider.dispatchEvent(new Event("change", { bubbles: true }));
 }"""
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-PATIENCE = 120_000
+TIMEOUT = 120_000
 
 
 class Film:
-    """Pictures of a page, each with the time that it stays; the pointer is drawn in."""
+    """Frames of a page with their durations; the mouse pointer is drawn in."""
 
     def __init__(self, page: Page) -> None:
         self.page, self.pointer = page, (640.0, 400.0)
@@ -40,7 +40,7 @@ class Film:
         self.times: list[int] = []
 
     def shoot(self, milliseconds: int) -> None:
-        """Take a picture once everything is drawn."""
+        """Record a frame after everything is drawn."""
         self.page.evaluate(
             "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 700)))"
         )
@@ -52,21 +52,21 @@ class Film:
         self.times.append(milliseconds)
 
     def point(self, target: Locator) -> None:
-        """Move the pointer onto something."""
+        """Move the pointer to an element."""
         box = target.bounding_box()
         assert box is not None
         self.pointer = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         self.page.mouse.move(*self.pointer)
 
     def click(self, target: Locator, milliseconds: int) -> None:
-        """Point at something, click on it, and show what happens."""
+        """Click on an element and record the result."""
         self.point(target)
         self.page.mouse.down()
         self.page.mouse.up()
         self.shoot(milliseconds)
 
     def save(self, path: Path) -> None:
-        """Write all pictures as one that moves."""
+        """Write the frames as an animated image."""
         first, *others = self.pictures
         first.save(
             path,
@@ -80,7 +80,7 @@ class Film:
 
 
 def play(film: Film) -> None:
-    """A sentence and one of its heads; then a date whose attention is made too warm."""
+    """Show a sentence with one of its heads, then a date with a high attention temperature."""
     page = film.page
     film.shoot(1000)
     ask(film, SENTENCE, "dog")
@@ -91,7 +91,7 @@ def play(film: Film) -> None:
     film.click(page.locator('[data-choice="grid"]'), 700)
     film.point(page.locator("select.models"))
     page.select_option("select.models", "dates")
-    page.wait_for_function(WRITES_A_DATE, timeout=PATIENCE)
+    page.wait_for_function(WRITES_A_DATE, timeout=TIMEOUT)
     film.shoot(900)
     ask(film, DATE, "û")
     slider = page.locator(".edit-controls input[type=range]").first
@@ -101,12 +101,12 @@ def play(film: Film) -> None:
         film.shoot(400)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(3000)
-    film.point(slider)  # the page has made room for the answer
+    film.point(slider)  # the layout has moved for the answer
     film.shoot(3500)
 
 
 def ask(film: Film, text: str, token: str) -> None:
-    """Type a text, and wait until the model has read a token of it."""
+    """Type a text and wait until one of its tokens is shown."""
     field = film.page.locator("textarea.text")
     film.point(field)
     for share in (0.3, 0.6, 1.0):
@@ -114,13 +114,13 @@ def ask(film: Film, text: str, token: str) -> None:
         film.shoot(220)
     film.page.keyboard.press("Enter")
     tokens = film.page.locator(".token[data-side=source]", has_text=token)
-    tokens.first.wait_for(timeout=PATIENCE)
+    tokens.first.wait_for(timeout=TIMEOUT)
     film.shoot(1500)
 
 
 @contextmanager
 def served(model: str) -> Iterator[str]:
-    """The address of a server that ends with the block."""
+    """Start a server for the block and give its URL."""
     command = [sys.executable, "-u", "-m", "regard", "serve", model, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -133,13 +133,13 @@ def served(model: str) -> Iterator[str]:
 
 
 def main(path: Path) -> None:
-    """Play once, and write the film."""
+    """Record and write the animation."""
     with served("en-de") as address, sync_playwright() as play_wright:
         browser = play_wright.chromium.launch(
             executable_path=shutil.which("chromium"), args=OPTIONS
         )
         page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
-        page.set_default_timeout(PATIENCE)
+        page.set_default_timeout(TIMEOUT)
         page.goto(f"{address}/#language=en")
         page.wait_for_selector("#regard[data-ready][data-pictures]")
         film = Film(page)

@@ -1,8 +1,8 @@
-"""Draw the pictures of the explorer that the documentation shows, from the bundled models.
+"""Take the screenshots of the explorer in the documentation, with the bundled models.
 
     python docs/pictures/make.py [NAME…]
 
-Each is what a browser shows, in as few colors as it needs.
+Screenshots are quantized to few colors to keep them small.
 """
 
 import sys
@@ -16,8 +16,7 @@ import uvicorn
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
-from regard.server.app import address_of, bind
-from regard.server.app import make_app
+from regard.server.app import address_of, bind, make_app
 from regard.server.catalog import Catalog
 from regard.server.service import Service
 
@@ -31,8 +30,12 @@ SENTENCE = "A dog is sleeping in the garden."
 
 
 @dataclass(frozen=True)
-class Picture:
-    """What to open, and how."""
+class Screenshot:
+    """Page state, window and theme of a screenshot.
+
+    Args:
+        temperature: temperature to set for the open head.
+    """
 
     state: str = ""
     model: str = "en-de"
@@ -40,28 +43,27 @@ class Picture:
     theme: str = "light"
     width: int = 1280
     height: int = 800
-    heat: str = ""
-    """The temperature of the head that is open at first, where it is changed."""
+    temperature: str = ""
 
 
 PICTURES = {
-    "explorer": Picture(),
-    "explorer-ko": Picture(language="ko", theme="dark"),
-    "steps": Picture("pane=steps", height=1000),
-    "steps-ko": Picture("pane=steps", language="ko", height=1000),
-    "hands": Picture(height=900, heat="3"),
-    "hands-ko": Picture(language="ko", theme="dark", height=900, heat="3"),
-    "lessons": Picture("lesson=6&learned=1,2,3,4,5", theme="dark"),
-    "lessons-ko": Picture("lesson=6&learned=1,2,3,4,5", language="ko"),
-    "images": Picture(model="digits"),
-    "worked": Picture("page=worked", height=1060),
-    "phone": Picture("lesson=1", width=390, height=844),
-    "phone-ko": Picture("view=bars", language="ko", theme="dark", width=390, height=844),
+    "explorer": Screenshot(),
+    "explorer-ko": Screenshot(language="ko", theme="dark"),
+    "steps": Screenshot("pane=steps", height=1000),
+    "steps-ko": Screenshot("pane=steps", language="ko", height=1000),
+    "hands": Screenshot(height=900, temperature="3"),
+    "hands-ko": Screenshot(language="ko", theme="dark", height=900, temperature="3"),
+    "lessons": Screenshot("lesson=6&learned=1,2,3,4,5", theme="dark"),
+    "lessons-ko": Screenshot("lesson=6&learned=1,2,3,4,5", language="ko"),
+    "images": Screenshot(model="digits"),
+    "worked": Screenshot("page=worked", height=1060),
+    "phone": Screenshot("lesson=1", width=390, height=844),
+    "phone-ko": Screenshot("view=bars", language="ko", theme="dark", width=390, height=844),
 }
 
 
 def draw(browser: Browser, address: str, name: str) -> None:
-    """Draw one picture."""
+    """Take one screenshot."""
     one = PICTURES[name]
     context = browser.new_context(
         viewport={"width": one.width, "height": one.height},
@@ -74,8 +76,8 @@ def draw(browser: Browser, address: str, name: str) -> None:
     page.goto(f"{address}/?{asked}#language={one.language}&{one.state}")
     ready = "data-ready" if "page=worked" in one.state else "data-measured"
     page.wait_for_selector(f"#regard[{ready}]", state="attached")
-    if one.heat:
-        page.fill(".edit-controls input[type=range]", one.heat)
+    if one.temperature:
+        page.fill(".edit-controls input[type=range]", one.temperature)
         page.wait_for_selector(".comparison .after:not(.pending)")
     page.wait_for_timeout(800)
     save(name, page.screenshot())
@@ -83,7 +85,7 @@ def draw(browser: Browser, address: str, name: str) -> None:
 
 
 def save(name: str, png: bytes) -> None:
-    """Write a picture with as many colors as fit into its size."""
+    """Write a screenshot with as many colors as fit into MOST_BYTES."""
     whole = Image.open(BytesIO(png)).convert("RGB")
     for colors in (256, 128, 64, 32):
         held = BytesIO()
@@ -96,7 +98,7 @@ def save(name: str, png: bytes) -> None:
 
 
 def main() -> None:
-    """Draw the pictures that are named, or all."""
+    """Take the named screenshots, or all."""
     service = Service(Catalog())
     bound = bind("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="warning"))

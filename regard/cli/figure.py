@@ -87,7 +87,9 @@ def figure_command(
 
 
 def _concept_figure(kind: str, length: int | None, language: str) -> "Figure":
-    from regard.figures.kinds import check_length, concept_figure, schedule_figure
+    from regard.figures.formats import Figure
+    from regard.figures.kinds import check_length, concept_figure
+    from regard.figures.plots import draw_schedule
     from regard.training.optimizer import Schedule, paper_rate
 
     if kind != "schedule":
@@ -99,7 +101,7 @@ def _concept_figure(kind: str, length: int | None, language: str) -> "Figure":
         schedule = Schedule("paper", paper_rate(d_model, warmup), warmup)
         points = [(step, schedule.at(step)) for step in steps]
         rates[f"d_model {d_model}, warm-up {warmup:,}"] = points
-    return schedule_figure(rates, language=language)
+    return Figure(draw_schedule(rates, language=language))
 
 
 def _model_figure(
@@ -198,7 +200,7 @@ def work_command(
 def _print_worked(worked: "WorkedExample", language: str) -> None:
     from rich import box
     from rich.console import Console
-    from rich.table import WorkedTable
+    from rich.table import Table
 
     from regard.figures.captions import caption
     from regard.figures.worked_figure import settings_line, table_cells, table_title
@@ -209,7 +211,7 @@ def _print_worked(worked: "WorkedExample", language: str) -> None:
     console.print(title, markup=False)
     for step in worked.tables:
         heads, rows = table_cells(step, language)
-        table = WorkedTable(box=box.SIMPLE_HEAD if unicode else box.ASCII, show_edge=False)
+        table = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII, show_edge=False)
         for i, head in enumerate(heads):
             table.add_column(head, justify="right" if i else "left", style="" if i else "bold")
         for row in rows:

@@ -1,7 +1,7 @@
 """Learning curves of a training run: loss, perplexity, scores, learning rate and speed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp
 from typing import Any
 
@@ -14,23 +14,17 @@ _MAX_POINTS = 300
 """Longer series are averaged in groups of neighboring points."""
 _SCORES = {"bleu": "BLEU", "chrf": "chrF"}
 _SHARES = {"exact": "exact match", "accuracy": "accuracy"}
+Entry = Mapping[str, Any]
 _FROM_ZERO = ("learning rate", "speed", "score")
 
 
-@dataclass(frozen=True)
-class RunHistory:
-    """Series of a run by panel: "loss", "perplexity", "score", "learning rate" and "speed".
+def run_history(
+    entries: Sequence[Entry], language: str = "en"
+) -> tuple[dict[str, list[Series]], int | None]:
+    """Return the series of a run by panel, and the step of the best validation.
 
-    Args:
-        best: the step of the best validation.
+    The panels are "loss", "perplexity", "score", "learning rate" and "speed".
     """
-
-    panels: Mapping[str, Sequence[Series]]
-    best: int | None = None
-
-
-def run_history(entries: Sequence[Mapping[str, Any]], language: str = "en") -> RunHistory:
-    """Collect the series from the entries of a metrics.jsonl."""
     steps = [entry for entry in entries if "surprise" in entry]
     validations = [entry for entry in entries if "validation" in entry]
     train, held_out = caption("training", language), caption("validation", language)
@@ -47,12 +41,10 @@ def run_history(entries: Sequence[Mapping[str, Any]], language: str = "en") -> R
         "speed": [Series("", _average(_speeds(entries)))],
     }
     best = [entry["step"] for entry in validations if entry.get("best")]
-    return RunHistory(panels, best[-1] if best else None)
+    return panels, best[-1] if best else None
 
 
-def _validation_points(
-    validations: Sequence[Mapping[str, Any]], name: str, scale: float = 1.0
-) -> Points:
+def _validation_points(validations: Sequence[Entry], name: str, scale: float = 1.0) -> Points:
     """Return a validation measure by step; the first one where a step was validated twice.
 
     The second validation of a step is that of averaged weights at the end of a run.
@@ -64,7 +56,7 @@ def _validation_points(
     return list(found.items())
 
 
-def _scores(validations: Sequence[Mapping[str, Any]], language: str) -> list[Series]:
+def _scores(validations: Sequence[Entry], language: str) -> list[Series]:
     series = [
         Series(name, _validation_points(validations, key), marked=True)
         for key, name in _SCORES.items()
@@ -76,7 +68,7 @@ def _scores(validations: Sequence[Mapping[str, Any]], language: str) -> list[Ser
     return [one for one in series if one.points]
 
 
-def _speeds(entries: Sequence[Mapping[str, Any]]) -> Points:
+def _speeds(entries: Sequence[Entry]) -> Points:
     """Return target tokens per second; from the clock where an entry has no speed.
 
     The clock is not used across a validation, which takes time of its own.
@@ -112,17 +104,14 @@ def _average(points: Points) -> Points:
     ]
 
 
-def draw_curves(
-    entries: Sequence[Mapping[str, Any]], *, language: str = "en", title: str = ""
-) -> Drawing:
+def draw_curves(entries: Sequence[Entry], *, language: str = "en", title: str = "") -> Drawing:
     """Draw the learning curves of a run from the entries of its metrics.jsonl."""
-    history = run_history(entries, language)
-    panels = {
-        name: series for name, series in history.panels.items() if any(s.points for s in series)
-    }
+    panels, best = run_history(entries, language)
+    note = _summary(panels, best, language)
+    panels = {name: many for name, many in panels.items() if any(one.points for one in many)}
     last = max((s.points[-1][0] for many in panels.values() for s in many if s.points), default=1)
     x = linear_axis(caption("step", language), 0, last, tight=True)
-    style = {"size": _SIZE, "values": True, "marker": history.best}
+    style = {"size": _SIZE, "values": True, "marker": best}
     plots = [
         draw_plot(series, x, _y_axis(name, series, language), **style)
         for name, series in panels.items()
@@ -136,17 +125,17 @@ def draw_curves(
             row.width = i * column + plot.width
         inner.place_below(row, gap=16 if first else 0)
     heading = " · ".join(part for part in (caption("curves", language), title) if part)
-    return add_frame(inner, heading, [_summary(history, language)], language)
+    return add_frame(inner, heading, [note], language)
 
 
-def _summary(history: RunHistory, language: str) -> str:
+def _summary(panels: Mapping[str, Sequence[Series]], best: int | None, language: str) -> str:
     """Describe the best validation in one line."""
-    if history.best is None:
+    if best is None:
         return caption("no validation", language)
-    parts = [f"{caption('best', language)}: {caption('step', language)} {history.best:,}"]
-    for name, many in history.panels.items():
+    parts = [f"{caption('best', language)}: {caption('step', language)} {best:,}"]
+    for name, many in panels.items():
         for series in many:
-            value = dict(series.points).get(history.best) if series.marked else None
+            value = dict(series.points).get(best) if series.marked else None
             if value is not None:
                 named = series if name == "score" else replace(series, name=caption(name, language))
                 parts.append(named.describe(value))

@@ -5,7 +5,7 @@ import io
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -151,11 +151,8 @@ def installed_fonts() -> tuple[str, ...]:
 
 def korean_font() -> str | None:
     """Return the first installed font with Korean glyphs, or None."""
-    return next((name for name in installed_fonts() if not _missing_glyphs(name, "한글")), None)
-
-
-def _missing_glyphs(family: str, characters: Iterable[str]) -> set[str]:
-    return {c for c in characters if ord(c) not in _glyphs(family)}
+    needed = {ord(c) for c in "한글"}
+    return next((name for name in installed_fonts() if needed <= _glyphs(name)), None)
 
 
 @lru_cache
@@ -166,24 +163,14 @@ def _glyphs(family: str) -> frozenset[int]:
     return frozenset(font_manager.get_font(path).get_charmap())
 
 
-def to_png(drawing: Drawing) -> bytes:
-    """Return a drawing as PNG with two pixels for each unit."""
-    return _rasterize(drawing, "png")
-
-
-def to_pdf(drawing: Drawing) -> bytes:
-    """Return a drawing as PDF with vector shapes."""
-    return _rasterize(drawing, "pdf")
-
-
-def _rasterize(drawing: Drawing, extension: str) -> bytes:
+def rasterize(drawing: Drawing, extension: str) -> bytes:
+    """Return a drawing as "png", with two pixels for each unit, or as "pdf"."""
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
     text = "".join(shape.text for shape in drawing.shapes if isinstance(shape, Text))
-    missing = {c for c in text if c.isprintable() and not c.isspace()}
-    for family in installed_fonts():
-        missing = _missing_glyphs(family, missing)
+    known = frozenset[int]().union(*map(_glyphs, installed_fonts()))
+    missing = {c for c in text if c.isprintable() and not c.isspace() and ord(c) not in known}
     if missing:
         warnings.warn(
             f"no installed font has the characters {''.join(sorted(missing)[:8])}, so {_MISSING} "
@@ -262,8 +249,8 @@ def _paint_text(axes: Any, text: Text, order: int, missing: set[str]) -> None:
 
 FORMATS: dict[str, Callable[[Drawing], str | bytes]] = {
     ".svg": to_svg,
-    ".png": to_png,
-    ".pdf": to_pdf,
+    ".png": partial(rasterize, extension="png"),
+    ".pdf": partial(rasterize, extension="pdf"),
 }
 
 

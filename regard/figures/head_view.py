@@ -1,6 +1,5 @@
 """The part of a trace that a figure shows: a head of an attention site, with its tokens."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from regard.analysis.heads import Selection, default_selection, sides
 from regard.errors import InputError, UnknownNameError
+from regard.evaluation.alignment import membership
 from regard.figures.captions import caption
 from regard.trace.site import Site
 from regard.trace.trace import Trace
@@ -92,37 +92,30 @@ class HeadView:
         Weights are summed over the tokens of a source word and averaged over those of a target
         word.
         """
-        trace, site = self.trace, self.site
+        trace = self.trace
         if not self.writes:
             crossing = ", ".join(path for path in trace if path.endswith("cross"))
             raise InputError(
-                f"{site.path} does not align two texts; "
+                f"{self.site.path} does not align two texts; "
                 + (f"sites that do are {crossing}." if crossing else "no site of this model does.")
             )
-        source, target = _word_numbers(trace, "source"), _word_numbers(trace, "output")
-        summed = _sum_rows(_sum_rows(self.weights().T, source).T, target)
-        counts = _sum_rows(np.ones((site.n_query, 1)), target)
-        return summed / counts, _join_words(trace, "output"), _join_words(trace, "source")
+        (target, target_words), (source, source_words) = (
+            _words(trace, side) for side in ("output", "source")
+        )
+        by_target = membership(target, len(target_words))
+        summed = by_target.T @ self.weights() @ membership(source, len(source_words))
+        return summed / by_target.sum(axis=0)[:, None], target_words, source_words
 
 
-def _word_numbers(trace: Trace, side: str) -> Sequence[int | None]:
-    """Return each token's word number; tokens count as words if the trace has no words."""
-    words = trace.words.get(side, [])
-    known = any(number is not None for number in words)
-    return words if known else range(len(trace.tokens[side]))
-
-
-def _sum_rows(table: np.ndarray, words: Sequence[int | None]) -> np.ndarray:
-    """Sum the rows of each word; rows of special tokens are left out."""
-    order = sorted({number for number in words if number is not None})
-    rows = [[i for i, number in enumerate(words) if number == word] for word in order]
-    return np.stack([table[indices].sum(axis=0) for indices in rows])
-
-
-def _join_words(trace: Trace, side: str) -> list[str]:
-    """Return the words of a side, joined from their tokens."""
-    parts: dict[int, str] = {}
-    for token, number in zip(trace.tokens[side], _word_numbers(trace, side), strict=True):
+def _words(trace: Trace, side: str) -> tuple[list[int | None], list[str]]:
+    """Return the word index of each token, and the words; tokens if the trace has no words."""
+    tokens, numbers = trace.tokens[side], trace.words.get(side, [])
+    if all(number is None for number in numbers):
+        numbers = range(len(tokens))
+    joined: dict[int, str] = {}
+    for token, number in zip(tokens, numbers, strict=True):
         if number is not None:
-            parts[number] = parts.get(number, "") + token.strip().removeprefix("##")
-    return [parts[number] for number in sorted(parts)]
+            joined[number] = joined.get(number, "") + token.strip().removeprefix("##")
+    order = {number: index for index, number in enumerate(sorted(joined))}
+    indices = [None if number is None else order[number] for number in numbers]
+    return indices, [joined[number] for number in order]

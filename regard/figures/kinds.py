@@ -20,7 +20,7 @@ from regard.figures.captions import check_language
 from regard.figures.drawing import Drawing
 from regard.figures.formats import Figure
 from regard.figures.head_view import HeadView
-from regard.figures.plots import Points, draw_complexity, draw_schedule
+from regard.figures.plots import draw_complexity
 from regard.trace.trace import Trace
 
 TRACE_KINDS: dict[str, Callable[[HeadView], Drawing]] = {
@@ -83,11 +83,6 @@ def concept_figure(kind: str, *, length: int | None = None, language: str = "en"
         raise UnknownNameError(f"there is no figure {kind!r}; {nearest(kind, CONCEPT_KINDS)}.")
     options = {} if length is None else {"length": check_length(kind, length)}
     return Figure(CONCEPT_KINDS[kind](language=language, **options))
-
-
-def schedule_figure(rates: dict[str, Points], *, language: str = "en") -> Figure:
-    """Draw learning rates, given as (step, rate) pairs by name."""
-    return Figure(draw_schedule(rates, language=language))
 
 
 def check_length(kind: str, length: int) -> int:

@@ -26,7 +26,7 @@ RUN = [
 
 
 def points(history, panel):
-    return [list(series.points) for series in history.panels[panel]]
+    return [list(series.points) for series in history[0][panel]]
 
 
 def test_series_are_those_of_the_metrics():
@@ -39,7 +39,7 @@ def test_series_are_those_of_the_metrics():
     assert points(history, "score") == [[(20, 10.0), (30, 9.0)], [(20, 25.0), (30, 50.0)]]
     assert points(history, "learning rate") == [[(10, 0.002), (20, 0.004), (30, 0.006)]]
     assert points(history, "speed") == [[(10, 500.0), (20, 700.0), (30, 600.0)]]
-    assert history.best == 20
+    assert history[1] == 20
 
 
 def test_missing_speeds_are_computed_from_the_clock_but_not_across_a_validation():

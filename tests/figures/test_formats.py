@@ -7,10 +7,10 @@ from PIL import Image
 
 import regard
 from regard.errors import InputError
-from regard.figures.captions import _CAPTIONS, caption
+from regard.figures.captions import CAPTIONS, caption
 from regard.figures.curves import draw_curves
 from regard.figures.drawing import darken, shade, text_width, truncate
-from regard.figures.formats import Figure, html_page, to_png
+from regard.figures.formats import Figure, html_page, rasterize
 from tests.figures.svg import texts
 
 STARTS = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}
@@ -57,7 +57,7 @@ def test_tokens_cannot_break_a_figure():
     trace.tokens = {"source": ["<script>", "$a_b$ & \n"]}
     figure = trace.figure("pattern", style="heat")
     assert "<script>" in texts(figure)  # escaped, because the SVG still parses
-    assert to_png(figure.drawing)
+    assert rasterize(figure.drawing, "png")
     assert "<h1>&lt;b&gt;</h1>" in html_page("<b>", "")
 
 
@@ -78,7 +78,7 @@ def test_long_texts_are_truncated_to_a_width():
 
 
 def test_every_caption_exists_in_both_languages():
-    for key, (english, korean) in _CAPTIONS.items():
+    for key, (english, korean) in CAPTIONS.items():
         assert english
         assert re.search("[가-힣]", korean), key
     assert caption("head", "ko") == "헤드"

@@ -3,12 +3,12 @@ from math import exp, log10
 import pytest
 
 from regard.analysis.approximation import FORM_COSTS
-from regard.figures.kinds import schedule_figure
 from regard.figures.plots import (
     Series,
     decade_ticks,
     draw_complexity,
     draw_plot,
+    draw_schedule,
     linear_axis,
     logarithmic_axis,
     round_ticks,
@@ -86,7 +86,7 @@ def test_short_numbers():
 
 
 def test_schedules_are_drawn_as_given():
-    figure = schedule_figure({"a": [(0, 0.0), (50, 1.0), (100, 0.25)]}, language="ko")
+    figure = draw_schedule({"a": [(0, 0.0), (50, 1.0), (100, 0.25)]}, language="ko")
     (points,) = (plotted(figure)["a"],)
     ticks = tick_positions(figure, "middle"), tick_positions(figure, "end")
     found = [value for _, value in read_back(points, *ticks)]
