@@ -14,7 +14,7 @@ text does not have).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import exp
 from typing import Any
@@ -124,6 +124,10 @@ def answer(
         trace = trace_answer(
             model, given.content, target, edits=edits, search=search, missing="ignore"
         )
+    if target is not None:  # the text is one part
+        source = given.content if isinstance(given.content, str) else ""
+        trace.output = replace(trace.output, part_source=source, part_text=trace.output.text)
+        return _describe(trace, request)
     if request.part >= len(trace.parts):
         raise ApiError("unknown_part", part=request.part, count=len(trace.parts))
     return _describe(trace, request)
@@ -232,7 +236,6 @@ def _describe(trace: Trace, request: TraceRequest) -> AnsweredRun:
             "parts": [
                 PartInfo(source=one.part_source, text=one.part_text)
                 for one in (trace.output for trace in parts)
-                if one.part_source
             ],
         }
     elif isinstance(output, NextTokenOutput):

@@ -40,7 +40,7 @@ class TraceRequest(ApiRequest):
     """An image file in base64 (also as a data: URL), "example:N" for an example of the model, or
     the name that /api/images returned."""
     target: Text | list[NonNegativeInt] | None = None
-    """Target of a translation, as text or token ids; by default the model writes it."""
+    """Target of the text, or token ids of the target of a part; by default the model writes it."""
     edits: list[Annotated[dict[str, Any], WithJsonSchema(edit_schema())]] = Field(
         default=[], max_length=LIMITS.edits
     )
@@ -54,9 +54,9 @@ class TraceRequest(ApiRequest):
             raise ApiError("text_or_image")
         return self
 
-    def without_edits(self) -> "TraceRequest":
-        """Return the same request without edits."""
-        return self.model_copy(update={"edits": []})
+    def without_edits(self, **changes: None) -> "TraceRequest":
+        """Return the same request without edits, and without the fields in `changes`."""
+        return self.model_copy(update={"edits": [], **changes})
 
     def parsed_edits(self) -> tuple[list[Edit], list[SetToken]]:
         """Return the changes inside the model, and the replaced tokens."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.analysis.site_json import plain
 from regard.analysis.worked_example import DEFAULT, worked_trace
+from regard.generation.sentences import sentences
 from regard.hardware import limit_threads
 from regard.server.answers import Answer, AnsweredRun, answer, answer_edited
 from regard.server.catalog import Catalog, ModelEntry, Runs
@@ -201,6 +202,10 @@ class Service:
         entry = self.catalog[request.model]
         model, given = entry.model(), self.model_input(entry, request)
         check_size(model, given)
+        if isinstance(request.target, list) and len(sentences(request.text or "")) > 1:
+            # ids are the target of one part
+            parts = self.trace(request.without_edits(target=None), job).answer.parts or ()
+            given = ModelInput(parts[request.part].source, request.target)
         with limit_threads(count_multiplications(model, given)):
             if not request.edits:
                 return answer(model, given, request, (), job)

@@ -82,6 +82,18 @@ def test_a_link_reopens_a_text(page, address, trace):
     assert page.input_value(".input-bar .text") == "the garden is sleeping"
 
 
+def test_a_part_of_a_text_is_chosen(page, address, trace):
+    text = "the dog is sleeping in the garden . The garden is sleeping ."
+    tokens = [token.strip() for token in trace(text=text, part=1)["tokens"]["source"]]
+    opened(page, f"{address}/?model=transformer&text={text}")
+    page.select_option("select.parts", "1")
+    page.wait_for_function(
+        "n => document.querySelectorAll('.token[data-side=source]').length === n", arg=len(tokens)
+    )
+    assert "part=1" in page.url
+    assert text_of(page, ".texts .text:first-child .tokens").split() == tokens
+
+
 def test_vectors_of_the_next_head_are_prefetched(page, address):
     """The next head is loaded after a key press, and the head under the mouse pointer."""
     asked = []

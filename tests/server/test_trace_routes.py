@@ -90,6 +90,8 @@ def test_each_part_of_a_long_text_can_be_traced(client, trace, model):
         part = trace(text=sources[number])
         assert described["tokens"] == part["tokens"]
         assert described["answer"]["ids"] == part["answer"]["ids"]
+        same = trace(text=text, part=number, target=described["answer"]["ids"])  # ids of the part
+        assert same["tokens"] == part["tokens"]
     refused = client.post("/api/trace", json={"model": "transformer", "text": text, "part": 2})
     assert refused.json()["error"]["params"] == {"part": 2, "count": 2}
 

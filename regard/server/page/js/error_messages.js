@@ -7,7 +7,7 @@ export const ERROR_MESSAGES = {
   not_an_object: "요청 본문은 application/json으로 보낸 JSON 객체여야 합니다.",
   missing_field: "요청에 {field} 필드가 필요합니다.",
   unknown_field: "요청에 {field} 필드는 쓸 수 없습니다.",
-  invalid_field: "{field} 값 {value}을(를) 쓸 수 없습니다: {problem}.",
+  invalid_field: "{field} 값 {value}을(를) 쓸 수 없습니다({problem}).",
   too_long: "{field} 값은 {limit}자를 넘을 수 없습니다. 줄여 주세요.",
   wrong_host: "이 서버는 {host} 주소로 응답하지 않습니다. {allowed} 주소를 쓰세요.",
   wrong_origin: "다른 서버의 페이지에서 보낸 요청은 받지 않습니다.",
