@@ -78,7 +78,9 @@ def test_transformers_run_exactly_where_the_table_says(settings, tmp_path, monke
     model, family, described = make(settings, tmp_path / "m", task="translation")
 
     def translated(engine):
-        found = open_translator(tmp_path / "m", engine=engine).translate(LINES, SearchOptions(beam=2))
+        found = open_translator(tmp_path / "m", engine=engine).translate(
+            LINES, SearchOptions(beam=2)
+        )
         return [(one.tokens, pytest.approx(one.score, abs=1e-4)) for one in found]
 
     reason = unsupported_reason("ctranslate2", family, described)

@@ -21,7 +21,7 @@ def test_a_folder_becomes_a_model_that_traces_and_is_saved_again(make_bundle, tm
         torch.tensor([model.tokenizer.encode("Ein Hund läuft.")]),
     )
     torch.testing.assert_close(trace.value("output.logits"), logits.detach())
-    assert repr(module).startswith("Transformer\n")
+    assert repr(module).startswith("Model(")
     module.save(tmp_path / "again", dtype="float16")
     assert regard.load(str(tmp_path / "again")).card.license == "CC0"
 
@@ -29,7 +29,7 @@ def test_a_folder_becomes_a_model_that_traces_and_is_saved_again(make_bundle, tm
 def test_a_bundled_model_is_loaded_by_its_name(make_bundle, tmp_path, monkeypatch):
     make_bundle("vision").save(tmp_path / "zoo" / "animals")
     monkeypatch.setattr(zoo, "ZOO", tmp_path / "zoo")
-    assert regard.load("animals").bundle.labels == ("cat", "dog", "horse")
+    assert regard.load("animals").labels == ("cat", "dog", "horse")
     with pytest.raises(UnknownNameError, match=r"'animal' .*the nearest is animals.*model folder"):
         regard.load("animal")
 
@@ -54,5 +54,5 @@ def test_weights_that_were_changed_are_those_that_translate(make_bundle, tmp_pat
     (after,) = model.translate(["A dog runs."], beam=1)
     assert after.tokens == model.translate(["A dog runs."], beam=1, engine="torch")[0].tokens
     assert after.score != before.score
-    with pytest.raises(InputError, match="changed after loading: use the engine torch"):
+    with pytest.raises(InputError, match="changed after loading: use engine torch"):
         model.translate(["A dog runs."], engine="ctranslate2")

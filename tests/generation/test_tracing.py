@@ -1,15 +1,27 @@
-"""A trace of what was written equals what was computed when it was written, at every site."""
+"""A trace explains what was answered, and equals what the search computed at every site."""
 
-import ctranslate2
+import gzip
+import json
+from itertools import pairwise
+
 import pytest
 import torch
+from fastapi.testclient import TestClient
 from torch.testing import assert_close
+from typer.testing import CliRunner
 
 import regard
-from regard.generation import torch_engine as plain
-from regard.generation.ctranslate2_engine import converted
+from regard.cli.main import app
+from regard.errors import InputError, UnknownNameError
+from regard.generation import torch_engine
+from regard.generation.search import SearchOptions
 from regard.generation.stepper import TranslationStepper
+from regard.generation.tracing import alternatives_at, trace_answer
+from regard.server.app import make_app
+from regard.server.catalog import Catalog
+from regard.server.service import Service
 from regard.tap import listen, split_path
+from tests.generation.toy import pairs
 
 LINES = ["one two three", "seven", "ten nine eight seven six five", "two two", "four one six"]
 SHORT = {"factor": 0.5, "extra": 2}
@@ -20,50 +32,177 @@ SETTINGS = {
 }
 
 
+def toy_lines(data):
+    del data
+    paragraphs = [f"{one}. {two.capitalize()}." for one, two in pairwise(LINES)]
+    return [*paragraphs, *(source for source, _ in pairs(196, seed=-40))]
+
+
+def tatoeba_lines(data):
+    with gzip.open(data / "tatoeba" / "en-de.tsv.gz", "rt") as stream:
+        lines = [next(stream).split("\t")[0] for _ in range(400)]
+    return [f"{lines[0]} {lines[21]}", *lines[::50]]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines_of"),
+    [("toy", toy_lines), pytest.param("en-de", tatoeba_lines, marks=pytest.mark.data("tatoeba"))],
+)
+def test_python_command_and_server_trace_what_translate_answers(
+    name, lines_of, toy_folder, data, no_shape_checks, monkeypatch, tmp_path
+):
+    model = regard.load(toy_folder if name == "toy" else name)
+    lines = lines_of(data)
+    answers = [one.text for one in model.translate(lines)]
+    traces = [model.trace(line) for line in lines]
+    assert [trace.output.text for trace in traces] == answers
+    assert max(len(trace.parts) for trace in traces) > 1
+    few = list(zip(lines, answers, strict=True))[:: len(lines) // 8]
+    # the command, with the model loaded once
+    monkeypatch.setattr("regard.model.load", lambda name: model)
+    for line, answer in few:
+        file = tmp_path / "trace.json"
+        done = CliRunner().invoke(app, ["trace", name, line, "-o", str(file)])
+        assert done.exit_code == 0, done.output
+        assert json.loads(file.read_text())["output"]["text"] == answer
+    service = Service(Catalog([model.folder]))
+    client = TestClient(make_app(service, version="0"), base_url="http://127.0.0.1")
+    for line, answer in few:
+        response = client.post("/api/trace", json={"model": model.folder.name, "text": line})
+        assert response.json()["answer"]["text"] == answer
+    service.close()
+
+
+def test_every_part_of_a_text_has_a_trace(toy_folder):
+    model = regard.load(toy_folder)
+    text = "One two three. Seven six."
+    trace, answer = model.trace(text), model.translate(text, n_best=2, trace=True)
+    assert trace.output.text == answer.text
+    assert [part.output.part_text for part in trace.parts] == [part.text for part in answer.parts]
+    assert [part.output.part_source for part in trace.parts] == ["One two three.", "Seven six."]
+    for traced, other, part in zip(trace.parts, answer.traces, answer.parts, strict=True):
+        assert traced.output.ids == (*part.ids, model.tokenizer.end_id)
+        assert traced.output.score == pytest.approx(part.score)
+        assert other.output.alternatives[0].text == answer.alternatives[0].parts[
+            answer.parts.index(part)
+        ].text  # fmt: skip
+    assert len(trace.parts[1]["encoder.layers.0.self"].weights(0)) == len(
+        answer.parts[1].source_ids
+    )
+
+
+def test_ids_are_one_part_and_copied_texts_cannot_be_traced(toy_folder):
+    model = regard.load(toy_folder)
+    ids = model.tokenizer.encode("one two. Seven six.")
+    assert len(model.trace(ids).parts) == 1
+    with pytest.raises(InputError, match="nothing to trace"):
+        model.trace("🍜")
+    decoder = regard.load("shakespeare")
+    assert decoder.trace("ROMEO:").output.candidates
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        [regard.ablate("decoder.layers.1.cross")],
+        [regard.ablate("decoder.layers.1.self", to="mean")],
+        [regard.forbid("encoder.layers.0.self", query=2, key=3)],
+        [regard.set_weights("decoder.layers.0.self", 0.5, query=3, key=1, head=0)],
+    ],
+    ids=repr,
+)
+@torch.no_grad()
+def test_translations_under_edits_are_found_by_rereading_the_whole_target(toy_folder, edits):
+    model, text = regard.load(toy_folder), "one two three four. Seven six"
+    trace = model.trace(text, edits=edits)
+    assert trace.output.text == model.translate(text, edits=edits).text
+    if edits[0].to_dict().get("to") == "mean":  # also over queries that the search had not read
+        return
+    greedy = trace_answer(model, "one two three four", edits=edits, search=SearchOptions(beam=1))
+    suppressed = [model.tokenizer.pad_id, model.tokenizer.start_id, model.tokenizer.unknown_id]
+    logits = greedy.value("output.logits")[0].clone()
+    logits[:, [id for id in suppressed if id is not None]] = -torch.inf
+    assert logits.argmax(-1).tolist() == list(greedy.output.ids)
+
+
+def test_edits_that_apply_nowhere_are_refused(toy_folder):
+    model = regard.load(toy_folder)
+    far = regard.forbid("encoder.layers.0.self", query=99, key=1)
+    for edit, message in (
+        (far, "query 99"),
+        (regard.ablate("decoder.layers.0.self", head=9), "has no head 9"),
+        (regard.ablate("nowhere"), "matched nothing"),
+    ):
+        for call in (model.trace, model.translate):
+            with pytest.raises(UnknownNameError, match=message):
+                call("one two", edits=[edit])
+    plain = trace_answer(model, "one two", edits=[far], missing="ignore")
+    assert plain.output.text == model.translate("one two").text
+    # a position that only one of the parts has
+    later = regard.forbid("encoder.layers.0.self", query=6, key=1)
+    assert len(model.trace("Two. One two three four five six.", edits=[later]).parts) == 2
+    with pytest.raises(InputError, match="CTranslate2 does not support edits"):
+        model.translate("one", edits=[far], engine="ctranslate2")
+
+
+def test_alternatives_follow_from_the_prefix(toy_folder):
+    model = regard.load(toy_folder)
+    source = model.tokenizer.encode("one two three")
+    best = model.translate("one two three").parts[0].ids
+    found = alternatives_at(model, source, best[:1], count=3)
+    assert len(found) == 3
+    assert found[0].token == best[1]
+    assert found[0].continuation.ids == best
+    edited = alternatives_at(
+        model, source, best[:1], edits=[regard.ablate("decoder.layers.*.cross")], count=3
+    )
+    assert edited[0].log_prob != found[0].log_prob
+
+
 class Weights:
-    """Listens to all weights."""
+    """Records all attention weights."""
 
     changes = False
 
     def __init__(self):
-        self.heard = {}
+        self.seen = {}
 
     def wants(self, path):
         return path.endswith(".weights")
 
     def see(self, tapped):
         if tapped.path.endswith(".weights"):
-            self.heard[split_path(tapped.path)[0]] = tapped.value.clone()
+            self.seen[split_path(tapped.path)[0]] = tapped.value.clone()
         return tapped.value
 
 
-class Remembering(TranslationStepper):
-    """Decodes step by step, with its caches, and remembers the weights of every row's history."""
+class RecordingStepper(TranslationStepper):
+    """Decodes with caches and records the weights of every row's history."""
 
-    written = {}  # noqa: RUF012  (source, target so far) → site → rows of weights, one per step
+    histories = {}  # noqa: RUF012  (source, target so far) → site → weights of each step
 
-    def __init__(self, model, source_ids, source_lengths):
-        self.ear = Weights()
-        with listen(self.ear):
-            super().__init__(model, source_ids, source_lengths)
+    def __init__(self, module, source_ids, source_lengths, **options):
+        self.listener = Weights()
+        with listen(self.listener):
+            super().__init__(module, source_ids, source_lengths, **options)
         rows = zip(source_ids.tolist(), source_lengths.tolist(), strict=True)
         self.sources = [tuple(ids[:n]) for ids, n in rows]
         self.read = [()] * len(self.sources)
         self.past = [
-            {site: [table[row]] for site, table in self.ear.heard.items()}
+            {site: [table[row]] for site, table in self.listener.seen.items()}
             for row in range(self.n_rows)
         ]
 
     def step(self, ids):
-        self.ear.heard = {}
-        with listen(self.ear):
+        self.listener.seen = {}
+        with listen(self.listener):
             log_probs = super().step(ids)
         for row, new in enumerate(ids.tolist()):
             self.read[row] += tuple(new)
             past = self.past[row] = dict(self.past[row])
-            for site, table in self.ear.heard.items():
+            for site, table in self.listener.seen.items():
                 past[site] = [*past.get(site, ()), table[row]]
-            Remembering.written[self.sources[row], self.read[row]] = past
+            self.histories[self.sources[row], self.read[row]] = past
         return log_probs
 
     def keep(self, rows):
@@ -72,81 +211,34 @@ class Remembering(TranslationStepper):
             setattr(self, name, [getattr(self, name)[row] for row in rows.tolist()])
 
 
-@pytest.fixture
-def remembered(monkeypatch):
-    # step by step by the model itself, which tests/generation/test_lean.py compares the other with
-    monkeypatch.setattr(plain, "can_run", lambda model: False)
-    monkeypatch.setattr(plain, "TranslationStepper", Remembering)
-    monkeypatch.setattr(Remembering, "written", {})
-    return Remembering.written
-
-
-def folder_of(make_folder, kind):
-    family = "seq2seq" if kind == "seq2seq" else "transformer"
-    return make_folder(family, **SETTINGS[kind])
-
-
-def history(remembered, model, part):
-    """What was computed while this was written; a text of the longest allowed length has no end,
-    so that its last token was never read."""
-    key = tuple(part.source_ids), (model.tokenizer.start_id, *part.ids)
-    return remembered[key] if key in remembered else remembered[key[0], key[1][:-1]]
-
-
-def assert_same_at_every_site(trace, past):
-    """Compares heads × queries of a step × keys known by then, some of which may be padding."""
-    assert set(past) == set(trace)
-    for site, steps in past.items():
+def assert_same_at_every_site(trace, history):
+    """Compare heads × queries of each step × keys known by then, some of which are padding."""
+    assert set(history) == set(trace)
+    for site, steps in history.items():
         weights, first = trace[site].weights(), 0
         for step in steps:
-            n_query, known = (
-                min(step.size(-2), weights.size(-2)),
-                min(step.size(-1), weights.size(-1)),
-            )
+            n_query = min(step.size(-2), weights.size(-2))
+            n_key = min(step.size(-1), weights.size(-1))
             rows = weights[:, first : first + n_query]
-            assert_close(step[:, :n_query, :known], rows[..., :known], atol=1e-5, rtol=0)
-            assert not rows[..., known:].any()
-            assert not step[:, :n_query, known:].any()
+            assert_close(step[:, :n_query, :n_key], rows[..., :n_key], atol=1e-5, rtol=0)
+            assert not rows[..., n_key:].any()
+            assert not step[:, :n_query, n_key:].any()
             first += n_query
         assert first >= weights.size(-2) - 1
-    assert any(len(steps) > 1 for steps in past.values())
+    assert any(len(steps) > 1 for steps in history.values())
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
-@pytest.mark.parametrize("beam", [1, 4])
-def test_the_trace_of_a_translation_is_what_stepwise_search_computed(
-    make_folder, remembered, kind, beam
-):
-    model = regard.load(folder_of(make_folder, kind))
+@pytest.mark.parametrize(("kind", "beam"), [("transformer", 4), ("pre-norm", 1), ("seq2seq", 4)])
+def test_a_trace_equals_what_stepwise_search_computed(make_folder, monkeypatch, kind, beam):
+    monkeypatch.setattr(torch_engine, "can_run", lambda module: False)
+    monkeypatch.setattr(torch_engine, "TranslationStepper", RecordingStepper)
+    monkeypatch.setattr(RecordingStepper, "histories", {})
+    family = "seq2seq" if kind == "seq2seq" else "transformer"
+    model = regard.load(make_folder(family, **SETTINGS[kind]))
     for one in model.translate(LINES, engine="torch", beam=beam, trace=True, **SHORT):
         (part,) = one.parts
-        assert_same_at_every_site(one.trace, history(remembered, model, part))
-
-
-@pytest.mark.parametrize("kind", ["trained", "pre-norm"])
-def test_the_trace_of_what_the_fast_engine_wrote_is_what_it_computed(
-    make_folder, toy_folder, remembered, kind
-):
-    folder = toy_folder if kind == "trained" else folder_of(make_folder, kind)
-    model = regard.load(folder)
-    found = model.translate(LINES, engine="ctranslate2", beam=4, trace=True, **SHORT)
-    written = [one.tokens for one in found]
-    bare = ctranslate2.Translator(str(converted(folder, int8=False)), compute_type="float32")
-    # The engine itself shows one table: the first head of the last layer's cross-attention.
-    forced = bare.translate_batch(
-        [one.source_tokens for one in found],
-        target_prefix=written,
-        max_decoding_length=99,
-        return_attention=True,
-        beam_size=1,
-    )
-    last = f"decoder.layers.{model.config.n_decoder_layers - 1}.cross"
-    for one, result in zip(found, forced, strict=True):
-        own = torch.tensor(result.attention[0][: len(one.tokens)])
-        assert len(own) == len(one.tokens)
-        assert_close(one.trace[last].weights(head=0)[: len(own)], own, atol=1e-5, rtol=0)
-    # All tables are those of stepwise search with PyTorch, which writes the same.
-    again = model.translate(LINES, engine="torch", beam=4, **SHORT)
-    assert [one.tokens for one in again] == written
-    for one in found:
-        assert_same_at_every_site(one.trace, history(remembered, model, one.parts[0]))
+        source, target = tuple(part.source_ids), (model.tokenizer.start_id, *part.ids)
+        # the last token of a text that reached its limit was never read
+        history = RecordingStepper.histories.get((source, target))
+        history = history or RecordingStepper.histories[source, target[:-1]]
+        assert_same_at_every_site(one.trace, history)

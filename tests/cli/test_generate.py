@@ -64,9 +64,9 @@ def test_a_line_that_cannot_be_answered_costs_no_other(filler):
     for words, lines in (((), [good, "", good]), (("--json",), [good, "error", good])):
         given = ["classify", "digits", *words]
         found = CliRunner().invoke(app, given, input=f"{good}\n{gone}\n{good}\n")
-        told = found.stdout.splitlines()
-        assert len(told) == 3
-        assert all(mark in line for mark, line in zip(lines, told, strict=True))
+        printed = found.stdout.splitlines()
+        assert len(printed) == 3
+        assert all(mark in line for mark, line in zip(lines, printed, strict=True))
         assert gone in found.stderr
         assert "1 of the lines could not be answered" in str(found.exception)
     damaged = CliRunner().invoke(app, ["fill", filler], input=b"a \xff\nthe [MASK]\n")

@@ -9,13 +9,13 @@ from regard.cli.options import grouped
 
 @dataclass(frozen=True)
 class Size:
-    """A group of options."""
+    """Sizes."""
 
     height: Annotated[int, typer.Option("--height", "-t", help="How tall.")]
     width: Annotated[int, typer.Option(help="How wide.")] = 2
 
 
-def test_fields_of_a_dataclass_are_options_and_come_back_as_one():
+def test_the_fields_of_a_dataclass_are_options():
     seen = []
     app = typer.Typer()
 
@@ -32,6 +32,7 @@ def test_fields_of_a_dataclass_are_options_and_come_back_as_one():
     assert run("--width", "9", "box", "--height", "1", "--loud").exit_code == 0
     assert seen == [("box", Size(3), False), ("box", Size(1, 9), True)]
     assert run("box").exit_code == 2  # a field without a default must be given
-    told = run("--help").output
-    assert "How tall." in told
-    assert "Draw something." in told
+    printed = run("--help").output
+    assert "How tall." in printed
+    assert "Draw something." in printed
+    assert "Sizes" in printed  # the heading of the group
