@@ -1,4 +1,4 @@
-"""`regard models`: what is bundled, what a model is made of, and which presets there are."""
+"""`regard models`: list bundled models and presets, and show the parts of a model."""
 
 import json
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 def models_command(
     model: Annotated[
-        str | None, typer.Argument(help="A bundled model's name, a folder or a preset's name.")
+        str | None, typer.Argument(help="Name of a bundled model or preset, or a model folder.")
     ] = None,
     presets: Annotated[
-        bool, typer.Option("--presets", help="List models that can be built by name.")
+        bool, typer.Option("--presets", help="List the presets that can be built by name.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List the bundled models, or show what a model is made of.
+    """List the bundled models, or show the parts and the card of one model.
 
     Example: regard models en-de
     """
     if presets:
         if model is not None:
-            raise InputError("name a model or ask for --presets, not both.")
+            raise InputError("give a model or --presets, not both.")
         _list_presets(as_json=as_json)
     elif model is None:
         _list_bundled(as_json=as_json)
@@ -50,7 +50,7 @@ def _list_bundled(*, as_json: bool) -> None:
     elif found:
         _print_table(["name", "task", "family", "score", "size", "license", "data"], found)
     else:
-        typer.echo("No models are bundled with this version: train one, or import a checkpoint.")
+        typer.echo("This version has no bundled models: train one, or import a checkpoint.")
 
 
 def _list_presets(*, as_json: bool) -> None:
@@ -90,7 +90,7 @@ def _show(name: str, *, as_json: bool) -> None:
 
 
 def _summary_of(name: str) -> "tuple[Summary, Card | None]":
-    """What a model is made of, told by its configuration: its weights are not read."""
+    """Summarize a model from its configuration, without reading its weights."""
     from regard.interop.model_names import bundled, find_model
     from regard.model_folder import read_card, read_description
     from regard.models.config import build_on_meta, config_from_dict
@@ -104,7 +104,7 @@ def _summary_of(name: str) -> "tuple[Summary, Card | None]":
             return summarize(build_on_meta(PRESETS[name].config)), None
         known = [*bundled(), *PRESETS]
         raise UnknownNameError(
-            f"{name!r} is neither a bundled model nor a preset nor a folder; of the names, "
+            f"{name!r} is neither a bundled model nor a preset nor a folder; "
             f"{nearest(name, known)}."
         ) from None
     described = read_description(folder)
@@ -116,12 +116,10 @@ def _print_table(
     heads: Sequence[str], rows: Sequence[dict[str, Any]], *, right: Sequence[str] = ()
 ) -> None:
     lines = [dict(zip(heads, heads, strict=True)), *rows]
-    widths = {head: max(len(str(line.get(head, ""))) for line in lines) for head in heads}
-    for line in lines:
-        cells = (
-            str(line.get(head, "")).rjust(width)
-            if head in right
-            else str(line.get(head, "")).ljust(width)
-            for head, width in widths.items()
-        )
+    columns = []
+    for head in heads:
+        cells = [str(line.get(head, "")) for line in lines]
+        width = max(map(len, cells))
+        columns.append([c.rjust(width) if head in right else c.ljust(width) for c in cells])
+    for cells in zip(*columns, strict=True):
         typer.echo("  ".join(cells).rstrip())

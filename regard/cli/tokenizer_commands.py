@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
-    help="Learn a tokenizer from text, and see what it makes of text.",
+    help="Train tokenizers, and encode and decode text with them.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-_TOGETHER = 1024
+_CHUNK = 1024
 _VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"})
 _T = TypeVar("_T")
 
@@ -38,31 +38,40 @@ TokenizerPath = Annotated[
 ]
 FileOption = Annotated[
     str | None,
-    typer.Option("-f", "--file", help="Read lines from a file: plain, .gz or .zst, - for input."),
+    typer.Option("-f", "--file", help="File of lines: plain, .gz, .zst, or - for standard input."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object to a line.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 
 
 @app.command("train")
 def train_command(
     files: Annotated[
-        list[str], typer.Argument(help="Text, .tsv or .jsonl; plain, .gz or .zst; - for input.")
+        list[str],
+        typer.Argument(
+            help="Text, .tsv or .jsonl files; plain, .gz, .zst, or - for standard input."
+        ),
     ],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder, or file ending in .json.")
-    ],
-    kind: Annotated[str, typer.Option(help="bpe, byte-bpe, wordpiece or characters.")] = "bpe",
-    vocab_size: Annotated[int, typer.Option(help="Entries at most, special ones too.")] = 16_000,
-    normalize: Annotated[str, typer.Option(help="Unicode form: nfc, nfkc or none.")] = "nfc",
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Forget capitals.")] = False,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder or .json file to write.")],
+    kind: Annotated[
+        str, typer.Option(help="Algorithm: bpe, byte-bpe, wordpiece or characters.")
+    ] = "bpe",
+    vocab_size: Annotated[
+        int, typer.Option(help="Maximum number of tokens, including special ones.")
+    ] = 16_000,
+    normalize: Annotated[
+        str, typer.Option(help="Unicode normalization: nfc, nfkc or none.")
+    ] = "nfc",
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase", help="Convert text to lowercase.")
+    ] = False,
     fields: Annotated[
-        str, typer.Option(help="Columns of .tsv or keys of .jsonl to learn from, by commas.")
+        str, typer.Option(help="Columns of .tsv or keys of .jsonl to read, separated by commas.")
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Learn a tokenizer from text files; files of two languages give one joint vocabulary.
+    """Train a tokenizer on text files; files of two languages give one shared vocabulary.
 
-    The same text always gives the same tokenizer. Without --fields, columns 1 and 2 of .tsv files
+    The result is deterministic. Without --fields, columns 1 and 2 of .tsv files
     and the keys source and target of .jsonl files are read.
 
     Example: regard tokenizer train train.en train.de.gz --vocab-size 8000 -o tokenizer.json
@@ -73,7 +82,7 @@ def train_command(
     counts = {"texts": 0}
     tokenizer = train_tokenizer(
         _texts(files, fields, counts),
-        kind=kind,  # pyright: ignore[reportArgumentType] - it is checked there
+        kind=kind,  # pyright: ignore[reportArgumentType] - checked there
         vocab_size=vocab_size,
         normalization=None if normalize == "none" else normalize,  # pyright: ignore[reportArgumentType]
         lowercase=lowercase,
@@ -81,9 +90,9 @@ def train_command(
     )
     tokenizer.save(output)
     seconds = round(time.monotonic() - before, 1)
-    told = {"tokenizer": str(output), "kind": kind, "entries": len(tokenizer), **counts}
+    facts = {"tokenizer": str(output), "kind": kind, "entries": len(tokenizer), **counts}
     if as_json:
-        _print_json(told | {"seconds": seconds})
+        _print_json(facts | {"seconds": seconds})
     else:
         typer.echo(
             f"{output}: {len(tokenizer):,} entries ({kind}) from {counts['texts']:,} texts "
@@ -118,7 +127,9 @@ def _rows(file: str, fields: str) -> "Rows":
         keys = tuple(chosen or ["source", "target"])
         return TextRows((file,), keys, "jsonl", keys=keys)
     if not all(one.isdigit() for one in chosen):
-        raise InputError(f"--fields {fields} must be numbers of columns for {file}, such as 1,2.")
+        raise InputError(
+            f"--fields is {fields!r}; for {file} it must be column numbers such as 1,2."
+        )
     columns = tuple(int(one) for one in chosen or "12")
     return TextRows((file,), tuple(map(str, columns)), "tsv", columns=columns)
 
@@ -126,25 +137,27 @@ def _rows(file: str, fields: str) -> "Rows":
 @app.command("encode")
 def encode_command(
     tokenizer: TokenizerPath,
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; - for input.")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="Texts, or - for standard input.")
+    ] = None,
     file: FileOption = None,
     pieces: Annotated[
-        bool | None, typer.Option("--pieces/--ids", help="Show pieces, or ids on one line.")
+        bool | None, typer.Option("--pieces/--ids", help="Print pieces, or one line of ids.")
     ] = None,
     specials: Annotated[bool, typer.Option(help="Add the start and end tokens.")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Cut text into pieces with their ids and the characters they cover.
+    """Split text into pieces with their ids and the characters they cover.
 
-    On a terminal a table is shown, elsewhere one line of ids for each text, as `decode` reads
-    them. A piece that begins inside a character is marked ⋯; the piece before shows the character.
+    Prints a table on a terminal, otherwise one line of ids for each text, which `decode` reads. A
+    piece that starts inside a character is marked ⋯; the piece before shows the character.
 
     Example: regard tokenizer encode tokenizer.json "저는 학생입니다."
     """
     _write_utf8()
-    loaded = _loaded(tokenizer)
+    loaded = _load(tokenizer)
     pieces = sys.stdout.isatty() if pieces is None else pieces
-    for chunk in _in_chunks(_given(texts, file)):
+    for chunk in _in_chunks(_inputs(texts, file)):
         if as_json or pieces:
             for text in chunk:
                 _show(text, loaded.pieces(text, specials=specials), as_json)
@@ -185,9 +198,11 @@ def _cells(piece: "Piece") -> list[str]:
 @app.command("decode")
 def decode_command(
     tokenizer: TokenizerPath,
-    ids: Annotated[list[str] | None, typer.Argument(help="Ids of one text; - for input.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Ids of one text, or - for standard input.")
+    ] = None,
     file: FileOption = None,
-    specials: Annotated[bool, typer.Option("--specials", help="Keep special tokens.")] = False,
+    specials: Annotated[bool, typer.Option("--specials", help="Print special tokens too.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Turn ids back into text, one line of ids for each text.
@@ -195,9 +210,9 @@ def decode_command(
     Example: regard tokenizer decode tokenizer.json 2 31 845 5 3
     """
     _write_utf8()
-    loaded = _loaded(tokenizer)
-    given = None if not ids else [" ".join(ids)]
-    numbered = enumerate(_given(given, file), 1)
+    loaded = _load(tokenizer)
+    joined = None if not ids else [" ".join(ids)]
+    numbered = enumerate(_inputs(joined, file), 1)
     for chunk in _in_chunks(_ids_of(line, number) for number, line in numbered):
         for one, text in zip(chunk, loaded.decode_batch(chunk, specials=specials), strict=True):
             if as_json:
@@ -206,8 +221,8 @@ def decode_command(
                 sys.stdout.write(text + "\n")
 
 
-def _loaded(path: Path) -> "Tokenizer":
-    """The tokenizer of a file, a folder, or a bundled model's name."""
+def _load(path: Path) -> "Tokenizer":
+    """Load the tokenizer of a file, a folder, or a bundled model."""
     from regard.interop.model_names import bundled
     from regard.text.tokenizer import Tokenizer
 
@@ -218,12 +233,12 @@ def _ids_of(line: str, number: int) -> list[int]:
     words = re.sub(r"[\[\],]", " ", line).split()
     for word in words:
         if not re.fullmatch(r"-?\d+", word, re.ASCII):
-            raise InputError(f"Line {number} has {word!r}, which is no id; ids are whole numbers.")
+            raise InputError(f"Line {number} has {word!r}, which is not an id; ids are integers.")
     return [int(word) for word in words]
 
 
-def _given(texts: list[str] | None, file: str | None) -> Iterator[str]:
-    """The texts on the command line, or the lines of a file or of standard input."""
+def _inputs(texts: list[str] | None, file: str | None) -> Iterator[str]:
+    """Yield the texts of the command line, or the lines of a file or standard input."""
     if texts and file:
         raise InputError("Give texts or --file, not both.")
     if texts and texts != ["-"]:
@@ -232,7 +247,7 @@ def _given(texts: list[str] | None, file: str | None) -> Iterator[str]:
     from regard.files import read_lines
 
     if file is None and not texts and sys.stdin.isatty():
-        raise InputError("There is nothing to read: give a text, --file FILE, or - for input.")
+        raise InputError("There is no input: give a text, --file FILE, or - for standard input.")
     for number, line in enumerate(read_lines(file or "-"), 1):
         try:
             yield line.decode()
@@ -244,14 +259,14 @@ def _given(texts: list[str] | None, file: str | None) -> Iterator[str]:
 
 def _in_chunks(items: Iterable[_T]) -> Iterator[list[_T]]:
     iterator = iter(items)
-    size = 1  # the first line comes out at once; then more are worked on together
+    size = 1  # small at first, so that the first line is printed at once
     while chunk := list(islice(iterator, size)):
         yield chunk
-        size = min(2 * size, _TOGETHER)
+        size = min(2 * size, _CHUNK)
 
 
 def _write_utf8() -> None:
-    """Write what is read: files and pipes of text are UTF-8, whatever the machine's language is."""
+    """Write UTF-8 to files and pipes regardless of the locale."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
 

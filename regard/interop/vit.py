@@ -73,6 +73,11 @@ def _write(config: VisionConfig) -> dict[str, Any]:
     if config.distillation == "classifier":
         architecture += "WithTeacher"
     require(config.attention == "exact", f"{name} has exact attention, not {config.attention}")
+    plain = VisionConfig()
+    for field in ("d_k", "d_v", "n_kv_heads", "norm", "norm_kind", "activation_dropout"):
+        value = getattr(config, field)
+        require(value == getattr(plain, field), f"{name} has no {field} = {value!r}")
+    require(config.attention_bias and config.feed_forward_bias, f"{name} has biases in its layers")
     require(config.stem == "linear", f"{name} has no {config.stem} before its patches")
     require(config.pool == "class", f"{name} has a class token, not the mean of all patches")
     require(

@@ -144,7 +144,7 @@ class Encoder(nn.Module):
         else:
             count = torch.as_tensor(lengths, device=states.device)
             columns = torch.arange(states.size(1), device=states.device)
-            real = length_mask(count, columns, len(columns))
+            real = length_mask(count, columns, states.size(1))
             vector = (states * real[..., None]).sum(dim=1) / count[:, None].clamp(min=1)
         if self.pooler is not None:
             vector = activation_function(self.config.pooler)(self.pooler(vector))

@@ -61,13 +61,13 @@ def test_a_tokenizer_may_lie_elsewhere_and_its_absence_is_said(checkpoint, tmp_p
 
 
 def test_mistakes_get_one_sentence_and_leave_nothing_behind(checkpoint, tmp_path):
-    with pytest.raises(FileError, match="there is no file or folder"):
+    with pytest.raises(FileError, match="does not exist: check the path"):
         run("./nowhere", "-o", tmp_path / "model")
     (checkpoint / "config.json").write_text('{"model_type": "resnet"}')
     with pytest.raises(InputError, match=r"'resnet', .* it imports bert, .* llama2\.c binaries"):
         run(checkpoint, "-o", tmp_path / "model")
     (checkpoint / "config.json").write_text('{"model_type": "gpt2"}')
-    with pytest.raises(FileError, match="does not say"):
+    with pytest.raises(FileError, match="has no '"):
         run(checkpoint, "-o", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 

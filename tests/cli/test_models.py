@@ -49,7 +49,7 @@ def test_every_preset_is_listed_with_its_size(monkeypatch):
 def test_a_folder_is_shown_as_a_table_with_its_card(folder, make_bundle):
     printed = run(folder)
     assert "encoder.layers.0.self" in printed
-    count = sum(weight.numel() for weight in make_bundle("transformer").model.parameters())
+    count = sum(weight.numel() for weight in make_bundle("transformer").module.parameters())
     assert f"{count:,}" in printed
     assert "FLOPs/token" in printed
     assert "data: two sentences" in printed
@@ -76,17 +76,17 @@ def test_bundled_models_are_listed_with_their_cards(shelf):
 
 def test_without_bundled_models_it_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(zoo, "ZOO", tmp_path / "nowhere")
-    assert "No models are bundled" in run()
+    assert "no bundled models" in run()
     assert json.loads(run("--json")) == []
 
 
 def test_mistakes_get_one_sentence(shelf, tmp_path):
     with pytest.raises(UnknownNameError, match=r"'en-dd' is neither .* the nearest .*en-de"):
         run("en-dd")
-    with pytest.raises(InputError, match="or ask for --presets, not both"):
+    with pytest.raises(InputError, match="or --presets, not both"):
         run("tiny", "--presets")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileError, match=r"holds no config\.json"):
+    with pytest.raises(FileError, match=r"has no config\.json"):
         run(tmp_path / "empty")
 
 

@@ -81,10 +81,10 @@ def test_the_vocabulary_of_gpt2_is_read_from_its_two_files(saved, transformers, 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"scale_attn_by_inverse_layer_idx": True}, "only by its definition"),
-        ({"scale_attn_weights": False}, "only by its definition"),
-        ({"activation_function": "quick_gelu"}, "which regard does not compute"),
-        ({"architectures": ["GPT2ForSequenceClassification"]}, "whose head regard does not have"),
+        ({"scale_attn_by_inverse_layer_idx": True}, r"1/sqrt\(d_k\) only"),
+        ({"scale_attn_weights": False}, r"1/sqrt\(d_k\) only"),
+        ({"activation_function": "quick_gelu"}, "which regard does not support"),
+        ({"architectures": ["GPT2ForSequenceClassification"]}, "which regard does not import"),
     ],
 )
 def test_a_checkpoint_that_computes_something_else_is_refused(refused, changes, sentence):

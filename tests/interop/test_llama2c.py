@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from regard.errors import FileError, InputError
 from regard.interop.huggingface import export_huggingface
 from regard.interop.import_checkpoint import import_checkpoint
-from regard.interop.llama2c import in_halves, is_llama2c
+from regard.interop.llama2c import is_llama2c, pairs_to_halves
 
 DIM, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCAB, LENGTH = 8, 12, 2, 2, 1, 10, 16
 
@@ -59,8 +59,17 @@ def test_tensors_follow_one_another_in_their_order(tmp_path, tied):
 def test_rotary_pairs_that_are_neighbors_come_to_stand_half_a_head_apart_by_hand():
     # one head of four numbers: pairs (0, 1) and (2, 3) become (0, 2) and (1, 3)
     weight = torch.tensor([[0.0], [1.0], [2.0], [3.0]])
-    assert in_halves(weight, 1).flatten().tolist() == [0, 2, 1, 3]
-    assert in_halves(torch.arange(8.0)[:, None], 2).flatten().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert pairs_to_halves(weight, 1).flatten().tolist() == [0, 2, 1, 3]
+    assert pairs_to_halves(torch.arange(8.0)[:, None], 2).flatten().tolist() == [
+        0,
+        2,
+        1,
+        3,
+        4,
+        6,
+        5,
+        7,
+    ]
 
 
 def test_the_tokenizer_beside_a_model_is_found_or_named(tmp_path):
@@ -78,12 +87,12 @@ def test_the_tokenizer_beside_a_model_is_found_or_named(tmp_path):
 def test_a_binary_or_tokenizer_that_does_not_fit_is_refused(tmp_path):
     file = tmp_path / "model.bin"
     write_binary(file, more=b"1234")
-    with pytest.raises(FileError, match=r"bytes, and its header speaks of .*: it is cut off or of"):
+    with pytest.raises(FileError, match=r"bytes instead of .*: it is truncated or not"):
         import_checkpoint(file)
     write_binary(file)
     data = file.read_bytes()
     file.write_bytes(data[:-4])
-    with pytest.raises(FileError, match="cut off"):
+    with pytest.raises(FileError, match="truncated"):
         import_checkpoint(file)
     file.write_bytes(b"24ka" + data[4:])
     with pytest.raises(FileError, match=r"a llama2\.c file of a later version"):

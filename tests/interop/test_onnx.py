@@ -102,8 +102,10 @@ def test_a_transformer_in_two_graphs_with_its_tokenizers(shaken, tmp_path):
         assert_close(logits, model.module.project(states), rtol=0, atol=1e-5)
 
 
-def test_what_cannot_be_written_is_refused(shaken, tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="seq2seq reads step by step, in a loop"):
+def test_other_families_and_a_missing_extra_are_refused(shaken, tmp_path, monkeypatch):
+    with pytest.raises(
+        InputError, match="seq2seq models cannot be exported to ONNX"
+    ):
         export_onnx(
             Model(
                 module=build(config_from_dict({"family": "seq2seq", "n_vocab": 9, "d_model": 8})),

@@ -1,4 +1,4 @@
-"""SentencePiece files: read as the library of protocol buffers writes them, cut by their scores."""
+"""SentencePiece files: read as protobuf writes them, tokenized by the definition of the scores."""
 
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from regard.errors import FileError, InputError
 from regard.interop.sentencepiece import (
-    Piece,
+    SentencePieceEntry,
     Vocabulary,
     llama_tokenizer,
     marian_tokenizer,
@@ -23,7 +23,7 @@ def message(pieces, *, model=1, **normalizer):
     made = messages.ModelProto()
     made.trainer_spec.model_type = model
     made.trainer_spec.vocab_size = len(pieces)
-    made.trainer_spec.input.append("a field that nobody reads")
+    made.trainer_spec.input.append("an unused field")
     for text, score, kind in pieces:
         made.pieces.add(piece=text, score=score, type=kind)
     for name, value in normalizer.items():
@@ -31,13 +31,13 @@ def message(pieces, *, model=1, **normalizer):
     return made.SerializeToString()
 
 
-def test_what_the_library_writes_is_read(tmp_path):
+def test_files_of_the_library_are_read(tmp_path):
     pieces = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("▁läuft", -1.5, 1), ("<0x0A>", 0, 6)]
     (tmp_path / "a.model").write_bytes(
         message(pieces, model=BPE, add_dummy_prefix=False, precompiled_charsmap=b"\1\2\0")
     )
     assert read_vocabulary(tmp_path / "a.model") == Vocabulary(
-        tuple(Piece(*piece) for piece in pieces), BPE, b"\1\2\0", dummy_prefix=False
+        tuple(SentencePieceEntry(*piece) for piece in pieces), BPE, b"\1\2\0", dummy_prefix=False
     )
 
 
@@ -51,9 +51,9 @@ def test_what_the_library_writes_is_read(tmp_path):
         b"\x0a\x7f",
     ],
 )
-def test_a_file_that_is_none_or_is_cut_off_is_refused(tmp_path, data):
+def test_other_and_truncated_files_are_refused(tmp_path, data):
     (tmp_path / "a.spm").write_bytes(data)
-    with pytest.raises(FileError, match=r"a\.spm is no SentencePiece file"):
+    with pytest.raises(FileError, match=r"a\.spm is not a SentencePiece file"):
         read_vocabulary(tmp_path / "a.spm")
     with pytest.raises(FileError, match=r"b\.spm cannot be read"):
         read_vocabulary(Path(tmp_path / "b.spm"))
@@ -77,7 +77,9 @@ def best_cut(text):
 
 @pytest.mark.parametrize("text", ["ab", "aba", "abba a", "b ab ba", "aaaa", "bb"])
 def test_marians_pieces_are_those_with_the_best_sum_of_scores(text):
-    vocabulary = Vocabulary(tuple(Piece(text, score) for text, score in SCORES.items()))
+    vocabulary = Vocabulary(
+        tuple(SentencePieceEntry(text, score) for text, score in SCORES.items())
+    )
     names = ["</s>", "<unk>", *SCORES, "foreign", "<pad>"]
     ids = {name: id for id, name in enumerate(names)}
     tokenizer = marian_tokenizer(vocabulary, ids, start=None, end="</s>")
@@ -86,23 +88,32 @@ def test_marians_pieces_are_those_with_the_best_sum_of_scores(text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_what_is_no_piece_is_unknown_and_ends_have_roles():
-    vocabulary = Vocabulary(tuple(Piece(text, score) for text, score in SCORES.items()))
+def test_unknown_characters_and_roles():
+    vocabulary = Vocabulary(
+        tuple(SentencePieceEntry(text, score) for text, score in SCORES.items())
+    )
     ids = {name: id for id, name in enumerate(["</s>", "<unk>", *SCORES, "<pad>"])}
     tokenizer = marian_tokenizer(vocabulary, ids, start="<pad>", end="</s>")
     assert tokenizer.encode("aé") == [ids["<pad>"], ids["▁a"], ids["<unk>"], ids["</s>"]]
     assert (tokenizer.start_id, tokenizer.end_id, tokenizer.pad_id) == (9, 0, 9)
 
 
-def test_a_vocabulary_of_another_kind_is_refused_for_marian():
-    with pytest.raises(InputError, match="of the unigram kind"):
-        marian_tokenizer(Vocabulary((Piece("a", 0.0),), BPE), {"a": 0}, start=None, end="a")
+def test_marian_refuses_other_vocabulary_types():
+    with pytest.raises(InputError, match="needs a unigram vocabulary"):
+        marian_tokenizer(
+            Vocabulary((SentencePieceEntry("a", 0.0),), BPE), {"a": 0}, start=None, end="a"
+        )
 
 
-PIECES = [Piece("<unk>", 0.0, UNKNOWN), Piece("<s>", 0.0, CONTROL), Piece("</s>", 0.0, CONTROL)]
-PIECES += [Piece(f"<0x{byte:02X}>", 0.0, BYTE) for byte in range(256)]
+PIECES = [
+    SentencePieceEntry("<unk>", 0.0, UNKNOWN),
+    SentencePieceEntry("<s>", 0.0, CONTROL),
+    SentencePieceEntry("</s>", 0.0, CONTROL),
+]
+PIECES += [SentencePieceEntry(f"<0x{byte:02X}>", 0.0, BYTE) for byte in range(256)]
 PIECES += [
-    Piece(text, -float(rank)) for rank, text in enumerate(["ab", "abc", "bc", "▁a", "▁", *"abc"])
+    SentencePieceEntry(text, -float(rank))
+    for rank, text in enumerate(["ab", "abc", "bc", "▁a", "▁", *"abc"])
 ]
 
 
