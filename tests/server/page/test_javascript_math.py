@@ -234,11 +234,19 @@ def test_the_worked_example_equals_python(modules):
     example = {**DEFAULT, "mask": "causal", "temperature": 0.7}
     for name in ("x", "w_query", "w_key", "w_value"):
         example[name] = torch.randn_like(torch.tensor(DEFAULT[name], dtype=torch.float)).tolist()
-    tables = dict(X="x", WQ="w_query", WK="w_key", WV="w_value")
+    tables = {"X": "x", "WQ": "w_query", "WK": "w_key", "WV": "w_value"}
     given = {letter: matrix(torch.tensor(example[name])) for letter, name in tables.items()}
     given |= {"causal": True, "scaled": True, "temperature": 0.7}
     found = modules("call", given={"module": "views/worked", "name": "compute", "args": [given]})
-    names = dict(Q="query", K="key", V="value", E="compared", S="scores", M="masked", A="weights")
+    names = {
+        "Q": "query",
+        "K": "key",
+        "V": "value",
+        "E": "compared",
+        "S": "scores",
+        "M": "masked",
+        "A": "weights",
+    }
     for letter, name in {**names, "Y": "context"}.items():
         expected = torch.tensor(work(example)[name].values, dtype=torch.float64)
         assert_close(numbers(found[letter]), expected, rtol=1e-6, atol=1e-6)

@@ -238,7 +238,7 @@ export const MESSAGES = {
   probabilityOf: ["probability of {token}", "{token}의 확률"],
   unmatchedEdits: ["{n} edits refer to positions that the new answer does not have.", "새 출력에 없는 위치를 가리키는 수정이 {n}개 있습니다."],
   // steps
-  stepInput: ["project to query and key", "쿼리와 키로 투영"],
+  stepInput: ["project the inputs", "쿼리와 키로 투영"],
   stepGiven: ["query and key", "쿼리와 키"],
   stepCompare: ["compare them", "쿼리와 키 비교"],
   stepScale: ["scale", "스케일링"],
