@@ -23,6 +23,7 @@ from regard.files import write_atomic
 from regard.trace.trace import Trace
 
 PAGE = Path(__file__).with_name("page")
+_TEMPLATE = (PAGE / "offline.html").read_text("utf-8")
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[^"]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) +(\w+))", re.MULTILINE)
 _COMMENT = re.compile(
@@ -148,28 +149,6 @@ _PLANS: tuple[dict[str, ArrayEncoding], ...] = (
         for most in (127, 112, 96, 80, 64)
     ),
 )
-_TEMPLATE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<link rel="icon" href="data:,">
-<style>
-{style}
-</style>
-</head>
-<body>
-<div id="regard"></div>
-<script type="application/json" id="regard-data">{data}</script>
-<script type="module">
-{script}
-$offline.startFromPage(document.getElementById("regard"));
-</script>
-</body>
-</html>
-"""
 
 
 def write_html(

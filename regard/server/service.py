@@ -19,7 +19,7 @@ from regard.analysis.site_json import plain
 from regard.analysis.worked_example import DEFAULT, worked_trace
 from regard.generation.sentences import sentences
 from regard.hardware import limit_threads
-from regard.server.answers import Answer, AnsweredRun, answer, answer_edited
+from regard.server.answers import Answer, AnsweredRun, answer, answer_edited, is_translator
 from regard.server.catalog import Catalog, ModelEntry, Runs
 from regard.server.error_codes import ApiError
 from regard.server.jobs import Job, client_of, respond, wait_for
@@ -202,8 +202,8 @@ class Service:
         entry = self.catalog[request.model]
         model, given = entry.model(), self.model_input(entry, request)
         check_size(model, given)
-        if isinstance(request.target, list) and len(sentences(request.text or "")) > 1:
-            # ids are the target of one part
+        several = is_translator(model) and len(sentences(request.text or "")) > 1
+        if several and isinstance(request.target, list):  # the ids of one part
             parts = self.trace(request.without_edits(target=None), job).answer.parts or ()
             given = ModelInput(parts[request.part].source, request.target)
         with limit_threads(count_multiplications(model, given)):
