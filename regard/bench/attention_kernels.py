@@ -165,40 +165,34 @@ def measure_forms(
 
 def report(timings: AttentionTimings) -> str:
     """Return times and memory as three Markdown tables."""
-    lengths = list(timings.times)
-    heads = ["form", *(f"{length:,}" for length in lengths)]
+    heads = ["form", *(f"{length:,}" for length in timings.times)]
+    names = next(iter(timings.times.values()))
+
+    def time_cell(length: int, name: str, kind: str) -> str:
+        taken, fused = (timings.times[length][form][kind] for form in (name, "fused"))
+        return f"{taken:,.1f} ({taken / fused:.{3 if taken < 0.1 * fused else 2}f})"
 
     def table(cell: Callable[[int, str], str]) -> str:
-        names = timings.times[lengths[0]]
         rows = [
-            [name, *(cell(n, name) if name in timings.times[n] else "–" for n in lengths)]
+            [name, *(cell(n, name) if name in forms else "–" for n, forms in timings.times.items())]
             for name in names
         ]
         return markdown_table(heads, rows)
 
-    def time_cell(kind: str) -> Callable[[int, str], str]:
-        def cell(length: int, name: str) -> str:
-            taken, fused = (timings.times[length][form][kind] for form in (name, "fused"))
-            return f"{taken:,.1f} ({taken / fused:.{3 if taken < 0.1 * fused else 2}f})"
-
-        return cell
-
-    clock = "CPU time" if timings.cpu_time else "wall time"
     return f"""# Forms of attention, measured
 
-{describe_machine()}.
-
-Batch 1, {HEADS} heads, d {D_K}, float32. Milliseconds of {clock}, medians of alternating rounds; in
+{describe_machine()}. Batch 1, {HEADS} heads, d {D_K}, float32.
+Milliseconds of {"CPU time" if timings.cpu_time else "wall time"}, medians of alternating rounds; in
 brackets the ratio to the fused kernel (`F.scaled_dot_product_attention`) in the same run.
 Explicit attention is left out beyond {EXPLICIT_UP_TO:,} positions.
 
 ## Forward
 
-{table(time_cell("forward"))}
+{table(lambda length, name: time_cell(length, name, "forward"))}
 
 ## Forward and backward
 
-{table(time_cell("both"))}
+{table(lambda length, name: time_cell(length, name, "both"))}
 
 ## Memory of a forward pass beyond inputs and result, in megabytes
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import chain, islice
+from itertools import chain, islice, product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -167,7 +167,8 @@ def measure_translation(
     """Measure every setting of a model folder, or of a preset with random weights."""
     with model_folder(model, plan) as (folder, length), _contenders(folder, plan) as contenders:
         results = []
-        for setting in _settings(plan, length):
+        for choice in product(plan.beams, (True, False), (True, False)):
+            setting = TranslationSetting(*choice, length)
             shared = _measure({n: p for (x, n), p in contenders.items() if not x}, setting, plan)
             for precision in plan.precisions:
                 own = {n: p for (x, n), p in contenders.items() if x == precision}
@@ -175,13 +176,6 @@ def measure_translation(
                 results.append(SettingResult(Path(model).name, precision, setting, speeds))
                 log(f"{results[-1].title}: done")
         return sorted(results, key=lambda result: plan.precisions.index(result.precision))
-
-
-def _settings(plan: TranslationPlan, length: int | None) -> Iterator[TranslationSetting]:
-    for beam in plan.beams:
-        for batched in (True, False):
-            for text in (True, False):
-                yield TranslationSetting(beam, batched, text, length)
 
 
 def _measure(
@@ -214,9 +208,7 @@ def _select_lines(
     slowest = max((pace for name, pace in seconds.items() if name in _SAME_LINES), default=0.0)
     selected = {}
     for name, pace in seconds.items():
-        fewest = _WARM_UP[setting.batched]
-        if setting.batched:
-            fewest = _FEWEST_BATCHED.get(name, fewest)
+        fewest = _FEWEST_BATCHED.get(name, _WARM_UP[True]) if setting.batched else _WARM_UP[False]
         count = max(time / (slowest if name in _SAME_LINES else pace), fewest)
         selected[name] = plan.lines[:: max(1, round(len(plan.lines) / count))]
     return selected

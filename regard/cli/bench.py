@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -166,34 +167,29 @@ def train_bench(
 
     Example: regard bench train small --rounds 1
     """
+    from regard.bench import training_speed
     from regard.bench.timing import describe_machine
-    from regard.bench.training_speed import (
-        PEERS,
-        TrainingPlan,
-        installed_peers,
-        measure_training,
-        ratios,
-        report,
-    )
 
     _check_positive(rounds=rounds, threads=threads)
-    for peer in set(PEERS) - set(installed_peers()):
+    installed = training_speed.installed_peers()
+    for peer in set(training_speed.PEERS) - set(installed):
         _log(f"{peer} is not installed and is left out: pip install 'regard[bench]' installs it")
-    plan = TrainingPlan(
+    plan = training_speed.TrainingPlan(
         tuple(models or (["small"] if quick else ["small", "base"])),
         rounds=1 if quick else rounds,
         n_batches=2 if quick else 4,
         threads=threads,
         cpu_time=cpu_time,
-        peers=installed_peers(),
+        peers=installed,
     )
-    speeds = measure_training(plan, _log)
+    speeds = training_speed.measure_training(plan, _log)
     clock = "CPU" if cpu_time else "wall"
     about = f"{describe_machine()}; {threads} threads each, {plan.rounds} rounds, {clock} time"
     if as_json:
-        _print_json(about, figures=[vars(speed) for speed in speeds], against=ratios(speeds))
+        ratios = training_speed.ratios(speeds)
+        _print_json(about, figures=[vars(speed) for speed in speeds], against=ratios)
     else:
-        typer.echo(f"{about}\n\n{report(speeds)}")
+        typer.echo(f"{about}\n\n{training_speed.report(speeds)}")
 
 
 def _lengths(given: Sequence[int] | None, default: list[int]) -> list[int]:
@@ -213,5 +209,4 @@ def _print_json(about: str, **numbers: Any) -> None:
     typer.echo(json.dumps({"about": about, **numbers}, indent=1, ensure_ascii=False))
 
 
-def _log(text: str) -> None:
-    typer.echo(text, err=True)
+_log = partial(typer.echo, err=True)

@@ -71,7 +71,7 @@ def figure_command(
     from regard.figures.kinds import KINDS, LENGTHS
 
     if kind not in KINDS:
-        raise UnknownNameError(f"there is no figure {kind!r}; {nearest(kind, KINDS)}.")
+        raise UnknownNameError(f"unknown figure {kind!r}; {nearest(kind, KINDS)}.")
     if output is None:
         raise InputError(f"no output file was given: add one, for example -o {kind}.svg")
     check_extension(output)

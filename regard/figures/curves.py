@@ -71,7 +71,7 @@ def _scores(validations: Sequence[Entry], language: str) -> list[Series]:
 def _speeds(entries: Sequence[Entry]) -> Points:
     """Return target tokens per second; from the clock where an entry has no speed.
 
-    The clock is not used across a validation, which takes time of its own.
+    The clock is not used across a validation, which takes time, too.
     """
     points, before = [], None
     for entry in entries:

@@ -80,7 +80,7 @@ def model_figure(module: nn.Module, *, name: str = "", language: str = "en") -> 
 def concept_figure(kind: str, *, length: int | None = None, language: str = "en") -> Figure:
     """Draw a figure that needs no model: "masks", "positions" or "complexity"."""
     if kind not in CONCEPT_KINDS:
-        raise UnknownNameError(f"there is no figure {kind!r}; {nearest(kind, CONCEPT_KINDS)}.")
+        raise UnknownNameError(f"unknown figure {kind!r}; {nearest(kind, CONCEPT_KINDS)}.")
     options = {} if length is None else {"length": check_length(kind, length)}
     return Figure(CONCEPT_KINDS[kind](language=language, **options))
 

@@ -17,7 +17,9 @@ def bench(*words):
 @pytest.mark.parametrize("kind", ["attention", "complexity"])
 def test_ratios_are_printed_as_json(kind, monkeypatch):
     few = dict(islice(attention_kernels.attention_forms(32).items(), 2))
+    case = dict(islice(attention_kernels._torch_cases(32).items(), 1))
     monkeypatch.setattr(attention_kernels, "attention_forms", lambda length: few)
+    monkeypatch.setattr(attention_kernels, "_torch_cases", lambda length: case)
     monkeypatch.setattr(attention_kernels, "median_times", partial(median_times, seconds=0))
     done = bench(kind, "--quick", "--json", "--length", "32")
     assert done.exit_code == 0, done.output

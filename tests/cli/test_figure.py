@@ -56,7 +56,7 @@ def test_architectures_of_presets_need_no_weights(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["patern", "-o", "a.svg"], "there is no figure 'patern'; the nearest"),
+        (["patern", "-o", "a.svg"], "unknown figure 'patern'; the nearest"),
         (["masks"], "no output file was given"),
         (["masks", "-o", "a.jpg"], "must end in .svg, .png, .pdf"),
         (["masks", "en-de", "-o", "a.svg"], "masks does not use model"),

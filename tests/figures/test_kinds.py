@@ -80,7 +80,7 @@ def test_invalid_options_raise(trace, kind, options, message):
 def test_invalid_lengths_and_kinds_of_concepts_raise():
     with pytest.raises(InputError, match="length is 1; for masks it can be 2 to 24"):
         concept_figure("masks", length=1)
-    with pytest.raises(UnknownNameError, match="no figure 'mask'"):
+    with pytest.raises(UnknownNameError, match="unknown figure 'mask'"):
         concept_figure("mask")
 
 
