@@ -262,9 +262,9 @@ def token_log_probs(model: Model, parts: Sequence[TranslatedPart]) -> Iterator[n
 def _batch(model: Model, parts: Sequence[TranslatedPart]) -> tuple[Tensor, ...]:
     """Return padded sources and targets from start to end, and their lengths."""
     tokenizer = model.target_tokenizer
-    start, end = (getattr(tokenizer, name, None) for name in ("start_id", "end_id"))
-    if start is None or end is None:
-        raise InputError("the model's tokenizer has no start or end token for targets.")
+    if tokenizer is None:
+        raise InputError("the model has no tokenizer for targets.")
+    start, end = tokenizer.required_id("start"), tokenizer.required_id("end")
     sources, source_lengths = pad_ids([part.source_ids for part in parts], model.device)
     targets, target_lengths = pad_ids([[start, *part.ids, end] for part in parts], model.device)
     return sources, targets, source_lengths, target_lengths

@@ -128,9 +128,10 @@ def dictionary_links(pairs: Sequence[tuple[Words, Words]]) -> list[Gold]:
 def _sure_links(
     forward: np.ndarray, backward: np.ndarray, pair: tuple[Words, Words], counts: list[Counter[str]]
 ) -> Iterable[tuple[int, int]]:
-    best = forward.argmax(axis=0).tolist() if forward.size else []
+    source, target = pair
+    best: list[int] = forward.argmax(axis=0).tolist() if forward.size else []
     for t, s in enumerate(best):
-        frequent = min(counts[0][pair[0][s]], counts[1][pair[1][t]]) >= _MIN_COUNT
+        frequent = min(counts[0][source[s]], counts[1][target[t]]) >= _MIN_COUNT
         probable = min(forward[s, t], backward[s, t]) > _MIN_PROBABILITY
         if frequent and probable and int(backward[s].argmax()) == t:
             yield s, t

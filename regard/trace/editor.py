@@ -5,9 +5,11 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from torch import Tensor
+
 from regard.errors import UnknownNameError, nearest
 from regard.tap import Tapped, split_path
-from regard.trace.edits import CellEdit, Edit, EditTarget
+from regard.trace.edits import AXES_WITH_HEADS, CellEdit, Edit, EditTarget
 
 
 class Editor:
@@ -32,7 +34,7 @@ class Editor:
         path, value = f"{site}.{name}", tapped.value
         self._seen.setdefault(path)
         if name in ("query", "key"):  # tapped first at every site
-            self._target = self._target.after(name, value, first)
+            self._target = _measure(self._target, name, value, first)
         target = replace(self._target, site=site, first=first, stepwise="@" in tapped.path)
         for i, edit in enumerate(self.edits):
             if fnmatchcase(path, edit.value_path):
@@ -55,6 +57,14 @@ class Editor:
                 f"{edit!r} matched nothing: no value {edit.value_path!r} was computed; "
                 f"{nearest(edit.value_path, self._seen)}."
             )
+
+
+def _measure(target: EditTarget, name: str, value: Tensor, first: int) -> EditTarget:
+    """Return the target with the sizes of the site's queries or keys."""
+    n_heads = value.size(-3) if value.dim() >= AXES_WITH_HEADS else 1
+    if name == "query":
+        return EditTarget(n_heads=n_heads, n_query=first + value.size(-2), device=value.device)
+    return replace(target, n_heads=max(target.n_heads, n_heads), n_key=value.size(-2))
 
 
 def _check_head(edit: Edit, target: EditTarget) -> None:

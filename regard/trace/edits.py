@@ -11,7 +11,7 @@ Positions and heads are counted from 0; None, or a field that is left out, means
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from inspect import getdoc
 from math import inf, isfinite
 from typing import Any, ClassVar
@@ -23,8 +23,7 @@ from regard.attention.mask import Connection, Mask
 from regard.attention.similarity import Similarity
 from regard.errors import InputError, UnknownNameError, nearest
 
-_AXES_WITH_HEADS = 3
-"""Tensors with at least this many axes have a head axis."""
+AXES_WITH_HEADS = 3  # tensors with at least this many axes have a head axis
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,6 @@ class EditTarget:
     stepwise: bool = False
     """True if later steps may compute more queries."""
     device: torch.device | None = None
-
-    def after(self, name: str, value: Tensor, first: int) -> "EditTarget":
-        """Return the target once the site's queries or keys are known."""
-        n_heads = value.size(-3) if value.dim() >= _AXES_WITH_HEADS else 1
-        if name == "query":
-            return EditTarget(n_heads=n_heads, n_query=first + value.size(-2), device=value.device)
-        return replace(self, n_heads=max(self.n_heads, n_heads), n_key=value.size(-2))
 
 
 def _index(axis: str) -> Any:
@@ -83,20 +75,15 @@ class _JsonFields:
             if one.metadata.get("x-infinity") and value == inf:
                 value = "inf"
             if not self.kind or not _is_json(value):
-                raise InputError(
-                    f"{self!r} cannot be written as JSON: use an edit with finite numbers only."
-                )
+                raise InputError(f"{self!r} cannot be written as JSON: use finite numbers only.")
             if value is not None:
                 written[one.name] = value
         return written
 
 
 def _is_json(value: Any) -> bool:
-    return value is None or isinstance(value, str) or (_is_number(value) and isfinite(value))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+    return number or value is None or isinstance(value, str)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -114,13 +101,10 @@ class Edit(_JsonFields, ABC):
 
     def __repr__(self) -> str:
         name = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(self).__name__)[1:]
-        parts = []
-        for one in sorted(fields(self), key=lambda one: bool(one.kw_only)):
-            value = getattr(self, one.name)
-            if one.kw_only and value != one.default:
-                parts.append(f"{one.name}={value!r}")
-            elif not one.kw_only:
-                parts.append(_short_repr(value))
+        values = [(one, getattr(self, one.name)) for one in fields(self)]
+        parts = [_short_repr(value) for one, value in values if not one.kw_only]
+        named = [(one, value) for one, value in values if one.kw_only and value != one.default]
+        parts += [f"{one.name}={value!r}" for one, value in named]
         return f"{name}({', '.join(parts)})"
 
 
@@ -159,7 +143,7 @@ class Ablate(SiteEdit):
                     "not known yet: ablate to='zero'."
                 )
             new = value.mean(dim=-2, keepdim=True).expand_as(value)
-        if self.head is None or value.dim() < _AXES_WITH_HEADS:
+        if self.head is None or value.dim() < AXES_WITH_HEADS:
             return new
         off = torch.arange(target.n_heads, device=value.device) == self.head
         return torch.where(off[:, None, None], new, value)
@@ -202,10 +186,8 @@ class CellEdit(SiteEdit):
 
     def is_computed(self, target: EditTarget) -> bool:
         """Return True if this step computes the query and has the key."""
-        for what, position, count in (
-            ("query", self.query, target.n_query),
-            ("key", self.key, target.n_key),
-        ):
+        sizes = (("query", self.query, target.n_query), ("key", self.key, target.n_key))
+        for what, position, count in sizes:
             if position is not None and position >= count:
                 if target.stepwise:  # a later step may compute it
                     return False
@@ -260,10 +242,10 @@ class SetScores(CellEdit):
         if not self.is_computed(target):
             return value
         row, new, every = self.row(target), value.clone(), slice(None)
-        heads = (every if self.head is None else self.head,)
-        heads = () if value.dim() < _AXES_WITH_HEADS else heads
-        cell = (..., *heads, every if row is None else row, every if self.key is None else self.key)
-        given = torch.as_tensor(self.value, dtype=value.dtype, device=value.device)
+        head, key = (every if one is None else one for one in (self.head, self.key))
+        heads = () if value.dim() < AXES_WITH_HEADS else (head,)
+        cell = (..., *heads, every if row is None else row, key)
+        given = _as_type_of(value, self.value)
         if row is None and self.key is None:
             given = _rows_of_step(given, value, target)
         try:
@@ -307,12 +289,17 @@ class SetValue(Edit):
             return self.value(value)
         if not isinstance(value, Tensor):
             return self.value
-        given = torch.as_tensor(self.value, dtype=value.dtype, device=value.device)
-        given = _rows_of_step(given, value, target)
+        given = _rows_of_step(_as_type_of(value, self.value), value, target)
         try:
             return given.expand_as(value)
         except RuntimeError:
             raise _wrong_shape(self, given, value) from None
+
+
+def _as_type_of(value: Tensor, given: Any) -> Tensor:
+    if isinstance(given, int | float):
+        return value.new_full((), given)
+    return torch.as_tensor(given, dtype=value.dtype, device=value.device)
 
 
 def _rows_of_step(given: Tensor, value: Tensor, target: EditTarget) -> Tensor:
@@ -378,9 +365,7 @@ def _kind_schema(kind: type[Edit] | type[SetToken]) -> dict[str, Any]:
 def edit_from_dict(given: Any) -> Edit | SetToken:
     """Return the edit that a JSON object describes."""
     if not isinstance(given, Mapping):
-        raise InputError(
-            f"an edit is a JSON object such as {{'kind': 'forbid', …}}, not {given!r}."
-        )
+        raise InputError(f"an edit must be a JSON object with a kind, not {given!r}.")
     kind = KINDS.get(str(given.get("kind")))
     if kind is None:
         raise UnknownNameError(
