@@ -1,6 +1,10 @@
 """The application: addresses, the page's files, refused requests and errors."""
 
+import json
 import re
+import socket
+from threading import Event
+from urllib.parse import urlsplit
 
 import pytest
 from fastapi.testclient import TestClient
@@ -10,9 +14,11 @@ from regard.server import app as app_module
 from regard.server import model_inputs
 from regard.server.app import make_app
 from regard.server.catalog import Catalog
+from regard.server.error_codes import JobCanceledError
 from regard.server.html_export import PAGE
 from regard.server.service import Service
 from regard.server.settings import LIMITS
+from tests.server.conftest import serving
 
 ADDRESSES = """
 GET /api/models, GET /api/errors, GET /api/edits/schema, GET /api/examples,
@@ -143,7 +149,11 @@ def test_pages_of_other_servers_are_refused(client):
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [
-        ({"model": "transformr", "text": "a"}, "unknown_model", "no model transformr; the nearest are transformer"),
+        (
+            {"model": "transformr", "text": "a"},
+            "unknown_model",
+            "transformr; the nearest are transformer",
+        ),
         ({"text": "a"}, "missing_field", "needs the field model"),
         ({"model": "encoder"}, "text_or_image", "either a text or an image"),
         ({"model": "encoder", "text": "a", "image": "b"}, "text_or_image", ""),
@@ -247,6 +257,30 @@ def test_an_internal_error_reveals_nothing(client, monkeypatch):
     assert response.status_code == 500
     assert "secret" not in response.text
     assert response.json()["error"]["code"] == "internal"
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+def test_a_client_that_disconnects_cancels_its_job(service, monkeypatch, accept):
+    started, canceled = Event(), Event()
+
+    def slow(self, request, job):
+        started.set()
+        try:
+            while not canceled.wait(0.01):
+                job.check()
+        except JobCanceledError:
+            canceled.set()
+            raise
+
+    monkeypatch.setattr(Service, "trace", slow)
+    body = json.dumps({"model": "encoder", "text": "the dog"})
+    headers = f"accept: {accept}\r\ncontent-type: application/json\r\nhost: 127.0.0.1"
+    request = f"POST /api/trace HTTP/1.1\r\n{headers}\r\ncontent-length: {len(body)}\r\n\r\n{body}"
+    with serving(make_app(service)) as address:
+        with socket.create_connection(("127.0.0.1", urlsplit(address).port)) as client:
+            client.sendall(request.encode())
+            assert started.wait(10)
+        assert canceled.wait(10)
 
 
 def test_a_server_without_models_has_the_worked_example(tmp_path, monkeypatch):
