@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from regard.data.batches import pad
 from regard.errors import InputError
 from regard.generation.stepper import DecoderStepper, TranslationStepper
 from regard.layers.attention_forms import CACHEABLE
@@ -118,9 +119,8 @@ def make_batch(model: Model, inputs: Sequence[SampleInput], *, extra: int = 0) -
 
 
 def _pad(rows: Sequence[Tensor], pad_id: int, extra: int) -> tuple[Tensor, Tensor]:
-    padded = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=pad_id)
-    padded = torch.nn.functional.pad(padded, (0, extra), value=pad_id)
-    return padded, torch.tensor([len(row) for row in rows])
+    ids, lengths = pad([row.numpy() for row in rows], pad_id, extra=extra)
+    return torch.from_numpy(ids), torch.from_numpy(lengths)
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ from regard.capabilities import choose_engine
 from regard.errors import InputError
 from regard.generation.search import SearchOptions
 from regard.generation.translator import TORCH_WINDOW, WINDOW, Translation, open_translator
+from regard.hardware import cpu_count
 from regard.model_folder import read_description
 
 _AT_ONCE = 64
@@ -65,7 +66,7 @@ class ClusterTranslator:
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if not address:
-            options |= {"include_dashboard": False, "num_cpus": os.cpu_count()}
+            options |= {"include_dashboard": False, "num_cpus": cpu_count()}
         for left in reversed(range(1 if address else _ATTEMPTS)):
             try:
                 self.ray.init(address or "local", **options)

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
+from regard.data.batches import pad
 from regard.errors import InputError
 from regard.generation.beam import beam_search
 from regard.generation.constraints import constrained_search
@@ -131,9 +131,8 @@ class TorchEngine:
 
 def pad_ids(sources: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Return the ids of all sources, padded on the right, and their lengths."""
-    rows = [torch.tensor(source, device=device) for source in sources]
-    lengths = torch.tensor([len(source) for source in sources], device=device)
-    return pad_sequence(rows, batch_first=True), lengths
+    ids, lengths = pad(sources, 0)
+    return torch.from_numpy(ids).to(device), torch.from_numpy(lengths).to(device)
 
 
 def _run_parallel(

@@ -168,10 +168,7 @@ def target_ids(model: Model, target: str | Sequence[int] | None) -> list[int]:
     if isinstance(target, str):
         target = _required(tokenizer).encode(target)
     ids = list(target or ())
-    start, end = (None, None) if tokenizer is None else (tokenizer.start_id, tokenizer.end_id)
-    front = [] if start is None or ids[:1] == [start] else [start]
-    back = [] if end is None or ids[-1:] == [end] else [end]
-    return [*front, *ids, *back]
+    return ids if tokenizer is None else tokenizer.add_start_and_end(ids)
 
 
 def _replaced(ids: Sequence[int], edit: SetToken, tokenizer: Tokenizer) -> list[int]:
