@@ -1,8 +1,8 @@
-"""Named inner values: shown, recorded, changed.
+"""Named inner values that listeners can record or replace.
 
-Model code passes every inner value worth seeing through `tap`. With nobody listening that is free.
-A listener may keep the value or return another one in its place, so recording and intervening are
-one mechanism, and model code knows about neither.
+Model code passes every inner value of interest through `tap`, which is free without a listener. A
+listener may keep the value or return another one in its place, so recording and intervening are one
+mechanism, and model code knows about neither.
 """
 
 from collections.abc import Iterator
@@ -19,26 +19,26 @@ class Tapped:
     """One inner value on its way through `tap`."""
 
     path: str
-    """Where it comes from: the site's path and the value's name, joined by a dot."""
+    """The site's path and the value's name, joined by a dot."""
     value: Any
     axes: str
     """The names of the value's last axes, separated by spaces; leading axes have no name."""
     changed: bool
-    """Whether a listener before this one has put another value in its place."""
+    """True if an earlier listener has replaced the value."""
 
 
 class Listener(Protocol):
-    """Somebody who looks at inner values."""
+    """An object that receives inner values."""
 
     changes: bool
-    """Whether it may put other values in; those that do come before those that only look."""
+    """True if it may replace values; such listeners run before those that only record."""
 
     def wants(self, path: str) -> bool:
-        """Whether this value must be computed even where a faster kernel would not compute it."""
+        """Return True if this value must be computed even if a faster kernel would skip it."""
         ...
 
     def see(self, tapped: Tapped) -> Any:
-        """The value to go on with: `tapped.value`, or another in its place."""
+        """Return the value to continue with: `tapped.value`, or another in its place."""
         ...
 
 
@@ -48,12 +48,13 @@ _LISTENERS: ContextVar[tuple[Listener, ...]] = ContextVar("regard_listeners", de
 
 @contextmanager
 def listen(*listeners: Listener) -> Iterator[None]:
-    """Let `listeners` see what is tapped inside the block, beside those that listen already.
+    """Let `listeners` receive what is tapped inside the block, in addition to current listeners.
 
-    Whoever only looks sees the value that the computation goes on with, however blocks are nested.
+    A listener that only records gets the value that the computation continues with, however blocks
+    are nested.
     """
-    everybody = sorted(_LISTENERS.get() + listeners, key=lambda one: not one.changes)
-    token = _LISTENERS.set(tuple(everybody))
+    ordered = sorted(_LISTENERS.get() + listeners, key=lambda listener: not listener.changes)
+    token = _LISTENERS.set(tuple(ordered))
     try:
         yield
     finally:
@@ -61,11 +62,11 @@ def listen(*listeners: Listener) -> Iterator[None]:
 
 
 def tap(name: str, value: Any, axes: str) -> Any:
-    """The value itself, or what a listener puts in its place.
+    """Return the value, or what a listener puts in its place.
 
-    Compiled and exported graphs have no taps: look at the plain module instead.
+    Compiled and exported graphs have no taps: use the plain module to record values.
     """
-    if torch.compiler.is_compiling():  # a ContextVar cannot be traced; asking here keeps one graph
+    if torch.compiler.is_compiling():  # a ContextVar cannot be traced and would break the graph
         return value
     listeners = _LISTENERS.get()
     if not listeners:
@@ -79,15 +80,15 @@ def tap(name: str, value: Any, axes: str) -> Any:
 
 
 def path_at(place: str, first: int) -> str:
-    """The name of a place whose first query stands at this position; `split` reads it."""
+    """Return the path of values that start at position `first`; `split_path` reads it."""
     return f"{place}@{first}" if first else place
 
 
 def split_path(path: str) -> tuple[str, int, str]:
-    """The site, the position of its first query and the value's name of a tapped path.
+    """Split a tapped path into its site, the position of its first query and the value's name.
 
-    A site whose queries come one after another (an RNN, a decoder with a cache) is written
-    `site@first`: "decoder.cross@3.query" is the query of step 3 at "decoder.cross".
+    A site that is read step by step (an RNN, a decoder with a cache) is written `site@first`:
+    "decoder.cross@3.query" is the query of step 3 at "decoder.cross".
     """
     place, _, name = path.rpartition(".")
     site, _, first = place.partition("@")
@@ -95,10 +96,10 @@ def split_path(path: str) -> tuple[str, int, str]:
 
 
 def listening() -> bool:
-    """Whether anybody listens at all."""
+    """Return True if there is any listener."""
     return not torch.compiler.is_compiling() and bool(_LISTENERS.get())
 
 
 def wanted(*paths: str) -> bool:
-    """Whether somebody asks for one of these values, so that a kernel must compute it."""
+    """Return True if a listener wants one of these values, so that a kernel must compute it."""
     return listening() and any(one.wants(path) for one in _LISTENERS.get() for path in paths)

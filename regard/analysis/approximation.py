@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import ceil, log2
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from regard.attention.reformer import ReformerPattern
 from regard.attention.similarity import as_similarity
 from regard.attention.sliding_window import LongformerMask
 from regard.errors import InputError
+from regard.layers.attention_forms import attention_products
 from regard.trace.site import Site
 
 
@@ -81,32 +81,36 @@ class FormCost:
     """Numbers in memory between its steps, without inputs and output."""
 
 
+def _exact_products(n: int, d: int) -> float:
+    return attention_products("exact", n, d, n_heads=_HEADS)
+
+
 FORM_COSTS = (
-    FormCost("exact, n² d", lambda n, d: 2 * n * n * d, lambda n, d: _HEADS * n * n),
-    FormCost("exact, fused", lambda n, d: 2 * n * n * d, lambda n, d: _HEADS * n),
+    FormCost("exact, n² d", _exact_products, lambda n, d: _HEADS * n * n),
+    FormCost("exact, fused", _exact_products, lambda n, d: _HEADS * n),
     FormCost(
         f"window, radius {_RADIUS}",
-        lambda n, d: 2 * n * min(n, 2 * _RADIUS + 1) * d,
+        lambda n, d: attention_products("longformer", n, d, n_heads=_HEADS, size=_RADIUS),
         lambda n, d: _HEADS * n * min(n, 2 * _RADIUS + 1),
     ),
     FormCost(
         f"Linformer, k = {_SHORT}",
-        lambda n, d: 4 * n * min(n, _SHORT) * d,
+        lambda n, d: attention_products("linformer", n, d, n_heads=_HEADS, size=_SHORT),
         lambda n, d: _HEADS * n * min(n, _SHORT) + 2 * min(n, _SHORT) * d,
     ),
     FormCost(
         f"Performer, {_FEATURES} features",
-        lambda n, d: 4 * n * _FEATURES * d,
+        lambda n, d: attention_products("performer", n, d, n_heads=_HEADS, size=_FEATURES),
         lambda n, d: 2 * _HEADS * n * _FEATURES + _FEATURES * d,
     ),
     FormCost(
         f"Reformer, {_ROUNDS} rounds",
-        lambda n, d: _ROUNDS * (4 * n * min(n, _BUCKET) * d + n * ceil(log2(n))),
+        lambda n, d: attention_products("reformer", n, d, n_heads=_HEADS, size=_BUCKET),
         lambda n, d: _ROUNDS * _HEADS * n * 2 * min(n, _BUCKET),
     ),
     FormCost(
         "efficient, n d²",
-        lambda n, d: 2 * n * d * d / _HEADS,
+        lambda n, d: attention_products("efficient", n, d, n_heads=_HEADS),
         lambda n, d: 2 * n * d + d * d / _HEADS,
     ),
     FormCost("recurrent, n d²", lambda n, d: n * d * d, lambda n, d: d),

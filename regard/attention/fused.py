@@ -1,8 +1,8 @@
 """Attention by torch's fused kernel: the same result, without the n × n matrices.
 
-`F.scaled_dot_product_attention` never holds the weights of all pairs, so it is what runs when
-nobody looks. (Flex attention is left alone: on the CPU it is slower than the explicit definition
-and has no backward pass.)
+`F.scaled_dot_product_attention` never holds the weights of all pairs, so it runs when nothing is
+recorded. (Flex attention is not used: on the CPU it is slower than the explicit definition and has
+no backward pass.)
 """
 
 from math import inf, prod
@@ -17,9 +17,9 @@ from regard.attention.pattern import ExactPattern
 from regard.attention.tile import Grid
 
 _KERNEL_AXES = 2
-"""The fast kernels know (batch, head) in front of (position, width), and nothing else."""
+"""The fast kernels take exactly (batch, head) in front of (position, width)."""
 _LEAST_SCALE = 1e-30
-"""Scales below this may be 0 to a kernel, and -inf times 0 is NaN."""
+"""Smaller scales may be flushed to 0 by a kernel, and -inf times 0 is NaN."""
 
 
 def fused_attention(
@@ -30,10 +30,9 @@ def fused_attention(
     pattern: ExactPattern,
     dropout: float = 0.0,
 ) -> Float[Tensor, "*#batch query d_v"]:
-    """The pattern's weighted sum of the values, where its similarities are dot products.
+    """Return the weighted sum of the values for a pattern whose similarities are dot products.
 
-    `query` and `key` are already those whose dot products are meant (`Similarity.as_dot`), and
-    the temperature is not 0.
+    `query` and `key` are the result of `Similarity.as_dot`, and the temperature is not 0.
     """
     causal, mask = _mask_for_kernel(query, key, pattern)
     lead = query.shape[:-2]
@@ -45,11 +44,11 @@ def fused_attention(
         query = query / pattern.temperature.to(query.dtype)
     else:
         scale = scale / pattern.temperature
-    if not scale > _LEAST_SCALE:  # the kernel multiplies its own -inf of causal masks by the scale
+    if not scale > _LEAST_SCALE:  # the kernel multiplies the -inf of its causal mask by the scale
         query, scale = query * scale, 1.0
     if len(lead) == _KERNEL_AXES:
         if mask is not None and mask.dim() == _KERNEL_AXES + 1:
-            mask = mask[None]  # (head, query, key): with three axes the kernel is the slow one
+            mask = mask[None]  # (head, query, key): three axes would select the slow kernel
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
         )
@@ -66,12 +65,12 @@ def fused_attention(
 def _mask_for_kernel(
     query: Tensor, key: Tensor, pattern: ExactPattern
 ) -> tuple[bool, Tensor | None]:
-    """Whether the kernel's own causal mask serves, and otherwise the tensor it needs."""
+    """Return whether the kernel's causal mask is enough, and otherwise the mask as a tensor."""
     allowed, similarity = pattern.allowed, pattern.similarity
     causal, rest = split_causal(allowed)
     if isinstance(rest, Everything) and not similarity.biased:
         return causal, None
-    lead = query.shape[:-2]  # a mask speaks of the scores, in which the value's axes have no part
+    lead = query.shape[:-2]  # the axes of the scores do not depend on the value
     if key.shape[:-2] != lead:
         lead = torch.broadcast_shapes(lead, key.shape[:-2])
     grid = Grid.whole(lead, query.size(-2), key.size(-2), query.device)

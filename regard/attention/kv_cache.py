@@ -1,17 +1,17 @@
-"""Keys and values of what was read already, kept while text is written step by step."""
+"""Caches of keys and values for decoding step by step."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
-_ROOM = 32
-"""Positions a cache makes room for at first; it doubles when full, so that growing is cheap."""
+_CAPACITY = 32
+"""Initial capacity in positions; it doubles when full, so that growing is cheap."""
 
 
 class KeyValueCache:
     """The keys and values that one attention site has seen so far.
 
-    `grows=False` is for cross-attention: what is read does not change, so keys and values are
-    computed in the first step and only read afterwards.
+    `grows=False` is for cross-attention: keys and values are computed in the first step and only
+    read afterwards.
     """
 
     def __init__(self, *, grows: bool = True) -> None:
@@ -22,11 +22,11 @@ class KeyValueCache:
 
     @property
     def filled(self) -> bool:
-        """Whether cross-attention can be read without computing keys and values again."""
+        """True if cross-attention can be read without computing keys and values again."""
         return not self.grows and self._key is not None
 
     def read(self) -> tuple[Tensor, Tensor]:
-        """All keys and values so far."""
+        """Return all keys and values so far."""
         if self._key is None or self._value is None:
             raise LookupError("nothing was written to this cache")
         return self._key[..., : self.length, :], self._value[..., : self.length, :]
@@ -34,29 +34,29 @@ class KeyValueCache:
     def extend(
         self, key: Float[Tensor, "*batch key d_k"], value: Float[Tensor, "*batch key d_v"]
     ) -> tuple[Tensor, Tensor]:
-        """All keys and values with these at the end."""
+        """Append keys and values and return all of them."""
         if not self.grows or self._key is None or self._value is None:
             self._key, self._value, self.length = key, value, key.size(-2)
             return key, value
         end = self.length + key.size(-2)
-        self._key = _with_room(self._key, self.length, end)
-        self._value = _with_room(self._value, self.length, end)
+        self._key = _with_capacity(self._key, self.length, end)
+        self._value = _with_capacity(self._value, self.length, end)
         self._key[..., self.length : end, :] = key
         self._value[..., self.length : end, :] = value
         self.length = end
         return self.read()
 
     def keep(self, rows: Int[Tensor, "rows"]) -> None:
-        """Go on with these rows of the batch, in this order: beams move, finished ones leave."""
+        """Keep these rows of the batch, in this order, as beams move and finish."""
         if self._key is not None and self._value is not None:
             self._key, self._value = self._key[rows], self._value[rows]
 
 
-def _with_room(old: Tensor, length: int, wanted: int) -> Tensor:
-    """The same numbers in a buffer that holds `wanted` positions."""
+def _with_capacity(old: Tensor, length: int, wanted: int) -> Tensor:
+    """Return the same numbers in a buffer for at least `wanted` positions."""
     if old.size(-2) >= wanted and old.size(-2) > length:
         return old
-    room = max(2 * old.size(-2), wanted, _ROOM)
-    new = old.new_empty(*old.shape[:-2], room, old.size(-1))
+    capacity = max(2 * old.size(-2), wanted, _CAPACITY)
+    new = old.new_empty(*old.shape[:-2], capacity, old.size(-1))
     new[..., :length, :] = old[..., :length, :]
     return new

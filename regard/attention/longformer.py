@@ -91,7 +91,7 @@ class Longformer(AttentionForm):
 
     def compute(self, given: FormInputs) -> Tensor:
         mask, grid, reach = given.mask, given.grid, self.reach
-        tokens = grid.rows.new_tensor(reach.global_tokens)
+        tokens = torch.tensor(reach.global_tokens, dtype=torch.long, device=grid.rows.device)
         own = self._project_global(given, tokens) if self.n_heads is not None else None
         pattern = LongformerPattern(reach, reach & mask)
         if own is not None:

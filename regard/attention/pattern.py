@@ -1,7 +1,6 @@
-"""What was computed at an attention site, without its n × n numbers.
+"""Descriptions of attention weights, from which any tile of them can be recomputed.
 
-A pattern is the recipe of the weights: given queries and keys again, it recomputes any tile of
-them. It is what a trace keeps instead of the weights.
+A trace keeps a pattern, the queries and the keys instead of n × n weights.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +17,7 @@ from regard.attention.softmax import Temperature, softmax_over_keys
 from regard.attention.tile import Tile
 
 _STRIP = 2048
-"""Keys compared at once where all of them are needed but not kept."""
+"""Keys compared at once when only sums over all of them are needed."""
 
 
 def select_head(tensor: Tensor, index: tuple[int, ...]) -> Tensor:
@@ -29,13 +28,13 @@ def select_head(tensor: Tensor, index: tuple[int, ...]) -> Tensor:
 
 
 class Pattern(ABC):
-    """How the weights of a site follow from its queries and keys."""
+    """Base of all patterns: the computation of weights from queries and keys."""
 
     @abstractmethod
     def weights(
         self, query: Float[Tensor, "query d_q"], key: Float[Tensor, "key d_k"], tile: Tile
     ) -> Float[Tensor, "rows columns"]:
-        """The weights in one tile; `query` and `key` are all of this head's."""
+        """Return the weights of one tile; `query` and `key` are all of this head's."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +47,15 @@ class ExactPattern(Pattern):
     allowed: Mask
 
     def compared(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
-        """Similarities before scaling."""
+        """Return the similarities before scaling."""
         return self.similarity.compare(_at(query, tile.grid.rows), _at(key, tile.grid.columns))
 
     def scores(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
-        """Scaled similarities, with what positions add to them."""
+        """Return the scaled similarities, with the bias of positions."""
         return self.scaled(self.compared(query, key, tile), tile)
 
     def scaled(self, compared: Tensor, tile: Tile) -> Tensor:
-        """The scores that follow from these similarities."""
+        """Return the scores for these similarities."""
         scores = compared * self.scale
         if scores.dtype in (torch.float16, torch.bfloat16):
             scores = scores.float()
@@ -64,7 +63,7 @@ class ExactPattern(Pattern):
         return scores if bias is None else scores + tile.of(bias)
 
     def masked(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
-        """Scores with -inf where the query may not see the key."""
+        """Return the scores with -inf where the query must not see the key."""
         scores = self.scores(query, key, tile)
         if isinstance(self.allowed, Everything):
             return scores
@@ -73,15 +72,15 @@ class ExactPattern(Pattern):
     def weights(
         self, query: Float[Tensor, "query d_q"], key: Float[Tensor, "key d_k"], tile: Tile
     ) -> Float[Tensor, "rows columns"]:
-        full = tile.with_columns(torch.arange(tile.grid.n_key, device=query.device))
+        full = tile.with_columns()
         weights = softmax_over_keys(self.masked(query, key, full), tile.scalar(self.temperature))
         return weights[:, tile.grid.columns]
 
     def sums(self, query: Tensor, key: Tensor, tile: Tile) -> Float[Tensor, "rows 2"]:
-        """Each row's largest score and sum of exp((score - largest) / temperature), over all keys.
+        """Return each row's largest score and sum of exp((score - largest) / temperature).
 
-        Together they are its log-sum-exp without a loss of digits. The keys are taken in strips
-        that fit into the processor's cache. A row that sees nothing has 0 and 1.
+        Together they are the log-sum-exp over all keys without a loss of digits. Keys are processed
+        in strips that fit into the processor's cache. A row that sees nothing has 0 and 1.
         """
         exact = torch.promote_types(query.dtype, torch.float32)
         peak = query.new_full((len(tile.grid.rows), 1), -inf, dtype=exact)
@@ -98,7 +97,7 @@ class ExactPattern(Pattern):
 
 
 def _at(vectors: Tensor, positions: Tensor) -> Tensor:
-    """The vectors at these positions; a view, not a copy, where the positions have no gap."""
+    """Return the vectors at these positions; a view if the positions have no gap."""
     if len(positions) and bool((positions.diff() == 1).all()):
         return vectors[int(positions[0]) : int(positions[-1]) + 1]
     return vectors[positions]

@@ -276,7 +276,7 @@ class _Heads:
         real = (places >= chunk) & (places < chunk + self.n_token)
         if self.hidden is not None:
             real = real & ~self.hidden.flatten()[laid]
-        absent = codes.new_tensor(-4 * chunk - 4)
+        absent = -4 * chunk - 4  # far from every code
         queries = torch.where(real, codes - shift, 2 * absent)[:, chunk:].unflatten(1, (-1, chunk))
         keys = torch.where(real, codes, absent).unfold(-1, 2 * chunk, chunk)
         *earlier, now = (

@@ -1,8 +1,8 @@
-"""Similarity functions: how much a query and a key have to do with each other.
+"""Similarity functions of queries and keys.
 
-Each compares every query with every key, E_ij = f(Q_i, K_j). `scale` is what the result is
-multiplied by before the softmax. Those that are dot products in disguise say so in `as_dot`,
-which lets a fused kernel compute them.
+Each compares every query with every key, E_ij = f(Q_i, K_j), and `scale` is the factor between the
+result and the scores. Similarities that are dot products of transformed vectors return these in
+`as_dot`, so that a fused kernel can compute them.
 """
 
 from collections.abc import Callable
@@ -19,30 +19,30 @@ Compare = Callable[[Tensor, Tensor], Tensor]
 
 
 class Similarity:
-    """A comparison of queries with keys; subclasses say how."""
+    """Base of all similarities."""
 
     name = "similarity"
     biased = False
-    """Whether scores also depend on where query and key stand (see `bias`)."""
+    """True if scores also depend on the positions of query and key (see `bias`)."""
 
     def compare(
         self, query: Float[Tensor, "*#batch query d_q"], key: Float[Tensor, "*#batch key d_k"]
     ) -> Float[Tensor, "*#batch query key"]:
-        """E_ij = f(Q_i, K_j) for every query i and key j."""
+        """Return E_ij = f(Q_i, K_j) for every query i and key j."""
         raise NotImplementedError
 
     def scale(self, d_k: int) -> float:
-        """The factor between similarities and scores."""
+        """Return the factor between similarities and scores."""
         del d_k
         return 1.0
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Queries and keys whose plain dot products are the similarities, if there are any."""
+        """Return vectors whose plain dot products are the similarities, if there are any."""
         del query, key
         return None
 
     def bias(self, grid: Grid) -> Tensor | None:
-        """What is added to the scores because of where query and key stand."""
+        """Return what is added to the scores because of the positions of query and key."""
         del grid
         return None
 
@@ -50,8 +50,8 @@ class Similarity:
         """Refuse widths that cannot be compared."""
         if d_q != d_k:
             raise ShapeError(
-                f"queries are {d_q} wide and keys {d_k}; {self.name} compares vectors of one "
-                "width. Project one of them, or use similarity=regard.General(d_q, d_k)."
+                f"queries are {d_q} wide and keys {d_k}, but {self.name} compares vectors of one "
+                "width: project one of them, or use similarity=regard.General(d_q, d_k)."
             )
 
 
@@ -79,21 +79,21 @@ class ScaledDot(Dot):
 
 
 class Cosine(Similarity):
-    """The cosine of the angle between q and k: the dot product of vectors made one long."""
+    """The cosine of the angle between q and k: the dot product of unit vectors."""
 
     name = "cosine"
 
     def compare(
         self, query: Float[Tensor, "*#batch query d_k"], key: Float[Tensor, "*#batch key d_k"]
     ) -> Float[Tensor, "*#batch query key"]:
-        return _products(_one_long(query), _one_long(key))
+        return _products(_normalize(query), _normalize(key))
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
-        return _one_long(query), _one_long(key)
+        return _normalize(query), _normalize(key)
 
 
 class General(nn.Module, Similarity):
-    """q W k, a learned bilinear form (Luong et al. 2015)."""
+    """q W k, a trained bilinear form (Luong et al. 2015)."""
 
     name = "general"
 
@@ -155,18 +155,18 @@ class Alibi(ScaledDot):
     def bias(self, grid: Grid) -> Tensor | None:
         if grid.lead[-1:] != (self.n_heads,):
             raise ShapeError(
-                f"this alibi similarity was made for {self.n_heads} heads, but the scores have "
+                f"this alibi similarity was built for {self.n_heads} heads, but the scores have "
                 f"shape {(*grid.lead, grid.n_query, grid.n_key)}, whose third axis from the end is "
                 "the head."
             )
-        # With cached keys the queries are the last of all positions, so both are counted alike.
+        # With cached keys the queries are the last of all positions.
         rows = grid.rows + (grid.n_key - grid.n_query)
         distance = (rows[:, None] - grid.columns).abs()
         return -torch.tensor(self.slopes, device=distance.device)[:, None, None] * distance
 
 
 class CustomSimilarity(Similarity):
-    """A user's own function of (queries, keys)."""
+    """A user's function of (queries, keys)."""
 
     name = "own function"
 
@@ -188,7 +188,7 @@ class CustomSimilarity(Similarity):
         return scores
 
     def check(self, d_q: int, d_k: int) -> None:
-        """Whatever widths the function takes."""
+        """Accept any widths."""
 
 
 _BY_NAME = {one.name: one() for one in (Dot, ScaledDot, Cosine)}
@@ -197,7 +197,7 @@ SIMILARITIES = (*_BY_NAME, *_LEARNED)
 
 
 def as_similarity(given: "str | Similarity | Compare") -> Similarity:
-    """The similarity a caller means: a name, a similarity object, or a function."""
+    """Return the similarity for a name, a similarity object, or a function."""
     if isinstance(given, Similarity):
         return given
     if isinstance(given, str):
@@ -205,7 +205,7 @@ def as_similarity(given: "str | Similarity | Compare") -> Similarity:
             return _BY_NAME[given]
         if given in _LEARNED:
             raise InputError(
-                f"similarity {given!r} has weights to learn: make it once with "
+                f"similarity {given!r} has trainable weights: build it once with "
                 f"regard.{_LEARNED[given]} and pass that object."
             )
         raise UnknownNameError(
@@ -221,7 +221,7 @@ def as_similarity(given: "str | Similarity | Compare") -> Similarity:
 
 
 def make_similarity(name: str, *, d_q: int, d_k: int, d_hidden: int) -> Similarity:
-    """The similarity of this name, with fresh weights where it has some to learn."""
+    """Build the similarity of this name, with fresh weights if it has any."""
     if name == "additive":
         return Additive(d_q, d_k, d_hidden)
     if name == "general":
@@ -230,10 +230,10 @@ def make_similarity(name: str, *, d_q: int, d_k: int, d_hidden: int) -> Similari
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """The slopes of Press et al. 2022: a geometric series from 2^(-8/n) down to 2^-8.
+    """Return the slopes of Press et al. 2022: a geometric series from 2^(-8/n) down to 2^-8.
 
-    For a number of heads that is no power of two, those of the next smaller power come first and
-    every second one of the next larger power fills up.
+    If the number of heads is not a power of two, the slopes of the next smaller power come first,
+    followed by every second one of the next larger power.
     """
     power = 1 << (n_heads.bit_length() - 1)
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
@@ -242,13 +242,13 @@ def alibi_slopes(n_heads: int) -> list[float]:
 
 
 def _products(query: Tensor, key: Tensor) -> Tensor:
-    """Dot products, summed in single precision at least, as fused kernels do: halves overflow."""
+    """Return dot products, summed in float32 at least, as fused kernels do."""
     exact = torch.promote_types(query.dtype, torch.float32)
     return query.to(exact) @ key.to(exact).transpose(-1, -2)
 
 
-def _one_long(vectors: Tensor) -> Tensor:
-    """The vectors divided by their lengths; a zero vector stays zero, also in half precision."""
+def _normalize(vectors: Tensor) -> Tensor:
+    """Divide vectors by their lengths; a zero vector stays zero, also in half precision."""
     least = max(torch.finfo(vectors.dtype).tiny, 1e-12)
     return F.normalize(vectors, dim=-1, eps=least)
 
@@ -257,5 +257,5 @@ def _check_learned(name: str, given: tuple[int, int], made_for: tuple[int, ...])
     if given != made_for:
         raise ShapeError(
             f"queries and keys are {given[0]} and {given[1]} wide, but this {name} similarity was "
-            f"made for {made_for[0]} and {made_for[1]}."
+            f"built for {made_for[0]} and {made_for[1]}."
         )

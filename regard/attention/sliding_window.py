@@ -49,7 +49,7 @@ class LongformerMask(Mask):
     def on(self, grid: Grid) -> Bool[Tensor, "*lead rows columns"]:
         distance = grid.rows[:, None] - grid.columns
         near = (distance.abs() <= self.radius * self.dilation) & (distance % self.dilation == 0)
-        everywhere = grid.rows.new_tensor(self.global_tokens)
+        everywhere = torch.tensor(self.global_tokens, dtype=torch.long, device=grid.rows.device)
         rows, columns = (torch.isin(x, everywhere) for x in (grid.rows, grid.columns))
         return near | rows[:, None] | columns
 

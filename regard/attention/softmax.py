@@ -12,11 +12,11 @@ Temperature = float | int | Tensor
 
 
 def check_temperature(temperature: Temperature) -> None:
-    """Refuse a temperature that no softmax has."""
+    """Refuse a negative temperature, or one that differs between keys."""
     if isinstance(temperature, Tensor) and temperature.dim() and temperature.shape[-1:] != (1,):
         raise InputError(
             f"temperature has shape {tuple(temperature.shape)}; give one number, or a tensor whose "
-            "last axis is 1, such as (head, 1, 1) for one temperature a head: keys have none."
+            "last axis (keys) is 1, such as (head, 1, 1) for one temperature per head."
         )
     if torch.compiler.is_compiling():
         return
@@ -33,8 +33,8 @@ def softmax_over_keys(
 ) -> Float[Tensor, "*batch query key"]:
     """Turn each query's scores into weights that sum to 1: softmax(scores / temperature).
 
-    A query whose scores are all -inf may see nothing: its weights are 0, not NaN. Temperature 0
-    puts all weight on the largest score (shared equally among equals), which is also the limit.
+    A query whose scores are all -inf gets weights of 0, not NaN. Temperature 0 puts all weight on
+    the largest score (shared equally among equals), which is also the limit.
     """
     check_temperature(temperature)
     peak = scores.detach().amax(dim=-1, keepdim=True)
@@ -49,9 +49,9 @@ def softmax_over_keys(
 
 
 def _cool(scores: Tensor, temperature: Temperature) -> Tensor:
-    """Scores / temperature, in which -inf stays -inf: -inf / inf and its gradient are NaN."""
+    """Return scores / temperature, keeping -inf: -inf / inf and its gradient would be NaN."""
     hidden = scores == -inf
-    least = torch.finfo(scores.dtype).tiny  # below it a temperature may be 0 to the processor
+    least = torch.finfo(scores.dtype).tiny  # a smaller temperature may be flushed to 0
     if isinstance(temperature, Tensor):
         temperature = temperature.to(scores.dtype).clamp(min=least)
     else:

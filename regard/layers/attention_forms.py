@@ -113,7 +113,7 @@ _SIZES = {
 
 def attention_products(
     form: str, n: int, d: int, *, n_heads: int, size: int = 64, n_rounds: int = 4
-) -> float:
+) -> int:
     """Count the multiplications of one layer of attention, without its projections.
 
     Args:
@@ -125,7 +125,7 @@ def attention_products(
         n_rounds: hash rounds of reformer.
     """
     if form == "efficient":
-        return 2 * n * d * d / n_heads
+        return 2 * n * d * d // n_heads
     if form == "reformer":
         return n_rounds * (4 * n * min(n, size) * d + n * ceil(log2(n)))
     if form == "performer":

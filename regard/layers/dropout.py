@@ -1,4 +1,4 @@
-"""Dropout, in one place, so that a fast one serves every model."""
+"""Dropout that is fast on the CPU."""
 
 import torch
 import torch.nn.functional as F
@@ -6,15 +6,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 _STEPS = 256
-"""One random byte decides for one number, so probabilities come in steps of 1/256."""
+"""One random byte decides for one number, so probabilities are multiples of 1/256."""
 
 
 class Dropout(nn.Module):
-    """Numbers set to 0 with probability `p` while training, the others made larger to match.
+    """Set numbers to 0 with probability `p` in training, and scale the others up.
 
-    On the CPU a draw of 64 random bits decides for eight numbers, which is several times faster
-    than torch's draw for each. The probability is then the nearest multiple of 1/256 (and what is
-    kept grows by exactly that), never 0 unless `p` is.
+    On the CPU 64 random bits decide for eight numbers, which is several times faster than torch's
+    draw for each. The probability is then the nearest multiple of 1/256 (and the scale fits it
+    exactly), never 0 unless `p` is.
     """
 
     def __init__(self, p: float) -> None:
@@ -33,10 +33,10 @@ class Dropout(nn.Module):
 
 
 def dropout_by_bytes(x: Float[Tensor, "*axes"], p: float) -> Float[Tensor, "*axes"]:
-    """A share `p` of the numbers set to 0, and the others divided by 1 - p."""
+    """Set a share `p` of the numbers to 0 and divide the others by 1 - p."""
     dropped = min(max(round(p * _STEPS), 1), _STEPS - 1)
     words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
     drawn = words.view(torch.uint8)[: x.numel()].view(x.shape).to(x.dtype)
-    # Comparing bytes and multiplying by truth values would be slow; this gives 0 or 1 as well.
+    # Arithmetic gives 0 or 1 faster than comparing bytes and multiplying by booleans.
     keep = drawn.sub_(dropped - 1).clamp_(0, 1)
     return x * keep.mul_(_STEPS / (_STEPS - dropped))

@@ -1,4 +1,4 @@
-"""From token ids to vectors, and back to one number for each token of the vocabulary."""
+"""Token embeddings, and the projection of states back onto the vocabulary."""
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from regard.errors import InputError
 class TokenEmbedding(nn.Module):
     """One learned vector for each token, multiplied by sqrt(d_model) if `scaled` (section 3.4).
 
-    Its matrix may also serve as the projection onto the vocabulary (`project`).
+    The matrix can also be the projection onto the vocabulary (`project`).
     """
 
     def __init__(self, n_vocab: int, d_model: int, *, scaled: bool = False) -> None:
@@ -29,8 +29,8 @@ class TokenEmbedding(nn.Module):
             n_vocab = len(self.weight)
             raise InputError(
                 f"the token ids run from {int(ids.min())} to {int(ids.max())}, but the vocabulary "
-                f"has {n_vocab} tokens, 0 to {n_vocab - 1}: this text was encoded with another "
-                "tokenizer than the model's."
+                f"has {n_vocab} tokens, 0 to {n_vocab - 1}: encode the text with the model's "
+                "tokenizer."
             ) from None
 
     def _embed(self, ids: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class TokenEmbedding(nn.Module):
         return vectors if self.scale == 1.0 else vectors * self.scale
 
     def project(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
-        """How well each token of the vocabulary fits each state."""
+        """Return the logits of each token of the vocabulary."""
         return F.linear(states, self.weight)
 
     def extra_repr(self) -> str:

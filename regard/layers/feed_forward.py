@@ -1,4 +1,4 @@
-"""The feed-forward sub-layer: each position by itself through one hidden layer.
+"""The feed-forward sub-layer: one hidden layer, applied to each position separately.
 
 Plain, W2 f(x W1 + b1) + b2 (Vaswani et al. 2017, section 3.3), or gated,
 W2 (silu(x W_gate) · (x W1)) (SwiGLU, Shazeer 2020).
@@ -16,7 +16,7 @@ from regard.tap import path_at, tap
 
 
 def gelu_new(x: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
-    """GELU by a tanh, as GPT-2 has it."""
+    """GELU with GPT-2's tanh approximation."""
     return F.gelu(x, approximate="tanh")
 
 
@@ -32,7 +32,7 @@ ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu", *_GATED)
 
 
 def activation_function(name: str) -> Callable[[Tensor], Tensor]:
-    """The function that this activation bends numbers with."""
+    """Return the activation function of this name."""
     known = _PLAIN | _GATED
     if name not in known:
         raise UnknownNameError(f"there is no activation {name!r}; {nearest(name, known)}.")
@@ -40,7 +40,7 @@ def activation_function(name: str) -> Callable[[Tensor], Tensor]:
 
 
 class FeedForward(nn.Module):
-    """Each position by itself: to d_ff numbers, bent by the activation, and back to d_model."""
+    """A hidden layer of width d_ff with an activation, applied to each position separately."""
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class FeedForward(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch token d_model"], *, first: int = 0
     ) -> Float[Tensor, "batch token d_model"]:
-        """The positions that `x` holds, the first of which is number `first` of its sequence."""
+        """Return the output for `x`, whose first token is at position `first`."""
         here = path_at(self.path, first)
-        bent = self.activation_fn((self.to_gate or self.to_hidden)(x))
-        hidden = bent if self.to_gate is None else bent * self.to_hidden(x)
+        hidden = self.activation_fn((self.to_gate or self.to_hidden)(x))
+        hidden = hidden if self.to_gate is None else hidden * self.to_hidden(x)
         hidden = tap(f"{here}.activation", hidden, "token d_ff")
         return tap(f"{here}.output", self.to_output(self.dropout(hidden)), "token d_model")
 

@@ -1,12 +1,12 @@
-"""How weights start out, for all models, in one place.
+"""Initialization schemes for the weights of all models.
 
     xavier_uniform   U(±sqrt(6 / (n_in + n_out)))     Glorot and Bengio 2010
     xavier_normal    N(0, 2 / (n_in + n_out))         (variances, not their roots)
     lecun            N(0, 1 / n_in)                   LeCun et al. 1998
-    normal           N(0, 0.02²)                      as BERT and GPT-2 start
+    normal           N(0, 0.02²)                      as in BERT and GPT-2
 
 Biases start at 0 and norms at 1. Embeddings start with N(0, 1 / d_model), so that they have unit
-variance once they are multiplied by sqrt(d_model), and logits do if they share the matrix.
+variance after multiplication by sqrt(d_model), as do logits that share the matrix.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ INITIALIZATIONS = tuple(_MATRICES)
 
 @torch.no_grad()
 def initialize(model: nn.Module, scheme: str = "xavier_uniform") -> None:
-    """Give every matrix, bias, embedding and norm of the model its first values."""
+    """Initialize every matrix, bias, embedding and norm of the model."""
     if scheme not in _MATRICES:
         raise UnknownNameError(
             f"there is no initialization {scheme!r}; {nearest(scheme, _MATRICES)}."

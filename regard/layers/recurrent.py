@@ -1,7 +1,7 @@
-"""Recurrent layers: LSTM and GRU, which read a sequence step by step and hand a state on.
+"""Recurrent layers: LSTM and GRU.
 
-The definition computes each step by its formulas, and every gate can be seen and changed. When
-nobody looks, torch's own kernel reads the sequence, without ever touching its padding.
+The definition computes each step by its formulas, and every gate is tapped. When nothing is
+recorded, torch's kernel reads the sequence and skips its padding.
 """
 
 from collections.abc import Callable
@@ -15,24 +15,25 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from regard.errors import InputError, UnknownNameError, nearest
+from regard.attention.mask import length_mask
+from regard.errors import InputError, check_choice
 from regard.tap import listening, tap
 
 
 @dataclass(frozen=True)
 class RecurrentState:
-    """What a recurrent layer hands on from step to step."""
+    """The state of a recurrent layer between two steps."""
 
     hidden: Float[Tensor, "batch d_hidden"]
     cell: Float[Tensor, "batch d_hidden"] | None = None
-    """The memory of an LSTM; a GRU has none."""
+    """The cell of an LSTM; a GRU has none."""
 
     def keep(self, rows: Int[Tensor, "rows"]) -> "RecurrentState":
-        """The state of these rows of the batch, in this order."""
+        """Return the state of these rows of the batch, in this order."""
         return self.map(lambda x: x[rows])
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "RecurrentState":
-        """The state whose parts are `function` of these."""
+        """Apply `function` to every part of the state."""
         return RecurrentState(
             function(self.hidden), None if self.cell is None else function(self.cell)
         )
@@ -45,18 +46,18 @@ def lstm_step(
     *,
     site: str,
 ) -> RecurrentState:
-    """The state after one more step of an LSTM (Hochreiter & Schmidhuber 1997, with forget gate).
+    """Return the next state of an LSTM (Hochreiter & Schmidhuber 1997, with forget gate).
 
-    `inputs` and `memory` are what the input and the previous hidden state give to the gates.
+    `inputs` and `memory` are the gates' sums of the input and of the previous hidden state.
     """
     entry, forget, candidate, output = (inputs + memory).chunk(4, dim=-1)
-    entry = _see(site, "input_gate", entry.sigmoid())
-    forget = _see(site, "forget_gate", forget.sigmoid())
-    candidate = _see(site, "candidate", candidate.tanh())
-    output = _see(site, "output_gate", output.sigmoid())
-    assert state.cell is not None  # the layer makes it so
-    cell = _see(site, "cell", forget * state.cell + entry * candidate)
-    return RecurrentState(_see(site, "hidden", output * cell.tanh()), cell)
+    entry = _tap_step(site, "input_gate", entry.sigmoid())
+    forget = _tap_step(site, "forget_gate", forget.sigmoid())
+    candidate = _tap_step(site, "candidate", candidate.tanh())
+    output = _tap_step(site, "output_gate", output.sigmoid())
+    assert state.cell is not None  # an LSTM has one
+    cell = _tap_step(site, "cell", forget * state.cell + entry * candidate)
+    return RecurrentState(_tap_step(site, "hidden", output * cell.tanh()), cell)
 
 
 def gru_step(
@@ -66,17 +67,19 @@ def gru_step(
     *,
     site: str,
 ) -> RecurrentState:
-    """The state after one more step of a GRU (Cho et al. 2014, reset after the product)."""
+    """Return the next state of a GRU (Cho et al. 2014, reset after the product)."""
     reset, update, candidate = inputs.chunk(3, dim=-1)
     reset_memory, update_memory, candidate_memory = memory.chunk(3, dim=-1)
-    reset = _see(site, "reset_gate", (reset + reset_memory).sigmoid())
-    update = _see(site, "update_gate", (update + update_memory).sigmoid())
-    candidate = _see(site, "candidate", (candidate + reset * candidate_memory).tanh())
-    return RecurrentState(_see(site, "hidden", (1 - update) * candidate + update * state.hidden))
+    reset = _tap_step(site, "reset_gate", (reset + reset_memory).sigmoid())
+    update = _tap_step(site, "update_gate", (update + update_memory).sigmoid())
+    candidate = _tap_step(site, "candidate", (candidate + reset * candidate_memory).tanh())
+    return RecurrentState(
+        _tap_step(site, "hidden", (1 - update) * candidate + update * state.hidden)
+    )
 
 
 _STEPS = {"lstm": (4, lstm_step), "gru": (3, gru_step)}
-"""How many gates a cell has (with the candidate), and how it takes a step."""
+"""The number of gates (including the candidate) and the step function of each cell."""
 CELLS = tuple(_STEPS)
 _ENDINGS = ("l0", "l0_reverse")
 _PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -85,14 +88,14 @@ _PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 class RecurrentLayer(nn.Module):
     """One LSTM or GRU layer, read forwards or in both directions.
 
-    Padding is never read: each sequence's state stands still there, and its outputs are 0. The
-    weights have the names and the layout that they have in torch's layers.
+    Padding is skipped: it does not change a sequence's state, and its outputs are 0. Names and
+    layout of the weights are those of torch's layers.
 
     Args:
-        d_input: width of what is read.
+        d_input: width of the input.
         d_hidden: width of the state, in each direction.
         cell: "lstm" or "gru".
-        bidirectional: whether a second set of weights reads from the end to the start.
+        bidirectional: also read from the end to the start, with a second set of weights.
         path: the layer's name in traces; the directions are `path.forward` and `path.backward`,
             and steps are counted in the order of reading.
     """
@@ -107,8 +110,7 @@ class RecurrentLayer(nn.Module):
         path: str = "recurrent",
     ) -> None:
         super().__init__()
-        if cell not in _STEPS:
-            raise UnknownNameError(f"there is no cell {cell!r}; {nearest(cell, _STEPS)}.")
+        check_choice("cell", cell, _STEPS)
         n_gates, self._step = _STEPS[cell]
         self.d_input, self.d_hidden, self.cell = d_input, d_hidden, cell
         self.n_directions, self.path = 2 if bidirectional else 1, path
@@ -120,7 +122,7 @@ class RecurrentLayer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Xavier for inputs, orthogonal for states, an LSTM that begins by not forgetting."""
+        """Initialize: Xavier for inputs, orthogonal for states, an LSTM's forget bias at 1."""
         for direction in range(self.n_directions):
             input_weight, hidden_weight, input_bias, hidden_bias = self.weights(direction)
             for gate in input_weight.split(self.d_hidden):
@@ -133,7 +135,7 @@ class RecurrentLayer(nn.Module):
                 input_bias.chunk(4)[1].fill_(1.0)
 
     def weights(self, direction: int = 0) -> list[Tensor]:
-        """Weights of inputs and states, and their biases, forwards (0) or backwards (1)."""
+        """Return weights of inputs and states, and their biases, forward (0) or backward (1)."""
         return [getattr(self, f"{part}_{_ENDINGS[direction]}") for part in _PARTS]
 
     def forward(
@@ -141,9 +143,9 @@ class RecurrentLayer(nn.Module):
         x: Float[Tensor, "batch token d_input"],
         lengths: Int[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch token d_output"], RecurrentState]:
-        """The hidden state after each token, and the state after the last one.
+        """Return the hidden state after each token, and the state after the last one.
 
-        Both directions stand side by side; the backward one's last token is the first.
+        Both directions are concatenated; the backward one's last token is the first.
         """
         check_lengths(lengths, x)
         x = tap(f"{self.path}.input", x, "token d_input")
@@ -158,18 +160,19 @@ class RecurrentLayer(nn.Module):
         x: Float[Tensor, "batch token d_input"],
         lengths: Int[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch token d_output"], RecurrentState]:
-        """The same, step by step as the formulas say it."""
+        """Compute the same step by step, as in the formulas."""
         real = None
         if lengths is not None:
-            real = torch.arange(x.size(1), device=x.device) < lengths[:, None]
+            columns = torch.arange(x.size(1), device=x.device)
+            real = length_mask(lengths, columns, x.size(1))
         states, last = self._read(x, real, 0)
         if self.n_directions == 1:
             return states, last
         back, first = self._read(x.flip(1), None if real is None else real.flip(1), 1)
-        return torch.cat([states, back.flip(1)], dim=-1), _combine(_beside, last, first)
+        return torch.cat([states, back.flip(1)], dim=-1), _combine(_concatenate, last, first)
 
     def tap_first_state(self, state: RecurrentState) -> RecurrentState:
-        """The state before the first step, as those who look on would have it."""
+        """Tap the state before the first step."""
         hidden = tap(f"{self.path}.first_hidden", state.hidden, "d_hidden")
         if state.cell is None:
             return RecurrentState(hidden)
@@ -178,18 +181,18 @@ class RecurrentLayer(nn.Module):
     def step(
         self, x: Float[Tensor, "batch d_input"], state: RecurrentState, *, step: int
     ) -> RecurrentState:
-        """The state after reading `x` as input number `step` (of a layer that reads forwards)."""
+        """Return the state after reading `x` as input number `step`, in the forward direction."""
         site = f"{self.path}@{step}"
         input_weight, hidden_weight, input_bias, hidden_bias = self.weights()
-        inputs = F.linear(_see(site, "input", x), input_weight, input_bias)
+        inputs = F.linear(_tap_step(site, "input", x), input_weight, input_bias)
         memory = F.linear(state.hidden, hidden_weight, hidden_bias)
         return self._step(inputs, memory, state, site=site)
 
     def _fast(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, RecurrentState]:
-        """The same by torch's kernel, which skips padding if sequences are packed."""
+        """Compute the same by torch's kernel, which skips the padding of packed sequences."""
         if lengths is None:
             return self._kernel(x, self._zeros(x, x.size(0)), batch_first=True)
-        if int(lengths.min()) == 0:  # the kernel knows no empty sequences
+        if int(lengths.min()) == 0:  # the kernel refuses empty sequences
             return self.definition(x, lengths)
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         data, sizes, order, back = packed
@@ -201,7 +204,7 @@ class RecurrentLayer(nn.Module):
         return states, last.keep(back)
 
     def _kernel(self, *inputs: Any, **options: Any) -> tuple[Tensor, RecurrentState]:
-        """What torch's kernel makes of a batch or a packed batch, directions side by side."""
+        """Run torch's kernel on a batch or a packed batch; directions are concatenated."""
         weights = [weight for i in range(self.n_directions) for weight in self.weights(i)]
         kernel: Any = torch.lstm if self.cell == "lstm" else torch.gru
         both = self.n_directions == 2
@@ -213,7 +216,7 @@ class RecurrentLayer(nn.Module):
         return (zeros, zeros) if self.cell == "lstm" else zeros
 
     def zero_state(self, x: Float[Tensor, "batch *rest"]) -> RecurrentState:
-        """The state before anything is read, for a batch like `x`."""
+        """Return the zero state for a batch like `x`."""
         zeros = x.new_zeros(x.size(0), self.d_hidden)
         return RecurrentState(zeros, zeros if self.cell == "lstm" else None)
 
@@ -228,13 +231,15 @@ class RecurrentLayer(nn.Module):
         direction: int,
     ) -> tuple[Float[Tensor, "batch token d_hidden"], RecurrentState]:
         input_weight, hidden_weight, input_bias, hidden_bias = self.weights(direction)
-        inputs = F.linear(x, input_weight, input_bias)  # of all steps at once: they need no state
+        inputs = F.linear(
+            x, input_weight, input_bias
+        )  # all steps at once, because they need no state
         site = f"{self.path}.{('forward', 'backward')[direction]}"
         state, states = self.zero_state(x), []
         for i in range(x.size(1)):
             memory = F.linear(state.hidden, hidden_weight, hidden_bias)
             new = self._step(inputs[:, i], memory, state, site=f"{site}@{i}")
-            if real is not None:  # sequences that have ended keep the state they had
+            if real is not None:  # finished sequences keep their state
                 new = _combine(partial(torch.where, real[:, i, None]), new, state)
             state = new
             states.append(state.hidden)
@@ -243,7 +248,7 @@ class RecurrentLayer(nn.Module):
 
 
 class Bridge(nn.Module):
-    """The state in which one layer ended, as the first state of a layer of another width."""
+    """Maps the last state of a layer to the first state of a layer of another width."""
 
     def __init__(self, d_input: int, d_hidden: int, *, cell: str = "lstm") -> None:
         super().__init__()
@@ -251,7 +256,7 @@ class Bridge(nn.Module):
         self.to_cell = nn.Linear(d_input, d_hidden) if cell == "lstm" else None
 
     def forward(self, state: RecurrentState) -> RecurrentState:
-        """Hidden states lie between -1 and 1, so this one does; a cell's memory is free."""
+        """Return the new state; hidden states lie between -1 and 1, cells are unbounded."""
         hidden = torch.tanh(self.to_hidden(state.hidden))
         if self.to_cell is None or state.cell is None:
             return RecurrentState(hidden)
@@ -261,19 +266,19 @@ class Bridge(nn.Module):
 def check_lengths(
     lengths: Int[Tensor, "batch"] | None, x: Float[Tensor, "batch token *rest"]
 ) -> None:
-    """Refuse lengths that cannot be those of the sequences in `x`."""
+    """Refuse lengths that do not fit the sequences in `x`."""
     if lengths is None or torch.compiler.is_compiling():
         return
     if lengths.dim() != 1 or len(lengths) != x.size(0):
         raise InputError(
-            f"there are lengths of shape {tuple(lengths.shape)} for {x.size(0)} sequences; give "
+            f"lengths have shape {tuple(lengths.shape)}, but there are {x.size(0)} sequences: give "
             "one length for each."
         )
     low, high = int(lengths.min()), int(lengths.max())
     if low < 0 or high > x.size(1):
         raise InputError(
-            f"lengths go from {low} to {high}, but the sequences are {x.size(1)} long with their "
-            f"padding: each length must be from 0 to {x.size(1)}."
+            f"lengths range from {low} to {high}, but the padded sequences have {x.size(1)} "
+            f"tokens: each length must be from 0 to {x.size(1)}."
         )
 
 
@@ -286,12 +291,12 @@ def _combine(
     return RecurrentState(hidden, how(one.cell, other.cell))
 
 
-def _beside(one: Tensor, other: Tensor) -> Tensor:
+def _concatenate(one: Tensor, other: Tensor) -> Tensor:
     return torch.cat([one, other], dim=-1)
 
 
-def _see(site: str, name: str, value: Tensor) -> Tensor:
-    """The value through a tap that joins steps along a token axis."""
+def _tap_step(site: str, name: str, value: Tensor) -> Tensor:
+    """Tap a value of one step, with a token axis along which listeners join steps."""
     if not listening():
         return value
     return tap(f"{site}.{name}", value.unsqueeze(-2), "token d_hidden").squeeze(-2)

@@ -1,4 +1,4 @@
-"""How a recurrent decoder aligns itself with the source: attention of one state at a time."""
+"""Attention of a recurrent decoder to the source, one state at a time."""
 
 from typing import NamedTuple
 
@@ -13,14 +13,14 @@ from regard.tap import listening
 
 
 class EncodedSource(NamedTuple):
-    """Keys and values of the source, and how queries are compared with these keys."""
+    """Keys and values of the source, and the similarity of queries to these keys."""
 
     key: Tensor
     value: Tensor
     similarity: Similarity
 
     def keep(self, rows: Tensor) -> "EncodedSource":
-        """Those of these rows of the batch, in this order."""
+        """Return the same for these rows of the batch, in this order."""
         return EncodedSource(self.key[rows], self.value[rows], self.similarity)
 
 
@@ -43,9 +43,9 @@ class RNNAttention(nn.Module):
         self.path = path
 
     def read(self, states: Float[Tensor, "batch source d_key"]) -> EncodedSource:
-        """The encoder's states made ready for all steps of the decoder.
+        """Prepare the encoder's states for all steps of the decoder.
 
-        While nobody looks, additive attention's share of the keys is computed here, once.
+        Without listeners, additive attention projects the keys here, once.
         """
         keys = states.unsqueeze(1)
         if isinstance(self.similarity, Additive) and not listening():
@@ -60,7 +60,7 @@ class RNNAttention(nn.Module):
         allowed: Mask | None = None,
         step: int = 0,
     ) -> Float[Tensor, "batch d_key"]:
-        """What the decoder takes from the source in this step."""
+        """Return the context of this step."""
         context = attend(
             query[:, None, None],
             read.key,
@@ -73,7 +73,7 @@ class RNNAttention(nn.Module):
 
 
 class ProjectedKeys(Similarity):
-    """Additive similarity to keys that have been through W_k already: v · tanh(W_q q + k)."""
+    """Additive similarity to keys that are already projected: v · tanh(W_q q + k)."""
 
     name = "additive to projected keys"
 
@@ -87,4 +87,4 @@ class ProjectedKeys(Similarity):
         return self.additive.to_score(torch.tanh(mixed)).squeeze(-1)
 
     def check(self, d_q: int, d_k: int) -> None:
-        """Both were made by the alignment, and fit."""
+        """Accept the widths, which RNNAttention has chosen."""

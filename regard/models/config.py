@@ -58,11 +58,6 @@ class ModelConfig:
                     f"{_describe(hints[field.name])}."
                 )
 
-    @property
-    def max_length(self) -> int | None:
-        """The longest text that the model can read, or None if there is no limit."""
-        return None
-
     def to_dict(self) -> dict[str, Any]:
         """Return the family and all fields."""
         return {"family": self.family, **asdict(self)}
@@ -102,11 +97,6 @@ class StackConfig(ModelConfig, LayerConfig):
     @property
     def n_tokens(self) -> int:
         return self.max_positions
-
-    @property
-    def max_length(self) -> int | None:
-        limited = self.positions == "learned" or self.attention == "linformer"
-        return self.max_positions if limited else None
 
     @property
     def plain_heads(self) -> bool:

@@ -1,4 +1,4 @@
-"""Models by name: every row of the paper's table 3, small ones for CPU work, and known others."""
+"""Models by name: every row of the paper's table 3, small ones for the CPU, and known others."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,8 +10,8 @@ from regard.models.encoder import EncoderConfig
 from regard.models.transformer import TransformerConfig
 
 PAPER_VOCABULARY = 39_000
-"""The paper says "about 37000"; its own counts of parameters need a few more, and this is the
-nearest round number with which every row of its table 3 is met within 4 %."""
+"""The paper says "about 37000", but its parameter counts imply more: with this round number every
+row of its table 3 is reproduced within 4 %."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Preset:
     label_smoothing: float = 0.0
 
     def count_parameters(self) -> int:
-        """How many numbers the model learns, counted without making room for them."""
+        """Return the number of parameters, counted on the meta device."""
         return sum(parameter.numel() for parameter in build_on_meta(self.config).parameters())
 
 
@@ -79,7 +79,7 @@ _ALL = (
             n_decoder_layers=3,
             norm="pre",
         ),
-        "a Transformer for a CPU with some patience: 3 layers, d_model 256",
+        "a larger Transformer for a CPU: 3 layers, d_model 256",
         0.1,
     ),
     Preset(
@@ -98,7 +98,7 @@ PRESETS = {preset.name: preset for preset in _ALL}
 
 
 def get_preset(name: str, *, n_vocab: int | None = None) -> Preset:
-    """The preset of this name, with the user's vocabulary in place of its own if one is given."""
+    """Return the preset of this name, with a vocabulary of `n_vocab` tokens if given."""
     if name not in PRESETS:
         raise UnknownNameError(f"there is no preset {name!r}; {nearest(name, PRESETS)}.")
     preset = PRESETS[name]
@@ -106,5 +106,7 @@ def get_preset(name: str, *, n_vocab: int | None = None) -> Preset:
         return preset
     config: Any = preset.config
     if not hasattr(config, "n_vocab"):
-        raise InputError(f"the preset {name} reads no text, so it has no vocabulary to change.")
+        raise InputError(
+            f"the preset {name} does not read text, so it has no vocabulary to change."
+        )
     return replace(preset, config=replace(config, n_vocab=n_vocab))

@@ -1,12 +1,14 @@
-"""A model's architecture as a table: what it is made of, with shapes, parameters and FLOPs."""
+"""A model's architecture as a table of parts with shapes, parameters and FLOPs."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import nn
 
 from regard.attention.multi_head import MultiHeadAttention
+from regard.layers.attention_forms import attention_products
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feed_forward import FeedForward
 from regard.layers.patch import ConvolutionStem, PatchEmbedding
@@ -14,40 +16,40 @@ from regard.layers.position import LearnedPositions
 from regard.layers.stack import SubLayer
 
 N_TOKEN = 128
-"""The length of text for which FLOPs are counted unless another is named."""
+"""The length of text for which FLOPs are counted by default."""
 
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One part of a model, or several that are alike."""
+    """One part of a model, or several equal ones."""
 
     path: str
     kind: str
     shape: str
     parameters: int
-    """Of all these parts together."""
+    """Parameters of all these parts together."""
     flops: int
-    """For one token, of all these parts together: a multiplication and an addition make two."""
+    """FLOPs for one token, of all these parts together; multiply-add counts as two."""
     count: int = 1
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a model is made of."""
+    """The parts of a model."""
 
     title: str
     rows: tuple[SummaryRow, ...]
     parameters: int
     memory: int
-    """Bytes that the parameters take."""
+    """Bytes of the parameters."""
     n_token: int
-    """The length that the FLOPs of attention are counted for."""
+    """The length for which the FLOPs of attention are counted."""
     given: str = "texts"
-    """What the model reads."""
+    """The input of the model: texts or images."""
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions for one token (source and target token, if it has both)."""
+        """FLOPs for one token (a source and a target token for encoder–decoder models)."""
         return sum(row.flops for row in self.rows)
 
     def __str__(self) -> str:
@@ -72,15 +74,17 @@ class Summary:
 
 
 def summarize(model: nn.Module, *, n_token: int | None = None) -> Summary:
-    """The model's parts in order, layers that are alike in one row.
+    """Return the model's parts in order, with equal layers in one row.
 
     Args:
-        n_token: the length that FLOPs are counted for: of a text 128, of an image its patches.
+        model: a model of any family.
+        n_token: the length for which FLOPs are counted; 128 for texts, the number of patches for
+            images by default.
     """
     embeddings = [one for one in model.modules() if isinstance(one, PatchEmbedding)]
     n_token = n_token or (len(embeddings[0].learned) if embeddings else N_TOKEN)
     rows = list(_parts(model, "", n_token))
-    if getattr(model, "tied", False):  # the embedding's matrix serves twice
+    if getattr(model, "tied", False):  # the embedding is also the projection
         tokens = model.get_submodule("tokens")
         assert isinstance(tokens, TokenEmbedding)
         n_vocab, d_model = tokens.weight.shape
@@ -98,7 +102,7 @@ def summarize(model: nn.Module, *, n_token: int | None = None) -> Summary:
 
 
 def _parts(module: nn.Module, path: str, n_token: int) -> Iterator[SummaryRow]:
-    """One row for each part that is worth one; what has none of its own is looked into."""
+    """Yield a row for each known part, and descend into the others."""
     path = getattr(module, "path", path)
     row = _row(module, path, n_token)
     if row is not None:
@@ -112,7 +116,7 @@ def _parts(module: nn.Module, path: str, n_token: int) -> Iterator[SummaryRow]:
 
 
 def _row(module: nn.Module, path: str, n_token: int) -> SummaryRow | None:
-    """The row of a part, or None for one that is looked into."""
+    """Return the row of a part, or None for one to descend into."""
     n_parameters = sum(p.numel() for p in module.parameters())
     if isinstance(module, SubLayer):
         inner = _row(module.inner, module.inner.path, n_token)
@@ -127,12 +131,12 @@ def _row(module: nn.Module, path: str, n_token: int) -> SummaryRow | None:
 
 
 def _matrix_row(module: nn.Module, path: str, n_token: int, n_parameters: int) -> SummaryRow | None:
-    """The row of a part that multiplies with matrices, or looks rows of one up."""
+    """Return the row of a part that multiplies by matrices, or looks up rows of one."""
     if isinstance(module, MultiHeadAttention):
         shared = "" if module.n_kv_heads == module.n_heads else f" on {module.n_kv_heads}"
         shape = f"{module.n_heads}{shared} heads, d_k {module.d_k}, d_v {module.d_v}"
-        pairs = 2 * n_token * module.n_heads * (module.d_k + module.d_v)
-        return SummaryRow(path, "attention", shape, n_parameters, _matrices(module) + pairs)
+        flops = _matrices(module) + _attention_flops(module, n_token)
+        return SummaryRow(path, "attention", shape, n_parameters, flops)
     if isinstance(module, FeedForward):
         shape = f"{module.to_hidden.in_features} → {module.to_hidden.out_features}"
         kind = f"feed-forward, {module.activation}"
@@ -150,7 +154,7 @@ def _matrix_row(module: nn.Module, path: str, n_token: int, n_parameters: int) -
 
 
 def _stem_row(stem: ConvolutionStem, path: str, n_parameters: int) -> SummaryRow:
-    """The row of convolutions, the first of which sees several places of each patch."""
+    """Return the row of convolutions, the first of which has several cells for each patch."""
     halvings = list(stem.halvings.children())
     places = [4**n for n in reversed(range(len(halvings)))]
     flops = sum(n * _matrices(one) for n, one in zip(places, halvings, strict=True))
@@ -161,13 +165,31 @@ def _stem_row(stem: ConvolutionStem, path: str, n_parameters: int) -> SummaryRow
 _NAMES: dict[type, str] = {TokenEmbedding: "token embedding", LearnedPositions: "learned positions"}
 
 
+def _attention_flops(module: MultiHeadAttention, n_token: int) -> int:
+    """Return the FLOPs of attention without its projections, for one of `n_token` tokens."""
+    form: Any = module.form
+    name = type(form).__name__.lower()
+    sizes = {
+        "linformer": lambda: form.key_projection.size(-2),
+        "longformer": lambda: form.reach.radius,
+        "performer": lambda: len(form.features),
+        "reformer": lambda: form.chunk,
+    }
+    width = module.n_heads * (module.d_k + module.d_v) // 2
+    options = {"size": sizes[name]()} if name in sizes else {}
+    if name == "reformer":
+        options["n_rounds"] = len(form.rotations)
+    products = attention_products(name, n_token, width, n_heads=module.n_heads, **options)
+    return round(2 * products / n_token)
+
+
 def _matrices(module: nn.Module) -> int:
-    """FLOPs of all matrix products with one vector."""
+    """Return the FLOPs of all matrix products with one vector."""
     return sum(2 * p.numel() for p in module.parameters() if p.dim() > 1)
 
 
 def _together(rows: list[SummaryRow]) -> Iterator[SummaryRow]:
-    """Rows of layers that are alike, as one row where the first of them stood."""
+    """Merge rows of equal layers into one, in the place of the first."""
     alike: dict[object, list[SummaryRow]] = {}
     for row in rows:
         pattern = re.sub(r"\blayers\.\d+", "layers.*", row.path)

@@ -1,4 +1,4 @@
-"""The weights of a model as a safetensors file, and the model that they are put into."""
+"""Weights of models in safetensors files."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,11 +16,11 @@ STORED: dict[str, torch.dtype] = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
 }
-"""The types that weights can be stored in."""
+"""The dtypes that weights can be stored in."""
 
 
 def write_weights(file: Path, model: nn.Module, *, dtype: str | None = None) -> None:
-    """Write all weights, as they are or in another type."""
+    """Write all weights, converted to `dtype` if given."""
     if dtype is not None and dtype not in STORED:
         raise InputError(f"weights can be stored as {', '.join(STORED)}, not as {dtype!r}.")
     wanted = None if dtype is None else STORED[dtype]
@@ -31,7 +31,7 @@ def write_weights(file: Path, model: nn.Module, *, dtype: str | None = None) -> 
     for name, weight in tensors.items():
         if dtype == "float16" and not torch.isfinite(weight).all():
             raise InputError(
-                f"{name} has numbers that float16 cannot hold: store the weights as bfloat16 or "
+                f"{name} has numbers out of the range of float16: store the weights as bfloat16 or "
                 "float32."
             )
     try:
@@ -41,13 +41,15 @@ def write_weights(file: Path, model: nn.Module, *, dtype: str | None = None) -> 
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file, by name."""
+    """Return all tensors of a safetensors file, by name."""
     try:
         return load_file(file)
     except SafetensorError as error:
-        what = "is empty" if file.stat().st_size == 0 else "is damaged, cut off or another kind"
+        what = (
+            "is empty" if file.stat().st_size == 0 else "is damaged, truncated or of another kind"
+        )
         raise FileError(
-            f"{file} {what} of file ({error}): fetch the folder again, or save the model again."
+            f"{file} {what} ({error}): download the folder again, or save the model again."
         ) from error
     except OSError as error:
         raise FileError(f"{file} cannot be read: {error.strerror or error}.") from error
@@ -60,12 +62,15 @@ def build_from_weights(
     dtype: torch.dtype | None = torch.float32,
     source: str | Path,
 ) -> nn.Module:
-    """The model with these weights, ready to run; `source` is where they come from.
+    """Build the model with these weights, in eval mode.
 
     Args:
-        dtype: the type of the model's numbers; as they are stored if None.
+        config: the model's configuration.
+        weights: all of its weights, by name.
+        dtype: the dtype of the model; that of the stored weights if None.
+        source: where the weights come from, for error messages.
     """
-    model = build_on_meta(config)  # no room and no random numbers for weights that are replaced
+    model = build_on_meta(config)  # weights that are replaced need no memory
     wanted = model.state_dict()
     _check_fit(weights, wanted, source)
     own = {name: weights[name].to(dtype or weights[name].dtype, copy=True) for name in wanted}
@@ -76,14 +81,14 @@ def build_from_weights(
 def _check_fit(
     weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor], source: str | Path
 ) -> None:
-    """Refuse weights of another model."""
+    """Refuse weights that do not fit the model."""
     for name in wanted:
         if name not in weights:
             raise FileError(f"{source} has no weights {name!r}, {_MIXED}.")
         given, right = tuple(weights[name].shape), tuple(wanted[name].shape)
         if given != right:
             raise FileError(
-                f"{name} in {source} has the shape {given} where the configuration needs {right}, "
+                f"{name} in {source} has the shape {given}, but the configuration needs {right}, "
                 f"{_MIXED}."
             )
         if not weights[name].is_floating_point():
@@ -93,4 +98,4 @@ def _check_fit(
             raise FileError(f"{source} has weights {name!r} that the model does not, {_MIXED}.")
 
 
-_MIXED = "so it belongs to another configuration: fetch the folder again, or save the model again"
+_MIXED = "so it belongs to another configuration: download the folder again, or save it again"

@@ -42,12 +42,6 @@ def close(found, *rows):
     assert_close(found, torch.tensor(rows), atol=5e-5, rtol=0)
 
 
-def test_the_projections_of_the_worked_example():
-    assert Q.tolist() == [[2, 0, 1, 1], [0, 2, 0, 2], [2, 1, 1, 2]]
-    assert K.tolist() == [[0, 1, 1, 2], [2, 0, 2, 0], [1, 1, 2, 2]]
-    assert V.tolist() == [[1, 2, 3, 3], [0, 6, 2, 0], [1, 5, 4, 3]]
-
-
 def test_every_step_of_the_worked_example():
     seen = steps(Q, K, V)
     assert seen["compared"].tolist() == [[3, 6, 6], [6, 0, 6], [6, 6, 9]]
@@ -112,13 +106,6 @@ def test_it_is_torchs_attention(mask):
 
 
 @BOTH
-def test_cosine_attention_is_the_softmax_of_torchs_cosine_similarity(form):
-    query, key, value = torch.randn(2, 4, 6), torch.randn(2, 5, 6), torch.randn(2, 5, 3)
-    cosines = F.cosine_similarity(query.unsqueeze(-2), key.unsqueeze(-3), dim=-1)
-    expected = torch.softmax(cosines / 0.1, -1) @ value
-    assert_close(form(query, key, value, similarity="cosine", temperature=0.1), expected)
-
-
 @pytest.mark.parametrize(
     "similarity",
     ["dot", "scaled_dot", "cosine", General(3, 3), Additive(3, 3, 5), Alibi(2),
@@ -126,7 +113,6 @@ def test_cosine_attention_is_the_softmax_of_torchs_cosine_similarity(form):
     ids=["dot", "scaled_dot", "cosine", "general", "additive", "alibi", "callable"],
 )  # fmt: skip
 @pytest.mark.parametrize("mask", [None, padding([4, 0, 2]), causal() & padding([1, 5, 3])])
-@BOTH
 def test_every_similarity_is_the_textbook_loop_over_queries(form, similarity, mask):
     query, key, value = torch.randn(3, 2, 4, 3), torch.randn(3, 2, 5, 3), torch.randn(3, 2, 5, 6)
     context = form(query, key, value, similarity=similarity, allowed=mask, temperature=0.7)
@@ -141,28 +127,11 @@ def test_every_similarity_is_the_textbook_loop_over_queries(form, similarity, ma
                 assert_close(context[b, h, i], expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (2, 1, 3)])
-@BOTH
-def test_any_leading_axes_are_a_loop(form, lead):
-    query, key, value = torch.randn(*lead, 4, 5), torch.randn(*lead, 6, 5), torch.randn(*lead, 6, 7)
-    context = form(query, key, value)
-    assert context.shape == (*lead, 4, 7)
-    flat = [x.reshape(-1, *x.shape[-2:]) for x in (query, key, value)]
-    expected = torch.stack([form(*one) for one in zip(*flat, strict=True)])
-    assert_close(context, expected.view_as(context))
-
-
 @BOTH
 def test_one_query_for_a_batch_of_keys_is_that_query_repeated(form):
     query, key, value = torch.randn(1, 4, 5), torch.randn(2, 3, 6, 5), torch.randn(3, 6, 7)
     expected = form(query.expand(2, 3, 4, 5), key, value.expand(2, 3, 6, 7))
     assert_close(form(query, key, value), expected)
-
-
-@BOTH
-def test_one_query_and_one_key_take_the_value(form):
-    value = torch.randn(1, 3)
-    assert_close(form(torch.randn(1, 2), torch.randn(1, 2), value), value)
 
 
 def test_permuting_queries_permutes_results_and_permuting_keys_does_nothing():
@@ -171,14 +140,6 @@ def test_permuting_queries_permutes_results_and_permuting_keys_does_nothing():
     expected = attend(query, key, value)
     assert_close(attend(query[rows], key, value), expected[rows])
     assert_close(attend(query, key[columns], value[columns]), expected)
-
-
-@pytest.mark.parametrize("similarity", ["scaled_dot", "cosine", Additive(5, 5, 3)])
-def test_self_attention_alone_is_permutation_equivariant(similarity):
-    x, order = torch.randn(2, 6, 5), torch.randperm(6)
-    whole = attend(x, x, x, similarity=similarity)
-    mixed = x[:, order]
-    assert_close(attend(mixed, mixed, mixed, similarity=similarity), whole[:, order])
 
 
 def test_the_results_lie_between_the_values():
@@ -201,14 +162,6 @@ def test_tiny_temperatures_are_the_limit(form, temperature):
 
 
 @BOTH
-@pytest.mark.parametrize("temperature", [1e9, 1e300, inf])
-def test_large_temperatures_give_the_mean_of_what_may_be_seen(form, temperature):
-    assert_close(form(Q, K, V, temperature=temperature), V.mean(0).expand(3, 4))
-    masked = form(Q, K, V, temperature=temperature, allowed=causal())
-    assert_close(masked, torch.stack([V[: i + 1].mean(0) for i in range(3)]))
-
-
-@BOTH
 def test_a_temperature_for_each_head(form):
     query, key, value = torch.randn(3, 2, 3, 4, 5).unbind()
     heats = [0.0, 0.5, inf]
@@ -227,12 +180,6 @@ def test_a_temperature_for_each_query(form):
 
 
 @BOTH
-def test_scores_hotter_are_scores_smaller(form):
-    assert_close(form(Q, K, V, temperature=2.0), form(Q / 2, K, V))
-    assert_close(form(Q, K, V, similarity="dot", temperature=2.0), form(Q, K, V))
-
-
-@BOTH
 def test_dropout_zeroes_weights_and_scales_the_others_up(form):
     query, key = torch.zeros(8, 50, 4), torch.zeros(8, 50, 4)  # all weights are 1/50
     context = form(query, key, torch.eye(50).expand(8, 50, 50), dropout=0.3)
@@ -241,28 +188,8 @@ def test_dropout_zeroes_weights_and_scales_the_others_up(form):
     assert_close(context[~dropped], torch.full_like(context[~dropped], 1 / 50 / 0.7))
 
 
-@BOTH
-def test_without_dropout_nothing_is_random(form):
-    assert torch.equal(form(Q, K, V, dropout=0.0), form(Q, K, V))
-
-
 def test_the_weights_that_are_seen_are_those_before_dropout():
     assert_close(steps(Q, K, V, dropout=0.9)["weights"].sum(-1), torch.ones(3))
-
-
-def test_wide_unscaled_scores_saturate_the_softmax_and_starve_its_gradient():
-    # why the scores are scaled: the same inputs, d_k = 512, with and without
-    query, key, value = torch.randn(3, 16, 512).unbind()
-    norms = {}
-    for similarity in ("dot", "scaled_dot"):
-        leaf = query.clone().requires_grad_()
-        scores = steps(leaf, key, value, similarity=similarity)
-        (gradient,) = torch.autograd.grad(scores["context"].sum(), leaf)
-        weights = scores["weights"]
-        entropy = -(weights * weights.clamp_min(1e-30).log()).sum(-1).mean()
-        norms[similarity] = entropy.item(), gradient.norm().item()
-    assert norms["dot"][0] < 0.3
-    assert norms["scaled_dot"][0] > 2
 
 
 def test_every_step_is_seen_under_the_name_of_the_site():
@@ -350,3 +277,13 @@ def test_the_mask_may_stand_behind_the_values():
     assert torch.equal(
         attend(query, key, value, causal()), attend(query, key, value, allowed=causal())
     )
+
+
+def test_a_single_query_vector_is_the_textbook_layer():
+    query, keys, values = torch.tensor([0.0, 1.0]), torch.eye(2), torch.tensor([[1.0], [0.0]])
+    got = attend(query, keys, values, similarity="dot")
+    assert got.shape == (1,)
+    assert_close(got, torch.tensor([1 / (1 + e)]))  # scores 0 and 1
+    assert_close(attend(query, keys, values), attend(query[None], keys, values)[0])
+    hidden = torch.tensor([[True, False]])
+    assert_close(attend(query, keys, values, hidden), values[0])

@@ -53,6 +53,7 @@ def test_learned_similarities_work_in_half_precision_too(similarity, dtype):
 DOUBLE = torch.float64
 
 
+@BOTH
 @pytest.mark.parametrize(
     "similarity",
     ["dot", "scaled_dot", "cosine", General(3, 3), Additive(3, 3, 2), Alibi(2),
@@ -64,7 +65,6 @@ DOUBLE = torch.float64
     [None, causal(), padding([2, 4]), window(1) & causal(), edges([(0, 1), (2, 3)])],
     ids=repr,
 )
-@BOTH
 def test_gradients_are_those_of_finite_differences(form, similarity, mask):
     if isinstance(similarity, nn.Module):
         similarity = similarity.double()
@@ -81,8 +81,8 @@ def test_gradients_are_those_of_finite_differences(form, similarity, mask):
         similarity.float()
 
 
-@pytest.mark.parametrize("similarity", [General(3, 3).double(), Additive(3, 3, 2).double()])
 @BOTH
+@pytest.mark.parametrize("similarity", [General(3, 3).double(), Additive(3, 3, 2).double()])
 def test_learned_similarities_learn(form, similarity):
     query, key, value = torch.randn(3, 4, 3, dtype=DOUBLE).unbind()
     weights = list(similarity.parameters())
@@ -93,11 +93,3 @@ def test_learned_similarities_learn(form, similarity):
     assert torch.autograd.gradcheck(run, weights, fast_mode=True)
 
 
-@BOTH
-def test_a_learned_temperature_learns(form):
-    query, key, value = torch.randn(3, 2, 4, 3, dtype=DOUBLE).unbind()
-    heat = torch.tensor([[[0.5]], [[2.0]]], dtype=DOUBLE, requires_grad=True)
-    for mask in (None, causal(), causal(-1)):
-        assert torch.autograd.gradcheck(
-            lambda t, mask=mask: form(query, key, value, temperature=t, allowed=mask), heat
-        )

@@ -101,12 +101,12 @@ BAD = [
     (
         lambda: attend(Q, K, V, dropout=1.0),
         InputError,
-        "dropout is 1.0; it is a probability from 0 up to, not with, 1.",
+        "dropout is 1.0; it must be at least 0 and less than 1.",
     ),
     (
         lambda: attend(Q, K, V, dropout=-0.1),
         InputError,
-        "dropout is -0.1; it is a probability from 0 up to, not with, 1.",
+        "dropout is -0.1; it must be at least 0 and less than 1.",
     ),
     (
         lambda: attend(Q, K, V, similarity="cosin"),

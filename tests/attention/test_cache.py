@@ -38,16 +38,6 @@ def test_any_steps_give_what_concatenation_gives(lengths):
     assert cache.length == sum(lengths)
 
 
-def test_growing_does_not_touch_what_the_caller_gave():
-    cache = KeyValueCache()
-    first, second = pair(3), pair(1, 100.0)
-    kept = first[0].clone()
-    cache.extend(*first)
-    cache.extend(*second)
-    cache.extend(*second)
-    assert torch.equal(first[0], kept)
-
-
 def test_what_was_read_before_does_not_change_when_more_is_written():
     cache = KeyValueCache()
     cache.extend(*pair(3))
@@ -77,15 +67,6 @@ def test_beams_move_and_finished_ones_leave():
     assert torch.equal(after[0][0, 0, 3:], pair(1, 70.0, batch=1)[0][0, 0])
 
 
-def test_rows_that_were_one_go_their_own_ways():
-    cache = KeyValueCache()
-    cache.extend(*pair(1, batch=1))
-    cache.keep(torch.tensor([0, 0]))
-    key, _ = cache.extend(*pair(1, 5.0))
-    assert torch.equal(key[0, 0, 0], key[1, 0, 0])
-    assert not torch.equal(key[0, 0, 1], key[1, 0, 1])
-
-
 def test_an_empty_cache_keeps_rows_without_complaint_and_has_nothing_to_read():
     cache = KeyValueCache()
     cache.keep(torch.tensor([0]))
@@ -103,9 +84,3 @@ def test_what_cross_attention_reads_is_written_once_and_does_not_grow():
     other = pair(2, 9.0)
     assert torch.equal(cache.extend(*other)[0], other[0])
     assert cache.length == 2
-
-
-def test_a_cache_that_grows_is_never_filled():
-    cache = KeyValueCache()
-    cache.extend(*pair(4))
-    assert not cache.filled

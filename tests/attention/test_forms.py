@@ -105,5 +105,5 @@ def test_a_table_put_in_for_the_mask_is_followed_or_refused_where_no_pairs_are_k
 @FORMS
 @pytest.mark.parametrize("dropout", [-0.1, 1.0])
 def test_a_dropout_that_is_no_probability_is_refused(form, dropout):
-    with pytest.raises(InputError, match=f"dropout is {dropout}; it is a probability"):
+    with pytest.raises(InputError, match=f"dropout is {dropout}; it must be at least 0"):
         MAKE[form]()(*torch.randn(3, 1, 2, 30, 4), dropout=dropout)

@@ -155,15 +155,6 @@ def test_a_mask_that_forbids_nothing_twice_over_is_not_causal():
     assert torch.equal(attend(*inputs, allowed=nothing), attend(*inputs))
 
 
-def test_by_hand_through_the_kernel():
-    # scores 0 and ln 3 give weights 1/4 and 3/4
-    query, key = torch.ones(1, 1), torch.tensor([[0.0], [3.0]]).log1p() / torch.tensor(4.0).log()
-    key = key * torch.tensor(3.0).log()
-    pattern = ExactPattern(as_similarity("dot"), 1.0, 1.0, Everything())
-    context = fused_attention(query, key, torch.tensor([[4.0], [8.0]]), pattern=pattern)
-    assert_close(context, torch.tensor([[7.0]]))
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("mask", [None, causal(), padding([2, 5]), edges([(0, 1)]), causal(-1)])
 def test_every_type_of_numbers_comes_back_as_it_came(dtype, mask):
@@ -219,16 +210,6 @@ def test_an_empty_batch_gives_an_empty_result(lead):
     assert attend_explicitly(query, key, value, allowed=causal()).shape == (*lead, 4, 7)
 
 
-@pytest.mark.parametrize("temperature", [1e-4, 1e-10, 1e-40, 1e-46, 0.0])
-@pytest.mark.parametrize("by_head", [False, True])
-def test_tiny_temperatures_take_the_best_key_in_every_kernel(temperature, by_head):
-    query, key, value = torch.randn(3, 2, 3, 5, 4, dtype=torch.float64).unbind()
-    best = value.gather(-2, (query @ key.mT).argmax(-1, keepdim=True).expand(2, 3, 5, 4))
-    heat = torch.full((3, 1, 1), temperature, dtype=torch.float64) if by_head else temperature
-    assert_close(attend(query, key, value, temperature=heat), best)
-    assert_close(attend_explicitly(query, key, value, temperature=heat), best)
-
-
 def test_values_with_more_leading_axes_than_the_scores_leave_the_mask_to_the_scores():
     query, key = torch.randn(2, 3, 5, 4).unbind()
     value = torch.randn(2, 3, 5, 4)
@@ -236,13 +217,6 @@ def test_values_with_more_leading_axes_than_the_scores_leave_the_mask_to_the_sco
         expected = torch.stack([attend_explicitly(query, key, x, allowed=mask) for x in value])
         assert_close(attend(query, key, value, allowed=mask), expected)
         assert_close(attend_explicitly(query, key, value, allowed=mask), expected)
-
-
-def test_dropout_in_the_kernel_keeps_the_mean():
-    torch.manual_seed(0)
-    query, key, value = torch.randn(3, 4, 64, 8).unbind()
-    mean = torch.stack([attend(query, key, value, dropout=0.5) for _ in range(200)]).mean(0)
-    assert (mean - attend(query, key, value)).abs().mean() < 0.03
 
 
 @pytest.mark.parametrize("scale", [-1.0, 0.0, 1e-300, 2.0])

@@ -60,22 +60,6 @@ def test_a_window_of_one_and_a_global_token_by_hand():
     assert_close(found, torch.tensor(wanted).unsqueeze(-1))
 
 
-@pytest.mark.parametrize("mask", MASKS)
-def test_a_window_over_everything_is_exact_attention(mask):
-    inputs = drawn(3, 2, 300, 4)
-    found = Longformer(299)(*inputs, allowed=MASKS[mask])
-    assert_close(found, regard.attend(*inputs, allowed=MASKS[mask]))
-
-
-@pytest.mark.parametrize("radius", [0, 1, 20, 80])
-def test_without_global_tokens_it_is_exact_attention_under_a_window_mask(radius):
-    inputs = drawn(3, 2, 300, 4)
-    assert_close(Longformer(radius)(*inputs), regard.attend(*inputs, allowed=regard.window(radius)))
-    mask = regard.padding(LENGTHS)
-    wanted = regard.attend(*inputs, allowed=regard.window(radius) & mask)
-    assert_close(Longformer(radius)(*inputs, allowed=mask), wanted)
-
-
 @pytest.mark.parametrize("dilation", [1, 3])
 @pytest.mark.parametrize("mask", MASKS)
 def test_it_is_what_its_matrix_says(mask, dilation):
@@ -140,16 +124,6 @@ def test_later_positions_never_change_earlier_ones(size):
     assert after.isfinite().all()
 
 
-def test_tokens_out_of_reach_change_nothing():
-    query, key, value = drawn(1, 1, 300, 4)
-    before = Longformer(10)(query, key, value)
-    for x in (key, value):
-        x[..., 200:, :] = 1e3
-    after = Longformer(10)(query, key, value)
-    assert torch.equal(after[..., :190, :], before[..., :190, :])
-    assert (after[..., 190:200, :] != before[..., 190:200, :]).all()
-
-
 def test_queries_that_see_nothing_give_zeros_and_zero_gradients():
     inputs = [x.requires_grad_() for x in drawn(3, 2, 300, 4)]
     found = Longformer(5, global_tokens=[0])(*inputs, allowed=MASKS["padding"])
@@ -181,20 +155,6 @@ def test_own_projections_start_as_identities():
     assert not changed[..., 1:, :].any()
 
 
-def test_one_token_alone_gets_its_value():
-    inputs = drawn(2, 1, 4)
-    assert_close(Longformer(3, dilation=4)(*inputs), inputs[2])
-
-
-def test_dropout_drops_and_keeps_the_mean():
-    torch.manual_seed(0)
-    query, key, _ = drawn(1, 1, 3000, 4)
-    ones = torch.ones(1, 1, 3000, 1, dtype=torch.float64)
-    dropped = Longformer(20, global_tokens=[0])(query, key, ones, dropout=0.5)
-    assert (dropped != 1).all()
-    assert abs(dropped.mean() - 1) < 0.02
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_halves_lose_no_more_than_their_digits(dtype):
     inputs = [x.to(dtype) for x in drawn(2, 2, 300, 8)]
@@ -220,7 +180,7 @@ def test_long_inputs_never_make_an_n_by_n_matrix(mask, largest):
     assert n * 16 <= largest.numbers <= n * 8 * radius
 
 
-@pytest.mark.parametrize("mask", ["none", "padding", "causal"])
+@pytest.mark.parametrize("mask", ["padding"])
 def test_it_compiles_to_one_graph(mask, no_shape_checks):
     inputs = drawn(3, 2, 300, 4)
     form = Longformer(5, dilation=2, global_tokens=[0], n_heads=2, d_k=4).double()
@@ -244,10 +204,6 @@ def test_in_multi_head_attention_it_shows_its_reach_and_can_be_edited():
     weights = trace["encoder.layers.0.self"].weights(batch=0)
     assert weights[1, 3, 4] == 0
     assert weights[0, 3, 4] > 0
-
-
-def test_it_says_what_it_is():
-    assert repr(Longformer(3, global_tokens=[0])) == "Longformer(longformer(3, global_tokens=[0]))"
 
 
 def test_cross_attention_is_refused():
@@ -274,11 +230,6 @@ def test_projections_for_other_heads_are_refused():
 def test_projections_without_global_tokens_or_widths_are_refused(options):
     with pytest.raises(InputError, match="need global_tokens, n_heads and d_k"):
         Longformer(3, **{"global_tokens": [0], **options})
-
-
-def test_bad_settings_are_refused():
-    with pytest.raises(InputError, match="radius is an integer of at least 0, not -2"):
-        Longformer(-2)
 
 
 def test_it_is_the_longformer_of_transformers_on_the_same_weights():

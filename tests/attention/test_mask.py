@@ -136,15 +136,6 @@ def test_what_is_said_of_all_keys_or_of_all_pairs_is_true(plain):
 
 
 @given(MASKS, MASKS)
-def test_de_morgan(first, second):
-    a, b = build(first), build(second)
-    left = ~(a & b)
-    right = ~a | ~b
-    assert torch.equal(
-        left.tensor(N_QUERY, N_KEY, lead=LEAD), right.tensor(N_QUERY, N_KEY, lead=LEAD)
-    )
-
-
 def test_masks_that_are_the_same_for_all_queries_say_so():
     grid = whole_grid(*LEAD)
     keys = padding([2, 4]).on_keys(grid)
@@ -225,19 +216,6 @@ def test_a_batch_draws_one_picture_for_each_sequence():
     assert padding([1, 2]).draw(1, 2, lead=(2, 1)) == "● ·\n\n● ●"
 
 
-def test_whole_tensors_have_exactly_the_sizes_that_were_asked_for():
-    assert as_mask(None).tensor(3).shape == (3, 3)
-    assert causal().tensor(3, 4, lead=(2, 5)).shape == (2, 5, 3, 4)
-
-
-def test_a_grid_knows_whether_it_is_whole():
-    rows, columns = torch.arange(N_QUERY), torch.arange(N_KEY)
-    assert whole_grid(2).is_whole()
-    assert Grid((), N_QUERY, N_KEY, rows, columns).is_whole()
-    assert not Grid((), N_QUERY, N_KEY, rows[1:], columns).is_whole()
-    assert not Grid((), N_QUERY, N_KEY, rows, columns[:2]).is_whole()
-
-
 @pytest.mark.parametrize(
     ("shape", "lead"),
     [
@@ -285,24 +263,6 @@ def test_a_table_that_is_not_boolean_is_refused(dtype):
         as_mask(torch.ones(3, 3, dtype=dtype))
     with pytest.raises(MaskError, match=sentence):
         causal() & torch.ones(3, 3, dtype=dtype)
-
-
-def test_a_table_without_two_axes_is_refused():
-    sentence = r"has shape \(3,\); it needs at least the two axes \(query, key\)\.$"
-    with pytest.raises(MaskError, match=sentence):
-        as_mask(torch.ones(3, dtype=torch.bool))
-
-
-@pytest.mark.parametrize("given", [[[True]], "causal", 3, causal])
-def test_something_that_is_no_mask_is_refused(given, no_shape_checks):
-    sentence = (
-        r"^`allowed` is a boolean tensor or a mask such as regard.causal\(\), not a "
-        rf"{type(given).__name__}\.$"
-    )
-    with pytest.raises(MaskError, match=sentence):
-        as_mask(given)
-    with pytest.raises(MaskError, match=sentence):
-        causal() | given
 
 
 def test_no_mask_means_everything_and_masks_stay_themselves():

@@ -7,11 +7,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention.attend import attend
-from regard.attention.efficient import efficient_attention
+from regard.attention.efficient import Efficient, efficient_attention
 from regard.attention.form import ExactForm
 from regard.attention.kv_cache import KeyValueCache
 from regard.attention.mask import causal, padding, window
 from regard.attention.multi_head import MultiHeadAttention
+from regard.attention.performer import Performer
 from regard.attention.similarity import Additive
 from regard.errors import InputError, ShapeError
 from regard.tap import listen
@@ -241,52 +242,6 @@ def test_grouped_heads_share_keys_and_values_as_if_they_were_repeated(n_heads, n
     assert_close(grouped(x, allowed=causal()), full(x, allowed=causal()))
 
 
-def test_widths_are_free():
-    layer = MultiHeadAttention(10, 3, d_k=4, d_v=7, d_input=6)
-    assert layer.to_query.weight.shape == (12, 10)
-    assert layer.to_key.weight.shape == (12, 6)
-    assert layer.to_value.weight.shape == (21, 6)
-    assert layer.to_output.weight.shape == (10, 21)
-    everybody = Everybody()
-    with listen(everybody):
-        assert layer(torch.randn(2, 5, 10), torch.randn(2, 8, 6)).shape == (2, 5, 10)
-    assert everybody.seen["attention.query"].shape == (2, 3, 5, 4)
-    assert everybody.seen["attention.key"].shape == (2, 3, 8, 4)
-    assert everybody.seen["attention.context"].shape == (2, 3, 5, 7)
-    assert everybody.seen["attention.joined"].shape == (2, 5, 21)
-
-
-def test_the_base_model_of_the_paper_has_eight_heads_of_sixty_four():
-    layer = MultiHeadAttention(512, 8, bias=False)
-    assert (layer.d_k, layer.d_v) == (64, 64)
-    # four matrices and no fifth that nothing uses (slip 7)
-    assert sum(p.numel() for p in layer.parameters()) == 4 * 512 * 512
-
-
-def test_every_parameter_is_used():
-    layer = MultiHeadAttention(8, 2, form=ExactForm(Additive(4, 4, 3)))
-    layer(torch.randn(2, 3, 8)).square().sum().backward()
-    unused = [name for name, p in layer.named_parameters() if p.grad is None or (p.grad == 0).all()]
-    assert unused == []
-
-
-def test_heads_are_independent_subspaces():
-    layer = MultiHeadAttention(8, 2)
-    x = torch.randn(1, 4, 8)
-    everybody = Everybody()
-    with listen(everybody):
-        layer(x)
-    seen = everybody.seen
-    for head in range(2):
-        alone = attend(*(seen[f"attention.{name}"][:, head] for name in ("query", "key", "value")))
-        assert_close(seen["attention.joined"][..., 4 * head : 4 * head + 4], alone)
-
-
-def test_without_positions_it_is_permutation_equivariant():
-    layer, x, order = MultiHeadAttention(8, 2), torch.randn(2, 5, 8), torch.randperm(5)
-    assert_close(layer(x[:, order]), layer(x)[:, order])
-
-
 def test_dropout_works_while_training_only():
     layer, x = MultiHeadAttention(8, 2, dropout=0.5), torch.randn(2, 5, 8)
     assert not torch.equal(layer(x), layer(x))
@@ -330,12 +285,6 @@ def test_it_compiles_and_exports(no_shape_checks):
     assert_close(torch.export.export(Masked(), inputs).module()(*inputs), expected)
 
 
-def test_one_token_attends_to_itself():
-    layer = MultiHeadAttention(6, 3)
-    x = torch.randn(1, 1, 6)
-    assert_close(layer(x, allowed=causal()), layer.to_output(layer.to_value(x)))
-
-
 @pytest.mark.parametrize("name", ["n_heads", "n_kv_heads", "d_model", "d_k", "d_v", "d_input"])
 @pytest.mark.parametrize("size", [0, -2])
 def test_sizes_below_one_are_refused(name, size):
@@ -372,3 +321,30 @@ def test_inputs_of_another_width_are_refused(x, memory, sentence):
     layer = MultiHeadAttention(8, 2, d_input=6)
     with pytest.raises(ShapeError, match=f"^{sentence}"):
         layer(torch.ones(x), None if memory is None else torch.ones(memory))
+
+
+@pytest.mark.parametrize("form", [None, Efficient(), Performer(4, 32)])
+def test_weights_are_returned_on_request(form):
+    layer, x = MultiHeadAttention(8, 2, form=form), torch.randn(3, 5, 8)
+    output, weights = layer(x, x, x, allowed=padding([5, 3, 1]), need_weights=True)
+    assert torch.equal(output, layer(x, allowed=padding([5, 3, 1])))
+    assert_close(weights.sum(-1), torch.ones(3, 2, 5))
+    assert not weights[1, :, :, 3:].any()
+
+
+def test_query_key_and_value_are_those_of_torchs_module():
+    theirs = nn.MultiheadAttention(8, 2, batch_first=True)
+    ours = MultiHeadAttention(8, 2)
+    parts = zip(
+        (ours.to_query, ours.to_key, ours.to_value),
+        theirs.in_proj_weight.chunk(3),
+        theirs.in_proj_bias.chunk(3),
+        strict=True,
+    )
+    for linear, weight, bias in parts:
+        linear.weight.data, linear.bias.data = weight.detach(), bias.detach()
+    ours.to_output.load_state_dict(theirs.out_proj.state_dict())
+    query, key, value = torch.randn(2, 3, 8), torch.randn(2, 5, 8), torch.randn(2, 5, 8)
+    expected = theirs(query, key, value, average_attn_weights=False)
+    for got, wanted in zip(ours(query, key, value, need_weights=True), expected, strict=True):
+        assert_close(got, wanted)

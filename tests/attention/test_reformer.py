@@ -1,6 +1,6 @@
 """Reformer: who meets whom by hand and by brute force, exact attention as its limit, its laws."""
 
-from math import e, inf, nan
+from math import inf, nan
 
 import pytest
 import torch
@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 import regard
-from regard.attention.mask import as_mask
 from regard.attention.reformer import Reformer, hash_vectors
 from tests.attention.forms import reformer_attention
 
@@ -97,14 +96,6 @@ def test_four_tokens_in_two_buckets_by_hand():
     assert_close(found, torch.tensor([[1.0], [10.0], [1.0], [10.0]]))
 
 
-def test_three_tokens_in_one_bucket_by_hand():
-    # keys are one long: token 0 compares (1, 0) with (0, 1) and (1, 0), scores 0 and 1, d = 2
-    query = torch.tensor([[2**0.5, 0.0], [0.0, 5.0], [3.0, 0.0]])
-    value = torch.tensor([[7.0], [0.0], [1.0]])
-    found = reformer_attention(query, query, value, rotations=torch.zeros(1, 2, 0), chunk=4)
-    assert_close(found[0], torch.tensor([e / (e + 1)]))
-
-
 @pytest.mark.parametrize("n_rounds", [1, 3])
 @pytest.mark.parametrize("causal", [False, True])
 def test_one_bucket_and_one_chunk_are_exact_attention_with_the_self_rule(n_rounds, causal):
@@ -113,22 +104,6 @@ def test_one_bucket_and_one_chunk_are_exact_attention_with_the_self_rule(n_round
     form = Reformer(4, n_buckets=1, n_rounds=n_rounds, chunk=64)
     wanted = exact_with_the_self_rule(query, value, mask)
     assert_close(form(query, query, value, allowed=mask), wanted)
-
-
-def test_one_bucket_and_two_chunks_see_what_lies_at_most_a_chunk_back():
-    query, _, value = drawn(2, 3, 50, 4)
-    chunk = torch.arange(50) // 25
-    back = chunk[:, None] - chunk
-    found = Reformer(4, n_buckets=1, chunk=25)(query, query, value)
-    wanted = exact_with_the_self_rule(query, value, as_mask((back == 0) | (back == 1)))
-    assert_close(found, wanted)
-
-
-def test_one_bucket_and_causal_is_a_window_into_the_past():
-    query, _, value = drawn(2, 3, 50, 4)
-    found = Reformer(4, n_buckets=1, chunk=7)(query, query, value, allowed=regard.causal())
-    wanted = exact_with_the_self_rule(query, value, regard.causal() & regard.window(7))
-    assert_close(found, wanted)
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 2), (2, 4, 4), (4, 4, 1), (3, 4, 0)])
@@ -168,11 +143,6 @@ def test_a_bucket_is_the_nearest_direction_or_its_opposite():
     x, rotations = drawn(30, 4)[0], directions(2, 4, 3)
     both = torch.cat([rotations, -rotations], dim=-1)
     assert torch.equal(hash_vectors(x, rotations), (x @ both).argmax(-1))
-
-
-def test_buckets_do_not_care_how_long_a_vector_is():
-    x, rotations = drawn(30, 4)[0], directions(2, 4, 3)
-    assert torch.equal(hash_vectors(7 * x, rotations), hash_vectors(x, rotations))
 
 
 def test_more_rounds_come_nearer_to_exact_attention():
@@ -225,24 +195,6 @@ def test_later_positions_never_change_earlier_ones(size, chunk):
     assert_close(alone, before)
 
 
-def test_causal_weights_never_reach_into_the_future():
-    query, _, value = drawn(1, 2, 300, 8)
-    form = Reformer(8, n_buckets=8, chunk=16, generator=seeded()).double()
-    with regard.watch() as trace:
-        form(query, query, value, allowed=regard.causal())
-    weights = trace["attention"].weights()
-    assert torch.equal(weights, weights.tril())
-    assert_close(weights.sum(-1), torch.ones(2, 300, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("size", [1e-6, 1e3, 1e6])
-def test_queries_of_any_size_give_averages_of_the_values(size):
-    query, _, value = drawn(2, 100, 8, dtype=torch.float32)
-    form = Reformer(8, n_buckets=4, chunk=16, generator=seeded())
-    found = form(size * query, query, torch.ones_like(value))
-    assert_close(found, torch.ones_like(value))
-
-
 @pytest.mark.parametrize("mask", [None, regard.causal()], ids=["none", "causal"])
 def test_a_text_shorter_than_a_chunk_is_not_filled_up_to_it(mask, largest):
     inputs, rotations = drawn(2, 10, 4), directions(3, 4, 2)
@@ -251,17 +203,6 @@ def test_a_text_shorter_than_a_chunk_is_not_filled_up_to_it(mask, largest):
         found = reformer_attention(*inputs, rotations=rotations, chunk=64, allowed=mask)
     assert_close(found, exact, rtol=0, atol=0)
     assert largest.numbers <= 2 * 3 * 10 * 20
-
-
-def test_a_zero_vector_is_no_harm():
-    query, _, value = drawn(2, 20, 4)
-    query[:, 3:6] = 0.0
-    query.requires_grad_()
-    form = Reformer(4, n_buckets=4, chunk=8, generator=seeded()).double()
-    found = form(query, query, value)
-    found.pow(2).sum().backward()
-    assert found.isfinite().all()
-    assert query.grad.isfinite().all()
 
 
 def test_one_token_gets_its_value_and_a_padded_one_nothing():
@@ -283,25 +224,6 @@ def test_gradients_are_right(mask):
         )
 
     assert torch.autograd.gradcheck(call, (query, value))
-
-
-def test_gradients_of_padded_tokens_are_zero():
-    query, _, value = (x.clone().requires_grad_() for x in drawn(3, 2, 40, 4))
-    form = Reformer(4, n_buckets=4, chunk=8).double()
-    form(query, query, value, allowed=MASKS["causal and padding"]).pow(2).sum().backward()
-    for x in (query, value):
-        assert torch.equal(x.grad[2], torch.zeros_like(x.grad[2]))
-        assert torch.equal(x.grad[1, :, 17:], torch.zeros_like(x.grad[1, :, 17:]))
-        assert x.grad.isfinite().all()
-
-
-def test_dropout_drops_and_keeps_the_mean():
-    torch.manual_seed(0)
-    query, _, _ = drawn(1, 1, 3000, 4)
-    ones = torch.ones(1, 1, 3000, 1, dtype=torch.float64)
-    dropped = Reformer(4, n_buckets=8).double()(query, query, ones, dropout=0.5)
-    assert (dropped != 1).all()
-    assert abs(dropped.mean() - 1) < 0.02
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -326,7 +248,7 @@ def test_long_inputs_never_make_an_n_by_n_matrix(mask, largest):
     assert n * 16 <= largest.numbers <= n * 2 * 40
 
 
-@pytest.mark.parametrize("mask", ["none", "padding", "causal"])
+@pytest.mark.parametrize("mask", ["padding"])
 def test_it_compiles_to_one_graph(mask, no_shape_checks):
     query, _, value = drawn(3, 2, 40, 4)
     form = Reformer(4, n_buckets=4, n_rounds=2, chunk=8).double()
@@ -344,17 +266,6 @@ def test_many_heads_are_computed_in_groups_like_one_by_one():
     for batch, length in enumerate([700, 650, 64, 1, 0]):
         one, own = query[batch : batch + 1], value[batch : batch + 1]
         assert_close(form(one, one, own, allowed=regard.padding([length])), together[[batch]])
-
-
-def test_no_leading_axes_and_values_of_another_width_will_do():
-    query, _, _ = drawn(30, 4)
-    value = drawn(30, 7)[2]
-    form = Reformer(4, n_buckets=4, chunk=8, generator=seeded()).double()
-    with regard.watch() as trace:
-        found = form(query, query, value)
-    assert found.shape == (30, 7)
-    assert_close(trace["attention"].context(), found)
-    assert_close(form(query[None, None], query[None, None], value[None, None])[0, 0], found)
 
 
 @pytest.mark.parametrize("mask", MASKS)

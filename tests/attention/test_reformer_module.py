@@ -8,7 +8,6 @@ import regard
 from regard.attention.multi_head import MultiHeadAttention
 from regard.attention.reformer import Reformer
 from regard.errors import InputError, MaskError, ShapeError
-from tests.attention.forms import reformer_attention
 
 
 def seeded(seed=0):
@@ -58,12 +57,6 @@ def test_cross_attention_is_refused():
         Reformer(4).double()(query[:, :5], key, value)
 
 
-@pytest.mark.parametrize("shape", [(2, 5, 3), (4, 3), (0, 4, 3)])
-def test_rotations_of_other_shapes_are_refused(shape):
-    with pytest.raises(ShapeError, match=r"must be \(rounds, 4, half the buckets\)"):
-        reformer_attention(*drawn(2, 10, 4), rotations=torch.zeros(shape))
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -76,10 +69,3 @@ def test_rotations_of_other_shapes_are_refused(shape):
 def test_bad_settings_are_refused(options, words):
     with pytest.raises(InputError, match=words):
         Reformer(4, **options)
-
-
-def test_an_empty_chunk_is_refused():
-    with pytest.raises(InputError, match="chunk holds at least 1 token, not 0"):
-        reformer_attention(
-            *drawn(2, 10, 4), rotations=torch.ones(1, 4, 2, dtype=torch.float64), chunk=0
-        )

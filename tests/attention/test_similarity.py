@@ -92,21 +92,6 @@ def test_additive_is_the_small_network_pair_by_pair():
                 assert_close(scores[batch, i, j], expected)
 
 
-def test_general_with_the_identity_is_the_dot_product():
-    similarity, query, key = General(4, 4), torch.randn(3, 4), torch.randn(5, 4)
-    with torch.no_grad():
-        similarity.weight.copy_(torch.eye(4))
-    assert_close(similarity(query, key), as_similarity("dot").compare(query, key))
-
-
-def test_cosine_is_the_dot_product_of_unit_vectors_and_ignores_lengths():
-    cosine = as_similarity("cosine")
-    query, key = torch.randn(3, 4), torch.randn(5, 4)
-    unit_query, unit_key = F.normalize(query, dim=-1), F.normalize(key, dim=-1)
-    assert_close(cosine.compare(query, key), as_similarity("dot").compare(unit_query, unit_key))
-    assert_close(cosine.compare(7 * query, 0.1 * key), cosine.compare(query, key))
-
-
 @pytest.mark.parametrize("similarity", [*NAMED, General(4, 4)])
 def test_those_that_are_dot_products_in_disguise_are_that(similarity):
     similarity = as_similarity(similarity)
@@ -119,28 +104,6 @@ def test_those_that_are_dot_products_in_disguise_are_that(similarity):
 @pytest.mark.parametrize("similarity", [Additive(4, 4, 2), CustomSimilarity(torch.cdist)])
 def test_those_that_are_no_dot_products_say_so(similarity):
     assert similarity.as_dot(torch.ones(1, 4), torch.ones(1, 4)) is None
-
-
-@pytest.mark.parametrize(
-    "similarity",
-    [*NAMED, General(4, 4), Additive(4, 4, 3), lambda q, k: -torch.cdist(q, k)],
-    ids=lambda one: one if isinstance(one, str) else type(one).__name__,
-)
-def test_permuted_queries_and_keys_permute_the_similarities(similarity):
-    similarity = as_similarity(similarity)
-    query, key = torch.randn(5, 4), torch.randn(6, 4)
-    rows, columns = torch.randperm(5), torch.randperm(6)
-    whole = similarity.compare(query, key)
-    assert_close(similarity.compare(query[rows], key[columns]), whole[rows][:, columns])
-
-
-def test_wider_vectors_have_larger_dot_products_but_not_larger_scaled_ones():
-    # for independent components of variance 1 a dot product has variance d_k
-    query, key = torch.randn(100, 256), torch.randn(100, 256)
-    scaled = as_similarity("scaled_dot")
-    compared = scaled.compare(query, key)
-    assert 14 < compared.std() < 18
-    assert 0.9 < (compared * scaled.scale(256)).std() < 1.1
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -192,27 +155,12 @@ def test_alibi_for_another_number_of_heads_is_refused():
         Alibi(3).bias(grid_of(5, 5))
 
 
-def test_only_alibi_speaks_of_positions():
-    assert Alibi(2).biased
-    for similarity in (*map(as_similarity, NAMED), General(2, 2), Additive(2, 2, 2)):
-        assert not similarity.biased
-        assert similarity.bias(grid_of(2, 2)) is None
-
-
 def test_an_object_is_taken_as_it_is_and_a_function_wrapped():
     general = General(2, 2)
     assert as_similarity(general) is general
     own = as_similarity(lambda q, k: q @ k.mT)
     assert isinstance(own, CustomSimilarity)
     assert own.compare(torch.ones(2, 3), torch.ones(4, 3)).tolist() == [[3.0] * 4] * 2
-
-
-def test_a_module_of_the_users_is_a_function_like_any_other():
-    class Distance(torch.nn.Module):
-        def forward(self, query, key):
-            return -torch.cdist(query, key)
-
-    assert isinstance(as_similarity(Distance()), CustomSimilarity)
 
 
 @pytest.mark.parametrize("name", SIMILARITIES)

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 import regard
 from regard.attention.mask import as_mask
-from regard.attention.sliding_window import LongformerMask, windowed_attention
+from regard.attention.sliding_window import windowed_attention
 from regard.errors import InputError
 from tests.attention.forms import reach
 
@@ -32,11 +32,6 @@ def test_the_mask_by_hand():
 ● ● ● ● ● ●
 """.strip()
     assert reach(1, dilation=2, global_tokens=[5]).draw(6) == picture
-
-
-def test_without_gaps_and_global_tokens_it_is_the_window_mask():
-    for radius in (0, 1, 5, 30):
-        assert torch.equal(reach(radius).tensor(20), regard.window(radius).tensor(20))
 
 
 def test_it_says_what_it_is():
@@ -123,13 +118,6 @@ def test_gradients_are_those_of_the_definition():
         assert_close(one, other)
 
 
-def test_values_may_have_another_width():
-    query, key, _ = drawn(2, 3, 300, 4)
-    value = drawn(2, 3, 300, 5)[0]
-    wanted = regard.attend(query, key, value, allowed=regard.window(7))
-    assert_close(window(query, key, value, reach=reach(7)), wanted)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -143,7 +131,3 @@ def test_values_may_have_another_width():
 def test_bad_settings_are_refused(options, words, no_shape_checks):
     with pytest.raises(InputError, match=words):
         reach(**options)
-
-
-def test_equal_settings_are_equal():
-    assert reach(3, global_tokens=[2, 1]) == LongformerMask(3, 1, (1, 2))

@@ -44,5 +44,5 @@ def test_equal_numbers_become_zeros_not_nan():
 
 
 def test_an_unknown_norm_is_refused_with_the_nearest():
-    with pytest.raises(UnknownNameError, match="no normalization 'layers'; the nearest are layer"):
+    with pytest.raises(UnknownNameError, match="norm_kind is 'layers'; choose one of layer, rms"):
         make_norm("layers", 4)

@@ -163,7 +163,7 @@ def test_rows_of_a_state_are_kept_in_the_order_asked_for():
 
 @pytest.mark.usefixtures("no_shape_checks")
 def test_an_unknown_cell_and_wrong_lengths_are_refused():
-    with pytest.raises(UnknownNameError, match=r"no cell 'ltsm'; the nearest .* lstm"):
+    with pytest.raises(UnknownNameError, match=r"cell is 'ltsm'; choose one of lstm, gru"):
         RecurrentLayer(2, 2, cell="ltsm")
     made = layer("gru")
     with pytest.raises(InputError, match="from 2 to 6, but the sequences are 5 long"):

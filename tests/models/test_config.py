@@ -54,7 +54,7 @@ def test_build_makes_a_model_of_the_family(config):
 
 
 def test_an_unknown_family_is_refused_with_the_nearest():
-    with pytest.raises(UnknownNameError, match=r"no family of models 'transfomer'.*transformer"):
+    with pytest.raises(UnknownNameError, match=r"no model family 'transfomer'.*transformer"):
         config_from_dict({"family": "transfomer"})
     with pytest.raises(UnknownNameError, match="no family of models None"):
         config_from_dict({"n_vocab": 3})
@@ -77,21 +77,21 @@ def test_a_setting_that_is_missing_is_named():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"d_model": "512"}, "d_model is '512'; for a transformer model it must be a whole number"),
+        ({"d_model": "512"}, "d_model is '512'; in a transformer model it must be an integer"),
         ({"n_heads": True}, "n_heads is True"),
-        ({"d_k": 1.5}, "d_k is 1.5; for a transformer model it must be a whole number or absent"),
+        ({"d_k": 1.5}, "d_k is 1.5; in a transformer model it must be an integer or absent"),
         ({"scale_embedding": 1}, "scale_embedding is 1; .* true or false"),
         ({"rotary_scaling": (1.0, 2.0)}, "rotary_scaling is .* a list of numbers or absent"),
         ({"n_heads": 0}, "n_heads is 0; it must be 1 or more"),
         ({"n_vocab": -1}, "n_vocab is -1; it must be 1 or more"),
-        ({"dropout": 1.0}, "dropout is 1.0; it is a probability from 0 up to, not with, 1"),
+        ({"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and less than 1"),
         ({"attention_dropout": -0.1}, "attention_dropout is -0.1"),
         ({"n_heads": 7}, "d_model is 512, which 7 heads cannot share evenly"),
-        ({"n_kv_heads": 3}, "n_kv_heads is 3, which does not divide the 8 heads"),
-        ({"norm": "middle"}, "norm is 'middle', which is none of post, pre"),
-        ({"activation": "gellu"}, "activation is 'gellu', which is none of .* gelu"),
-        ({"positions": "sinus"}, "positions is 'sinus', .* sinusoidal"),
-        ({"attention": "exac"}, "attention is 'exac', .* exact"),
+        ({"n_kv_heads": 3}, "n_kv_heads is 3, which 8 heads cannot share evenly"),
+        ({"norm": "middle"}, "norm is 'middle'; choose one of post, pre"),
+        ({"activation": "gellu"}, "activation is 'gellu'; choose one of .* gelu"),
+        ({"positions": "sinus"}, "positions is 'sinus'; .* sinusoidal"),
+        ({"attention": "exac"}, "attention is 'exac'; .* exact"),
         ({"initialization": "xavier"}, "initialization is 'xavier'"),
         ({"tie": "both"}, "tie is 'both'"),
         ({"n_source_vocab": 11}, "vocabularies of 11 and 10 tokens, so they cannot share"),
@@ -106,8 +106,8 @@ def test_a_setting_that_is_missing_is_named():
             {"positions": "rotary", "rotary_scaling": (8.0, 4.0, 1.0, 64.0)},
             "rotary_scaling is .* low smaller than high",
         ),
-        ({"positions": "rotary", "d_k": 5}, "cannot turn 5 of a head's 5 numbers"),
-        ({"positions": "rotary", "d_rotary": 66}, "cannot turn 66 of a head's 64 numbers"),
+        ({"positions": "rotary", "d_k": 5}, "cannot rotate 5 of a head's 5 numbers"),
+        ({"positions": "rotary", "d_rotary": 66}, "cannot rotate 66 of a head's 64 numbers"),
     ],
     ids=str,
 )

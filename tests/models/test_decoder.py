@@ -192,7 +192,7 @@ def test_attention_that_cannot_keep_keys_says_so():
     model = make(attention="efficient")
     assert make().decoder.cacheable
     assert not model.decoder.cacheable
-    with pytest.raises(InputError, match="efficient attention cannot go on from keys"):
+    with pytest.raises(InputError, match="efficient attention cannot use cached keys"):
         model.new_cache()
 
 

@@ -202,9 +202,9 @@ def test_filling_uses_the_matrix_that_reads():
 def test_heads_that_are_not_there_are_refused_in_a_sentence():
     model = make(fill_head=False)
     states = model(IDS)
-    with pytest.raises(InputError, match="made with fill_head=False"):
+    with pytest.raises(InputError, match="built with fill_head=False"):
         model.fill_logits(states)
-    with pytest.raises(InputError, match="made without n_classes"):
+    with pytest.raises(InputError, match="built without n_classes"):
         model.classify(states)
 
 

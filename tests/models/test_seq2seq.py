@@ -284,7 +284,7 @@ def test_targets_too_short_wrong_lengths_and_foreign_ids_are_refused():
     model = seq2seq()
     with pytest.raises(InputError, match="at least its start token and one token"):
         model(SOURCE, TARGET[:, :1])
-    with pytest.raises(InputError, match="lengths go from 1 to 6"):
+    with pytest.raises(InputError, match="lengths range from 1 to 6"):
         model(SOURCE, TARGET, [6, 3, 1])
     with pytest.raises(InputError, match="vocabulary has 9 tokens"):
         model(SOURCE + 5, TARGET)
@@ -294,7 +294,7 @@ def test_targets_too_short_wrong_lengths_and_foreign_ids_are_refused():
     ("changes", "error", "words"),
     [
         ({"cell": "rnn"}, UnknownNameError, "cell is 'rnn'"),
-        ({"attention": "cosine"}, UnknownNameError, "none of additive, dot, general, none"),
+        ({"attention": "cosine"}, UnknownNameError, "choose one of additive, dot, general, none"),
         ({"attention": "dot", "d_encoder": 5}, InputError, "states are 10 wide .* decoder's 8"),
         ({"d_model": 7}, InputError, "two directions cannot share evenly"),
         ({"tie": "all", "n_source_vocab": 5}, InputError, "cannot share one embedding"),

@@ -209,7 +209,7 @@ def test_without_classes_the_model_gives_one_vector_for_each_image():
     model, given = vision(n_classes=None, pooler="tanh", d_pooler=5), images(2, 1, 8, 8)
     first = model.states(given)[:, 0]
     assert_close(model(given), torch.tanh(model.pooler(first)))
-    with pytest.raises(InputError, match="made without n_classes"):
+    with pytest.raises(InputError, match="built without n_classes"):
         model.classify(model.states(given))
 
 
@@ -235,7 +235,7 @@ def test_mean_pooling_is_the_mean_over_patches():
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
-        ({"patch_size": 3}, InputError, "patches of 3 do not fill"),
+        ({"patch_size": 3}, InputError, "not a multiple of patch_size 3"),
         ({"n_heads": 3}, InputError, "8, which 3 heads cannot share"),
         ({"n_classes": 0}, InputError, "n_classes is 0"),
         ({"pool": "max"}, UnknownNameError, "pool is 'max'"),
