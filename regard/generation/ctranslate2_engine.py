@@ -29,8 +29,7 @@ from regard.model_folder import (
     read_tokenizers,
     weights_file,
 )
-from regard.text.token_names import suppressed_ids, token_names
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, suppressed_ids, token_names
 
 MODEL, VOCABULARY_MAP = "model.bin", "vmap.txt"
 _VERSION = "2"
@@ -104,9 +103,7 @@ class CTranslate2Engine:
             (i, future)
             for batch in batches
             for i, future in zip(
-                batch,
-                self._start(translator, [sources[i] for i in batch], options),
-                strict=True,
+                batch, self._start(translator, [sources[i] for i in batch], options), strict=True
             )
         ]
 

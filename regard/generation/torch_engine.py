@@ -22,8 +22,7 @@ from regard.generation.stepper import Ensemble, Stepper, SuppressingStepper, Tra
 from regard.generation.vocabulary_shortlist import Shortlist
 from regard.hardware import cpu_count
 from regard.tap import listening
-from regard.text.token_names import suppressed_ids
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, suppressed_ids
 
 _TOKENS, _ROWS = 4096, 128
 """Maximum source tokens (including padding) and rows of a batch; a row is one sequence."""

@@ -20,15 +20,10 @@ from regard.generation.stepper import (
     UncachedModule,
 )
 from regard.generation.torch_engine import TorchEngine, pad_ids
-from regard.generation.translator import (
-    TORCH_WINDOW,
-    Translation,
-    Translator,
-    translator_limits,
-)
+from regard.generation.translator import Translation, Translator, translator_limits
 from regard.model import Model
 from regard.tap import listen
-from regard.text.token_names import suppressed_ids
+from regard.text.tokenizer import suppressed_ids
 from regard.trace.capture import TolerantEditor, trace_model
 from regard.trace.edits import Ablate, Edit
 from regard.trace.outputs import AlternativeTranslation
@@ -134,10 +129,8 @@ def translate_edited(
 
 def edited_translator(model: Model, editors: Sequence[TolerantEditor]) -> Translator:
     """Return a translator that searches under edits."""
-    tokenizer, target = model.translation_tokenizers()
-    limits = translator_limits(model.extras, model.config.to_dict())
-    engine = _EditedEngine(TorchEngine([_steppable(model, editors)], target), editors)
-    return Translator(engine, tokenizer, target, window=TORCH_WINDOW, **limits)
+    engine = TorchEngine([_steppable(model, editors)], model.translation_tokenizers()[1])
+    return model.translator_with(_EditedEngine(engine, editors))
 
 
 class _EditedEngine:

@@ -10,10 +10,9 @@ from regard.errors import InputError
 from regard.generation.beam_tree import BeamTree, build_tree
 from regard.generation.search import Engine, Hypothesis, SearchOptions
 from regard.generation.sentences import Segment, clean, segments, windows
-from regard.generation.vocabulary_shortlist import Shortlist, read_shortlist
-from regard.model_folder import Description, read_description, read_tokenizers
-from regard.text.token_names import token_names
-from regard.text.tokenizer import Tokenizer
+from regard.generation.vocabulary_shortlist import read_shortlist
+from regard.model_folder import read_description, read_tokenizers
+from regard.text.tokenizer import Tokenizer, token_names
 
 if TYPE_CHECKING:
     from regard.trace.trace import Trace
@@ -295,20 +294,23 @@ def open_translator(
         int8=int8,
         torch_feature=torch_feature or ("ensembles" if ensemble else ""),
     )
-    limits = translator_limits(description.extras, description.model)
     narrow = read_shortlist(folder, tokenizer, target) if shortlist else None
+    limits = translator_limits(description.extras, description.model)
+    options: dict[str, Any] = {"int8": int8, "shortlist": narrow}
     if chosen == "torch":
-        folders = [folder, *ensemble]
-        _check_tokenizers(folders)
-        opened = _torch_engine(folders, target, narrow, int8=int8)
-        return Translator(opened, tokenizer, target, window=TORCH_WINDOW, **limits)
-    from regard.generation.ctranslate2_engine import CTranslate2Engine
+        from regard.generation.torch_engine import TorchEngine
+        from regard.model import Model
 
-    n_vocab = int(description.model["n_vocab"])
-    options = {"n_vocab": n_vocab, "int8": int8, "shortlist": narrow}
-    return Translator(
-        CTranslate2Engine(folder, tokenizer, target, **options), tokenizer, target, **limits
-    )
+        folders = [folder, *ensemble]
+        _check_ensemble(folders)
+        modules = [Model.load(one).module.eval() for one in folders]
+        opened, limits["window"] = TorchEngine(modules, target, **options), TORCH_WINDOW
+    else:
+        from regard.generation.ctranslate2_engine import CTranslate2Engine
+
+        options["n_vocab"] = int(description.model["n_vocab"])
+        opened = CTranslate2Engine(folder, tokenizer, target, **options)
+    return Translator(opened, tokenizer, target, **limits)
 
 
 def translator_limits(extras: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -328,27 +330,15 @@ def max_positions(settings: Mapping[str, Any]) -> int:
     return int(settings["max_positions"]) if learned else _MAX_POSITIONS
 
 
-def _check_tokenizers(folders: Sequence[Path]) -> None:
-    """Refuse an ensemble of models that differ in task or tokenizers."""
-    known = [_task_and_tokenizers(folder, read_description(folder)) for folder in folders]
-    for folder, one in zip(folders, known, strict=True):
-        if one != known[0]:
+def _check_ensemble(folders: Sequence[Path]) -> None:
+    """Refuse models that differ in task or tokenizers."""
+    known = []
+    for folder in folders:
+        described = read_description(folder)
+        tokenizers = read_tokenizers(folder, described)
+        known.append([described.task, *(one.fingerprint for one in tokenizers if one is not None)])
+        if known[-1] != known[0]:
             raise InputError(
                 f"{folder} cannot form an ensemble with {folders[0]}: both must be models for "
                 "translation with the same tokenizers."
             )
-
-
-def _task_and_tokenizers(folder: Path, description: Description) -> list[str]:
-    tokenizers = read_tokenizers(folder, description)
-    return [description.task, *(one.fingerprint for one in tokenizers if one is not None)]
-
-
-def _torch_engine(
-    folders: Sequence[Path], target: Tokenizer, shortlist: Shortlist | None, *, int8: bool
-) -> Engine:
-    from regard.generation.torch_engine import TorchEngine
-    from regard.model import Model
-
-    modules = [Model.load(folder).module.eval() for folder in folders]
-    return TorchEngine(modules, target, shortlist=shortlist, int8=int8)

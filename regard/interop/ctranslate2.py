@@ -1,7 +1,7 @@
 """Convert models for CTranslate2, the fast CPU engine, without loading torch.
 
 The engine runs Transformers and decoder-only models. It works with token names instead of ids; see
-`regard.text.token_names`.
+`regard.text.tokenizer.token_names`.
 """
 
 import sys
@@ -17,8 +17,7 @@ from regard.capabilities import unsupported_reason
 from regard.errors import FileError, InputError
 from regard.files import atomic_folder
 from regard.model_folder import read_description, read_tokenizers, weights_file
-from regard.text.token_names import token_names
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, token_names
 
 Weights = Mapping[str, np.ndarray]
 

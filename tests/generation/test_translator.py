@@ -14,7 +14,7 @@ from regard.generation.translator import (
 )
 from regard.model_folder import read_description
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.text.token_names import suppressed_ids
+from regard.text.tokenizer import suppressed_ids
 from regard.text.tokenizer_training import train_tokenizer
 from tests.generation.conftest import lively
 

@@ -15,7 +15,7 @@ from regard.interop.ctranslate2 import convert, read_arrays
 from regard.model import Model
 from regard.models.config import build, config_from_dict
 from regard.models.decoder import Decoder, DecoderConfig, llama_config
-from regard.text.token_names import token_names
+from regard.text.tokenizer import token_names
 from regard.trace.capture import trace_model
 
 TEXTS = ["abcde", "hgf", "aabbcc", "dada", "h"]

@@ -103,9 +103,7 @@ def test_a_transformer_in_two_graphs_with_its_tokenizers(shaken, tmp_path):
 
 
 def test_other_families_and_a_missing_extra_are_refused(shaken, tmp_path, monkeypatch):
-    with pytest.raises(
-        InputError, match="seq2seq models cannot be exported to ONNX"
-    ):
+    with pytest.raises(InputError, match="seq2seq models cannot be exported to ONNX"):
         export_onnx(
             Model(
                 module=build(config_from_dict({"family": "seq2seq", "n_vocab": 9, "d_model": 8})),

@@ -9,8 +9,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import InputError, UnknownNameError
-from regard.text.token_names import suppressed_ids, token_names
-from regard.text.tokenizer import Tokenizer, with_start_and_end
+from regard.text.tokenizer import Tokenizer, suppressed_ids, token_names, with_start_and_end
 
 KINDS = ["bpe", "byte-bpe", "wordpiece", "characters"]
 
