@@ -72,7 +72,7 @@ class Checkpoint(BaseModel):
     scores: dict[str, Any]
 
 
-class RunInfo(BaseModel):
+class ReplayInfo(BaseModel):
     """A training run: the texts of its snapshots, and its checkpoints so far."""
 
     name: str
@@ -207,11 +207,11 @@ class ReplayRun:
             if match and all((path / f"{text}.safetensors").is_file() for text in texts)
         )
 
-    def describe(self) -> RunInfo:
+    def describe(self) -> ReplayInfo:
         """Return the run as JSON."""
         texts = [text.partition("\t")[0] for text in self.texts]
         checkpoints = list(self._checkpoints())
-        return RunInfo(name=self.name, texts=texts, metric=self.metric, checkpoints=checkpoints)
+        return ReplayInfo(name=self.name, texts=texts, metric=self.metric, checkpoints=checkpoints)
 
     def trace(self, step: int, text: int) -> Trace:
         """Load the snapshot of a text at a step."""

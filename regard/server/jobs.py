@@ -29,6 +29,8 @@ _REPORT_INTERVAL = 0.05
 _KEEP_ALIVE = 15.0
 """Seconds after which an idle event stream sends a comment."""
 _LOG = logging.getLogger("regard.server")
+EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
+"""OpenAPI description of responses that can be a stream of events."""
 
 
 class JobProgress(BaseModel):

@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field, NonNegativeInt
 from regard.analysis.worked_example import DEFAULT
 from regard.generation.text_generation import Generation
 from regard.generation.translator import Translation
-from regard.server.catalog import ExampleInfo, ModelInfo, RunInfo
+from regard.server.catalog import ExampleInfo, ModelInfo, ReplayInfo
 from regard.server.error_codes import ERROR_CODES, ErrorCode
-from regard.server.jobs import Job
+from regard.server.jobs import EVENTS, Job
 from regard.server.model_inputs import ApiRequest, Beam, Text, read_image
 from regard.server.service import Context
 from regard.server.settings import LIMITS, Limits
@@ -138,7 +138,7 @@ class TranslationList(BaseModel):
     translations: list[TranslationInfo]
 
 
-@router.post("/translate", response_model=TranslationList)
+@router.post("/translate", response_model=TranslationList, responses=EVENTS)
 async def translate(body: TranslationRequest, context: Context) -> Response:
     """Translate texts."""
 
@@ -167,7 +167,7 @@ class GenerationRequest(ApiRequest):
     seed: int = 0
 
 
-@router.post("/generate", response_model=Generation)
+@router.post("/generate", response_model=Generation, responses=EVENTS)
 async def generate(body: GenerationRequest, context: Context) -> Response:
     """Continue a text; progress events have the text so far."""
 
@@ -189,7 +189,7 @@ async def generate(body: GenerationRequest, context: Context) -> Response:
 class RunList(BaseModel):
     """All training runs of the server."""
 
-    runs: list[RunInfo]
+    runs: list[ReplayInfo]
 
 
 @router.get("/runs")

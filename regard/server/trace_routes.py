@@ -20,7 +20,7 @@ from regard.generation.tracing import alternatives_at
 from regard.hardware import limit_threads
 from regard.server.answers import Answer, NextToken, next_tokens
 from regard.server.error_codes import ApiError
-from regard.server.jobs import Job, ProgressListener
+from regard.server.jobs import EVENTS, Job, ProgressListener
 from regard.server.model_inputs import ModelInput, TraceRequest, replace_tokens
 from regard.server.service import Context, Service, Stored, StoredTrace
 from regard.server.settings import LIMITS
@@ -128,7 +128,7 @@ def count_products(trace: Trace, *, queries: int | None = None) -> float:
     )
 
 
-@router.post("/trace", response_model=TraceInfo)
+@router.post("/trace", response_model=TraceInfo, responses=EVENTS)
 async def trace(body: TraceRequest, context: Context) -> Response:
     """Run a model, store its trace and describe it."""
     service = context.service
@@ -144,7 +144,7 @@ class AnswerInfo(BaseModel):
     answer: Answer
 
 
-@router.post("/answer", response_model=AnswerInfo)
+@router.post("/answer", response_model=AnswerInfo, responses=EVENTS)
 async def answer(body: TraceRequest, context: Context) -> Response:
     """Run a model, store its trace and return only the answer."""
 
@@ -186,7 +186,7 @@ class AlternativeList(BaseModel):
     alternatives: list[AlternativeInfo]
 
 
-@router.get("/trace/{id}/alternatives", response_model=AlternativeList)
+@router.get("/trace/{id}/alternatives", response_model=AlternativeList, responses=EVENTS)
 async def alternatives(
     stored: Stored, context: Context, position: NonNegativeInt, count: Count = 5
 ) -> Response:

@@ -35,7 +35,7 @@ FAMILIES = {
 def folders(tmp_path_factory):
     """One model folder of each family, by name."""
     tokenizer = train_tokenizer(TEXTS, vocab_size=80, min_frequency=1)
-    place, made = tmp_path_factory.mktemp("models"), {}
+    root = tmp_path_factory.mktemp("models")
     for name, (settings, task) in FAMILIES.items():
         torch.manual_seed(14)  # the translator ends its answers with this seed
         reads_text = name != "vision"
@@ -44,9 +44,8 @@ def folders(tmp_path_factory):
         for weight in (one for one in model.parameters() if one.dim() > 1):
             torch.nn.init.normal_(weight, std=0.4)
         kinds = {"tokenizer": tokenizer} if reads_text else {"labels": ("cat", "dog", "horse")}
-        Model(module=model, task=task, **kinds).save(place / name)
-        made[name] = place / name
-    return made
+        Model(module=model, task=task, **kinds).save(root / name)
+    return {name: root / name for name in FAMILIES}
 
 
 @pytest.fixture(scope="session")

@@ -55,6 +55,8 @@ def test_openapi_describes_all_addresses(client):
     tile = document["paths"]["/api/trace/{id}/tile"]["get"]
     assert {"site", "head", "row_start", "dtype"} <= {one["name"] for one in tile["parameters"]}
     assert "application/octet-stream" in tile["responses"]["200"]["content"]
+    trace = document["paths"]["/api/trace"]["post"]["responses"]["200"]["content"]
+    assert set(trace) == {"application/json", "text/event-stream"}
 
 
 def test_error_codes_are_listed_with_their_messages(client):
