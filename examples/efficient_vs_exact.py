@@ -1,4 +1,4 @@
-"""Efficient attention beside the exact one: its cost, and the pattern that it implies."""
+"""Compare efficient with exact attention: its time, and the weights that it implies."""
 
 from time import perf_counter
 
@@ -7,11 +7,11 @@ import torch
 import regard
 
 
-def seconds(attention, *given):
-    attention(*given)  # the first call of anything is slow
-    begin = perf_counter()
-    attention(*given)
-    return perf_counter() - begin
+def seconds(attention, *inputs):
+    attention(*inputs)  # warm up
+    start = perf_counter()
+    attention(*inputs)
+    return perf_counter() - start
 
 
 torch.manual_seed(0)
@@ -23,6 +23,6 @@ for length in (256, 1024, 4096):
 with regard.watch() as trace:
     regard.attend(q, k, v, site="exact")
     regard.efficient_attention(q, k, v, site="efficient")
-for site in trace.sites.values():  # any tile of the 4096 × 4096 weights, computed when asked for
+for site in trace.sites.values():  # any tile of the 4096 × 4096 weights, computed on request
     tile = site.weights(head=0, rows=[5], columns=slice(0, 4))
     print(f"{site.path}: {tile.numpy().round(5)}")

@@ -1,4 +1,4 @@
-"""Look into a layer of one's own: call `regard.attend` where torch's attention stood."""
+"""Record a custom layer: call `regard.attend` instead of torch's attention."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ import regard
 
 
 class MyLayer(nn.Module):
-    """Causal attention of one head, as many people write it first."""
+    """Causal attention with one head."""
 
     def __init__(self):
         super().__init__()

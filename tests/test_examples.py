@@ -8,8 +8,8 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 SHOWS = {
-    "change_a_head": r"as it is: 2021-08-12\n +the month hidden: 2021-02-12\n.*\n.*\n$",
-    "efficient_beside_exact": r"4096 tokens: efficient takes 0\.[0-4].*\nexact: .*\nefficient: ",
+    "change_a_head": r"unchanged: 2021-08-12\n +month hidden: 2021-02-12\n.*\n.*\n$",
+    "efficient_vs_exact": r"4096 tokens: efficient takes 0\.[0-4].*\nexact: .*\nefficient: ",
     "open_hugging_face": r"^encoder\.layers\.0\.self\nencoder\.layers\.1\.self\ntensor\(",
     "see_a_head": r"^Der Hund .*\n(.* looks at .*\n)+ +Sofa looks at sofa\n",
     "train_a_model": r"the model is in backwards.*\n\d+\nTrace\(3 attention sites",

@@ -21,13 +21,13 @@ def test_points_on_a_line_need_one_axis_by_hand():
 
 
 @pytest.mark.parametrize("n_axes", [2, 3])
-def test_arrows_of_all_heads_lead_from_before_to_after(trace, n_axes):
+def test_arrows_add_up_from_before_to_after(trace, n_axes):
     seen = space(trace, "decoder.layers.1.cross", n_axes=n_axes)
     assert seen.arrows.shape == (3, len(seen.before), n_axes)
     assert_close(seen.before + seen.arrows.sum(0) + seen.rest, seen.after, rtol=0, atol=1e-5)
 
 
-def test_axes_show_the_most_of_words_that_two_can(trace):
+def test_axes_are_the_principal_ones_of_words(trace):
     path = "encoder.layers.0.self"
     seen = space(trace, path)
     residual, output = (
@@ -45,7 +45,7 @@ def test_the_same_trace_gives_the_same_picture(trace):
     assert torch.equal(one.before, other.before)
 
 
-def test_other_numbers_of_axes_and_sites_without_streams_are_refused(trace):
+def test_invalid_axes_and_sites_without_streams_are_refused(trace):
     with pytest.raises(InputError, match="2 or 3 axes"):
         space(trace, "encoder.layers.0.self", n_axes=4)
     with regard.watch() as bare:

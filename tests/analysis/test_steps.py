@@ -51,19 +51,19 @@ def _inputs(way):
     yield "key", way.projections["key"], way.key_input
 
 
-def test_what_a_sub_layer_adds_is_added_to_what_the_one_before_left(trace):
+def test_the_output_is_added_to_the_residual_stream(trace):
     way = steps(trace, "decoder.layers.0.cross", 0, 2, 0)
     assert_close(way.before, trace.value("decoder.layers.0.self.residual")[0, 2], rtol=0, atol=1e-5)
 
 
-def test_a_forbidden_key_has_minus_infinity_and_no_weight(trace):
+def test_a_masked_key_has_minus_infinity_and_no_weight(trace):
     way = steps(trace, "decoder.layers.0.self", 0, 0, 2)
     assert not way.allowed
     assert way.row[2] == -inf
     assert way.weights[2] == 0
 
 
-def test_post_norm_reads_the_stream_itself(translator):
+def test_post_norm_reads_the_residual_stream(translator):
     model = type(translator)(
         module=Transformer(TransformerConfig(n_vocab=70, d_model=24, n_heads=3, d_ff=8)).eval(),
         task="translation",
@@ -86,7 +86,7 @@ def test_grouped_heads_share_the_projections_of_keys(translator):
         assert_close(p.weight @ way.key_input + p.bias, way.key, rtol=0, atol=1e-5)
 
 
-def test_without_a_model_there_are_no_projections_and_no_streams():
+def test_without_a_model_projections_and_streams_are_missing():
     with regard.watch() as trace:
         regard.attend(*torch.randn(3, 2, 2, 4), site="s")
     way = steps(trace, "s", 1, 0, 0)
@@ -109,6 +109,6 @@ def test_each_head_has_its_own_temperature():
 
 
 @pytest.mark.parametrize(("query", "key", "said"), [(9, 0, "no query 9"), (0, 9, "no key 9")])
-def test_positions_that_are_not_there_are_refused(trace, query, key, said):
+def test_unknown_positions_are_refused(trace, query, key, said):
     with pytest.raises(UnknownNameError, match=said):
         steps(trace, "decoder.layers.1.cross", 0, query, key)

@@ -13,7 +13,7 @@ def close(table, values, tolerance=1e-4):
     assert_close(given.float(), wanted.float(), atol=tolerance, rtol=0)
 
 
-def test_the_built_in_example_has_the_numbers_everybody_can_check():
+def test_the_default_example_by_hand():
     worked = work()
     close(worked["query"], [[2, 0, 1, 1], [0, 2, 0, 2], [2, 1, 1, 2]])
     close(worked["key"], [[0, 1, 1, 2], [2, 0, 2, 0], [1, 1, 2, 2]])
@@ -26,14 +26,14 @@ def test_the_built_in_example_has_the_numbers_everybody_can_check():
     close(worked["context"], [*output, [0.8457, 4.6914, 3.5372, 2.5372]])
 
 
-def test_a_causal_mask_gives_the_first_word_nothing_but_itself():
+def test_with_a_causal_mask_the_first_word_sees_only_itself():
     worked = work({**DEFAULT, "mask": "causal"})
     close(worked["weights"], [[1, 0, 0], [0.9526, 0.0474, 0], [0.1543, 0.1543, 0.6914]])
     assert worked["masked"].values[0] == [1.5, -inf, -inf]
     assert worked["context"].values[0] == worked["value"].values[0]
 
 
-def test_masks_are_read_in_all_their_spellings():
+def test_every_spelling_of_a_mask():
     rows = [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
     by_hand = work({**DEFAULT, "mask": rows})["weights"].values
     pairs = [[i, j] for i in range(3) for j in range(3) if rows[i][j]]
@@ -41,7 +41,7 @@ def test_masks_are_read_in_all_their_spellings():
     assert work({**DEFAULT, "mask": {"edges": pairs}})["weights"].values == by_hand
 
 
-def test_without_projections_the_inputs_serve_directly():
+def test_without_projections_the_inputs_are_used():
     worked = work({"x": [[1, 0], [0, 1]], "similarity": "dot"})
     close(worked["context"], torch.softmax(torch.eye(2), -1).tolist())
     assert [table.name for table in worked.tables] == [
@@ -55,7 +55,7 @@ def test_cross_attention_has_other_inputs_for_keys_and_values():
     assert (worked["weights"].rows, worked["weights"].columns) == (["1"], ["1", "2", "3"])
 
 
-def test_learned_similarities_take_their_weights_from_the_example():
+def test_learned_similarities_read_their_weights():
     general = work({"x": [[1, 0], [0, 1]], "similarity": "general", "general": [[8, 9], [9, 8]]})
     close(general["weights"], [[0.2689, 0.7311], [0.7311, 0.2689]])
     parts = {"w_query": [[1, 0]], "w_key": [[0, 1]], "v": [[2]]}
@@ -76,12 +76,12 @@ def test_learned_similarities_take_their_weights_from_the_example():
         ({"similarity": "additive", "additive": {}}, "w_query is None; give rows of numbers"),
     ],
 )
-def test_mistakes_get_a_sentence(change, sentence):
+def test_invalid_settings_are_refused(change, sentence):
     with pytest.raises(InputError, match=sentence):
         work({**DEFAULT, **change})
 
 
-def test_files_are_read_with_the_same_care(tmp_path):
+def test_invalid_files_are_refused(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('x = [[1]]\nwrods = ["a"]')
     with pytest.raises(UnknownNameError, match=r"'wrods'; the nearest .*words"):

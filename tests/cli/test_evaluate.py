@@ -31,10 +31,10 @@ def run(*words):
     return result.stdout
 
 
-def test_a_model_is_measured_in_every_way(files, tmp_path):
-    told = json.loads(run(toy(), *files, "--json"))
-    assert told["sentences"] == 60
-    (system,) = told["systems"]
+def test_all_scores_of_a_model(files, tmp_path):
+    found = json.loads(run(toy(), *files, "--json"))
+    assert found["sentences"] == 60
+    (system,) = found["systems"]
     scores = {score["name"]: score for score in system["scores"]}
     assert set(scores) == {"BLEU", "chrF2", "TER"}
     assert scores["BLEU"]["value"] > 80
@@ -49,12 +49,12 @@ def test_a_model_is_measured_in_every_way(files, tmp_path):
     assert Aligner.of_folder(toy()).chosen.to_json() == best
 
 
-def test_gold_links_take_the_place_of_the_dictionary(files, tmp_path):
+def test_gold_links_replace_the_dictionary(files, tmp_path):
     lengths = [len(source.split()) for source, _ in TEST]
     gold = tmp_path / "gold"
     gold.write_text("".join(" ".join(f"{n - 1 - t}-{t}" for t in range(n)) + "\n" for n in lengths))
-    told = json.loads(run(toy(), *files, "--gold", gold, "--json"))
-    best = told["systems"][0]["alignment_heads"]
+    found = json.loads(run(toy(), *files, "--gold", gold, "--json"))
+    best = found["systems"][0]["alignment_heads"]
     assert (best["source"], best["n_links"]) == ("gold", sum(lengths))
     assert best["error"] < 0.2
     gold.write_text("0-0\n")
@@ -62,34 +62,34 @@ def test_gold_links_take_the_place_of_the_dictionary(files, tmp_path):
         run(toy(), *files, "--gold", gold)
 
 
-def test_a_model_is_compared_with_a_file_page_and_figure_included(files, tmp_path):
+def test_a_model_is_compared_with_a_file(files, tmp_path):
     other = tmp_path / "other.de"
     other.write_text("".join(" ".join(target.split()[::-1]) + "\n" for _, target in TEST))
     page, figure = tmp_path / "page.html", tmp_path / "figure.svg"
-    told = run(toy(), *files, "--compare", other, "--html", page, "--figure", figure)
-    assert "other.de" in told
-    assert "p = 0.0" in told
-    assert "alignment error" in told
+    found = run(toy(), *files, "--compare", other, "--html", page, "--figure", figure)
+    assert "other.de" in found
+    assert "p = 0.0" in found
+    assert "alignment error" in found
     assert page.read_text().startswith("<!doctype html>")
     assert "정렬" not in figure.read_text()
     run(other, *files, "--figure", figure, "--language", "ko")
     assert "원문 길이" in figure.read_text()
 
 
-def test_files_need_no_model(files, tmp_path):
-    told = json.loads(run(tmp_path / "de", *files, "--json"))
-    (system,) = told["systems"]
+def test_files_of_translations_need_no_model(files, tmp_path):
+    found = json.loads(run(tmp_path / "de", *files, "--json"))
+    (system,) = found["systems"]
     assert system["exact_match"] == 1
     assert system["perplexity"] is None
     assert system["alignment_heads"] is None
 
 
-def test_words_are_counted_in_the_training_text_that_is_given(files, tmp_path):
+def test_words_are_counted_in_the_training_text(files, tmp_path):
     training = tmp_path / "train.de"
     training.write_text("eins zwei\n" * 3)
-    told = json.loads(run(tmp_path / "de", *files, "--training", training, "--json"))
-    assert told["words_counted_in"] == "training"
-    labels = [group["label"] for group in told["systems"][0]["by_word_count"]]
+    found = json.loads(run(tmp_path / "de", *files, "--training", training, "--json"))
+    assert found["words_counted_in"] == "training"
+    labels = [group["label"] for group in found["systems"][0]["by_word_count"]]
     assert labels == ["0", "2–4"]
 
 
@@ -105,7 +105,7 @@ def test_words_are_counted_in_the_training_text_that_is_given(files, tmp_path):
         (["--reference", "{tmp}/absent"], FileError, "absent cannot be read"),
     ],
 )
-def test_what_makes_no_sense_is_refused(files, tmp_path, words, error, sentence):
+def test_invalid_options_are_refused(files, tmp_path, words, error, sentence):
     (tmp_path / "short").write_text("eins\n")
     (tmp_path / "bytes").write_bytes(b"\xff\n")
     with pytest.raises(error, match=sentence):

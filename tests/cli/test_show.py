@@ -21,7 +21,7 @@ def regard(*words):
     return CliRunner().invoke(app, ["show", *words])
 
 
-def test_a_translation_is_told_with_a_row_for_each_token_it_writes(folder):
+def test_a_translation_has_a_row_for_each_target_token(folder):
     done = regard(folder, "A dog", "--target", "Ein Hund")
     assert done.exit_code == 0, done.output
     assert done.output.startswith("A dog → Ein Hund\n")
@@ -32,15 +32,15 @@ def test_a_translation_is_told_with_a_row_for_each_token_it_writes(folder):
     assert rows[0].split()[0] == trace.tokens["output"][0]
 
 
-def test_json_holds_the_weights_of_the_trace(folder):
+def test_json_has_the_weights_of_the_trace(folder):
     words = ["--target", "Ein Hund", "--site", "encoder.layers.0.self", "--head", "1", "--json"]
-    told = json.loads(regard(folder, "A dog", *words).output)
+    found = json.loads(regard(folder, "A dog", *words).output)
     trace = load(folder).trace("A dog", "Ein Hund")
-    assert told["weights"] == trace["encoder.layers.0.self"].weights(1).tolist()
-    assert told["queries"] == told["keys"] == trace.tokens["source"]
+    assert found["weights"] == trace["encoder.layers.0.self"].weights(1).tolist()
+    assert found["queries"] == found["keys"] == trace.tokens["source"]
 
 
-def test_a_terminal_that_knows_only_ascii_gets_ascii(folder, monkeypatch):
+def test_ascii_terminals_get_ascii(folder, monkeypatch):
     screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", screen)
     show_command(folder, "A dog läuft", target="Ein Hund läuft")
