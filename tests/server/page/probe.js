@@ -113,3 +113,9 @@ export async function tiles(path) {
 export async function rollout(path) {
   return list((await (await openSource()).rollout(path)).data);
 }
+
+/** The text of an error in a language. */
+export async function errorText({ language, error }) {
+  const [{ messagesFor }, { ServerError }] = await Promise.all([import("/js/messages.js"), import("/js/http.js")]);
+  return messagesFor(language).error(error ? new ServerError(error) : new TypeError("Failed to fetch"));
+}

@@ -80,6 +80,19 @@ def test_every_error_code_of_the_server_has_a_korean_message(modules):
         assert re.search(r"(니다|세요)[.(]", korean[code]), code
 
 
+def test_errors_are_shown_in_the_language_of_the_page(modules):
+    def shown(language, error):
+        return modules("errorText", given={"language": language, "error": error})
+
+    params = {"count": 900, "limit": 512}
+    error = {"code": "too_many_tokens", "params": params, "message": "the text has 900 tokens."}
+    assert shown("en", error) == "the text has 900 tokens."
+    assert shown("ko", error).startswith("텍스트가 900토큰입니다. 최대 512토큰까지")
+    assert shown("ko", {**error, "code": "new_code"}) == error["message"]
+    assert shown("ko", "only a message.") == "only a message."
+    assert "응답하지 않습니다" in shown("ko", None)
+
+
 def test_fields_of_edits_are_those_of_python(modules):
     fields = modules("constant", given={"module": "edits", "name": "FIELDS"})
     assert fields.pop("mean") == fields["ablate"]  # "ablate" with to="mean"
