@@ -1,1 +1,1 @@
-"""Small facts about a trace: head measures, every step to one weight, rollout, space."""
+"""Analyses of traces: measures of heads, single steps, rollout, space, and JSON for the page."""

@@ -3,7 +3,7 @@
     rollout_0 = Â_0        rollout_l = Â_l · rollout_(l-1)
     Â = rows of (mean of the heads' weights + identity) / 2, normalized to sum to 1
 
-Abnar & Zuidema 2020. The identity stands for the residual connection. Values, projections and
+Abnar & Zuidema 2020. The identity represents the residual connection. Values, projections and
 feed-forward layers are ignored, so a rollout is a rough guide, not a cause.
 """
 

@@ -31,7 +31,7 @@ class Score:
     """Half the width of the 95 % interval."""
     signature: str
     p_value: float | None = None
-    """Probability of at least this difference from the first system by chance alone."""
+    """p-value of the difference from the first system."""
 
 
 @dataclass(frozen=True)

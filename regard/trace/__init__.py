@@ -1,1 +1,1 @@
-"""What a model computed: kept, edited, and brought back tile by tile."""
+"""Traces of forward passes: recorded, edited, saved, and read tile by tile."""
