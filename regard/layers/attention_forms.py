@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 from math import ceil, log2
+from typing import Any
 
 from torch import nn
 
@@ -60,7 +61,9 @@ class AttentionConfig:
     ) -> nn.Module:
         """Build the form; with `alibi`, exact attention minus a slope times the distance."""
         self.check_attention()
-        size = {} if self.attention_size is None else {_SIZES[self.attention]: self.attention_size}
+        size: dict[str, Any] = {}
+        if self.attention_size is not None and self.attention in _SIZES:
+            size = {_SIZES[self.attention]: self.attention_size}
         if self.attention == "exact":
             return ExactForm(Alibi(n_heads)) if alibi else ExactForm()
         if alibi:
@@ -102,8 +105,6 @@ _SETTINGS = {
     "attention_redraw": ("performer", "reformer"),
 }
 _SIZES = {
-    "exact": "",
-    "efficient": "",
     "linformer": "n_projected",
     "longformer": "radius",
     "performer": "n_features",

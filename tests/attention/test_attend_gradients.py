@@ -91,5 +91,3 @@ def test_learned_similarities_learn(form, similarity):
         return form(query, key, value, similarity=similarity, allowed=causal())
 
     assert torch.autograd.gradcheck(run, weights, fast_mode=True)
-
-

@@ -23,9 +23,9 @@ BAD = [
         "torch.as_tensor(query).",
     ),
     (
-        lambda: attend(torch.ones(4), torch.ones(3, 4), torch.ones(3, 4)),
+        lambda: attend(Q, torch.ones(4), torch.ones(3, 4)),
         ShapeError,
-        "query, key and value have shapes (4,), (3, 4), (3, 4); each needs at least the two axes "
+        "query, key and value have shapes (3, 4), (4,), (3, 4); each needs at least the two axes "
         "(position, width).",
     ),
     (
@@ -54,13 +54,13 @@ BAD = [
     (
         lambda: attend(Q, K[:, :3], V),
         ShapeError,
-        "queries are 4 wide and keys 3; scaled_dot compares vectors of one width. Project one of "
-        "them, or use similarity=regard.General(d_q, d_k).",
+        "queries are 4 wide and keys 3, but scaled_dot compares vectors of one width: project one "
+        "of them, or use similarity=regard.General(d_q, d_k).",
     ),
     (
         lambda: attend(Q, K, V, similarity=General(4, 3)),
         ShapeError,
-        "queries and keys are 4 and 4 wide, but this general similarity was made for 4 and 3.",
+        "queries and keys are 4 and 4 wide, but this general similarity was built for 4 and 3.",
     ),
     (
         lambda: attend(Q[:0], K, V),
@@ -95,8 +95,8 @@ BAD = [
     (
         lambda: attend(Q, K, V, temperature=torch.ones(3)),
         InputError,
-        "temperature has shape (3,); give one number, or a tensor whose last axis is 1, such as "
-        "(head, 1, 1) for one temperature a head: keys have none.",
+        "temperature has shape (3,); give one number, or a tensor whose last axis (keys) is 1, "
+        "such as (head, 1, 1) for one temperature per head.",
     ),
     (
         lambda: attend(Q, K, V, dropout=1.0),
@@ -117,14 +117,14 @@ BAD = [
     (
         lambda: attend(Q, K, V, similarity="general"),
         InputError,
-        "similarity 'general' has weights to learn: make it once with regard.General(d_q, d_k) and "
-        "pass that object.",
+        "similarity 'general' has trainable weights: build it once with regard.General(d_q, d_k) "
+        "and pass that object.",
     ),
     (
         lambda: attend(Q, K, V, allowed=torch.ones(3, 3)),
         MaskError,
-        "the mask `allowed` is a torch.float32 tensor; give a boolean one in which True means that "
-        "the query may see the key.",
+        "`allowed` is a torch.float32 tensor; give a mask such as regard.causal(), or a boolean "
+        "tensor in which True means that the query may see the key.",
     ),
     (
         lambda: attend(Q, K, V, allowed=torch.ones(2, 3).bool()),
@@ -136,13 +136,14 @@ BAD = [
     (
         lambda: attend(Q[None], K[None], V[None], allowed=padding([9])),
         MaskError,
-        "padding says a sequence is 9 long, but there are only 3 keys: lengths count keys and "
-        "cannot be larger than that.",
+        "padding was given a length of 9, but there are only 3 keys: a length must not exceed the "
+        "number of keys.",
     ),
     (
         lambda: attend(Q, K, V, allowed="causal"),  # type: ignore[arg-type]
         MaskError,
-        "`allowed` is a boolean tensor or a mask such as regard.causal(), not a str.",
+        "`allowed` is a str; give a mask such as regard.causal(), or a boolean tensor in which True "
+        "means that the query may see the key.",
     ),
 ]
 

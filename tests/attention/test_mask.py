@@ -256,8 +256,8 @@ def test_the_padding_mask_that_masks_wrong_rows_when_batch_equals_heads_is_refus
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
 def test_a_table_that_is_not_boolean_is_refused(dtype):
     sentence = (
-        rf"^the mask `allowed` is a {dtype} tensor; give a boolean one in which True means that "
-        r"the query may see the key\.$"
+        rf"^`allowed` is a {dtype} tensor; give a mask such as regard.causal\(\), or a boolean "
+        r"tensor in which True means that the query may see the key\.$"
     )
     with pytest.raises(MaskError, match=sentence):
         as_mask(torch.ones(3, 3, dtype=dtype))

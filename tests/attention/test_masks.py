@@ -200,8 +200,8 @@ def test_an_offset_that_is_no_whole_number_is_refused(offset, no_shape_checks):
 def test_a_length_longer_than_the_sequence_is_refused():
     with pytest.raises(
         MaskError,
-        match=r"^padding says a sequence is 9 long, but there are only 8 keys: lengths count keys "
-        r"and cannot be larger than that\.$",
+        match=r"^padding was given a length of 9, but there are only 8 keys: a length must not "
+        r"exceed the number of keys\.$",
     ):
         padding([5, 9, 3]).tensor(8, lead=(3,))
 
@@ -209,8 +209,8 @@ def test_a_length_longer_than_the_sequence_is_refused():
 def test_other_numbers_of_lengths_than_sequences_are_refused():
     with pytest.raises(
         MaskError,
-        match=r"^padding has 2 lengths, but the batch has 3 sequences: give one length for each "
-        r"sequence\.$",
+        match=r"^padding has 2 lengths, but the scores have a batch of 3 sequences: give one length "
+        r"for each sequence, along the first axis\.$",
     ):
         padding([5, 8]).tensor(8, lead=(3, 2))
 
@@ -218,8 +218,7 @@ def test_other_numbers_of_lengths_than_sequences_are_refused():
 def test_padding_without_a_batch_is_refused():
     with pytest.raises(
         MaskError,
-        match=r"^padding\(1 lengths\) needs a batch axis, but the scores have only the axes "
-        r"\(query, key\): add a batch axis in front, or slice the padding off\.$",
+        match=r"^padding has 1 lengths, but the scores have no batch axis: give one length",
     ):
         padding([5]).tensor(8)
 
@@ -243,16 +242,14 @@ def test_edges_that_are_no_pairs_of_whole_numbers_are_refused(pairs, said, no_sh
 def test_edges_beyond_the_sequence_are_refused(pair):
     with pytest.raises(
         MaskError,
-        match=rf"^edges name the pair \({pair[0]}, {pair[1]}\) or beyond, but there are 2 queries "
-        r"and 3 keys, counted from 0\.$",
+        match=rf"^edges reach query {pair[0]} and key {pair[1]}, but there are 2 queries and 3 "
+        r"keys, counted from 0\.$",
     ):
         edges([(0, 0), pair]).tensor(2, 3)
 
 
 def test_a_connection_of_a_head_that_is_not_there_is_refused():
-    with pytest.raises(
-        MaskError, match=r"^there is no head 2: the scores have 2 heads, counted from 0\.$"
-    ):
+    with pytest.raises(MaskError, match=r"^head 2 does not exist: there are 2, counted from 0\.$"):
         Connection(key=0, head=2).tensor(3, lead=(2,))
-    with pytest.raises(MaskError, match=r"^there is no head 0: the scores have 0 heads"):
+    with pytest.raises(MaskError, match=r"^head 0 does not exist: there are 0"):
         Connection(key=0, head=0).tensor(3)

@@ -296,7 +296,7 @@ def test_sizes_below_one_are_refused(name, size):
 @pytest.mark.parametrize("n_heads", [3, 16])
 def test_heads_that_do_not_share_the_width_evenly_are_refused(n_heads):
     sentence = (
-        rf"^a width of 8 cannot be shared by {n_heads} heads evenly; choose n_heads that divides "
+        rf"^d_model is 8, which {n_heads} heads cannot share evenly: choose n_heads that divides "
         r"8, or give d_k\.$"
     )
     with pytest.raises(InputError, match=sentence):
@@ -304,7 +304,7 @@ def test_heads_that_do_not_share_the_width_evenly_are_refused(n_heads):
 
 
 def test_query_heads_that_cannot_share_key_heads_evenly_are_refused():
-    sentence = r"^4 query heads cannot share 3 key/value heads evenly; n_kv_heads must divide 4\.$"
+    sentence = r"^n_kv_heads is 3, which 4 heads cannot share evenly: choose a divisor of 4\.$"
     with pytest.raises(InputError, match=sentence):
         MultiHeadAttention(8, 4, n_kv_heads=3)
 
@@ -312,9 +312,17 @@ def test_query_heads_that_cannot_share_key_heads_evenly_are_refused():
 @pytest.mark.parametrize(
     ("x", "memory", "sentence"),
     [
-        ((2, 5, 7), None, "the inputs of the queries are 7 wide, but attention was made for 8"),
-        ((2, 5, 8), (2, 4, 9), "the inputs of the keys are 9 wide, but attention was made for 6"),
-        ((2, 5, 8), None, "the inputs of the keys are 8 wide, but attention was made for 6"),
+        (
+            (2, 5, 7),
+            None,
+            "the inputs of the queries are 7 wide, but this attention was built for 8",
+        ),
+        (
+            (2, 5, 8),
+            (2, 4, 9),
+            "the inputs of the keys are 9 wide, but this attention was built for 6",
+        ),
+        ((2, 5, 8), None, "the inputs of the keys are 8 wide, but this attention was built for 6"),
     ],
 )
 def test_inputs_of_another_width_are_refused(x, memory, sentence):
@@ -327,7 +335,7 @@ def test_inputs_of_another_width_are_refused(x, memory, sentence):
 def test_weights_are_returned_on_request(form):
     layer, x = MultiHeadAttention(8, 2, form=form), torch.randn(3, 5, 8)
     output, weights = layer(x, x, x, allowed=padding([5, 3, 1]), need_weights=True)
-    assert torch.equal(output, layer(x, allowed=padding([5, 3, 1])))
+    assert_close(output, layer(x, allowed=padding([5, 3, 1])))
     assert_close(weights.sum(-1), torch.ones(3, 2, 5))
     assert not weights[1, :, :, 3:].any()
 

@@ -227,7 +227,7 @@ def test_redrawing_gives_other_features_and_a_seed_the_same():
     assert torch.equal(form.features, same.features)
 
 
-def test_about_d_times_its_logarithm_features_are_drawn_unless_told():
+def test_about_d_times_its_logarithm_features_are_drawn_by_default():
     assert Performer(64).features.shape == (256, 64)  # 64 · ln 64 = 266
     assert Performer(1).features.shape == (64, 1)
     assert "n_features=256" in repr(Performer(64))
@@ -235,12 +235,12 @@ def test_about_d_times_its_logarithm_features_are_drawn_unless_told():
 
 def test_masks_of_single_pairs_are_refused():
     query, key, value = drawn(3, 4)
-    with pytest.raises(MaskError, match=r"the Performer cannot use the mask window\(1\)"):
+    with pytest.raises(MaskError, match=r"a Performer cannot use the mask window\(1\)"):
         Performer(4).double()(query, key, value, allowed=regard.window(1))
 
 
 def test_features_of_another_width_are_refused():
-    with pytest.raises(ShapeError, match=r"shape \(16, 5\), but queries and keys are 4 wide"):
+    with pytest.raises(ShapeError, match=r"queries and keys of width 5, but they are 4 wide"):
         Performer(5, 16).double()(*drawn(3, 4))
 
 

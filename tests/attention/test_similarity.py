@@ -147,11 +147,11 @@ def test_alibi_counts_the_queries_as_the_last_positions_where_keys_are_cached():
 
 def test_alibi_for_another_number_of_heads_is_refused():
     sentence = (
-        r"this alibi similarity was made for 3 heads, but the scores have shape \(2, 4, 5, 5\)"
+        r"this alibi similarity was built for 3 heads, but the scores have shape \(2, 4, 5, 5\)"
     )
     with pytest.raises(ShapeError, match=sentence):
         Alibi(3).bias(grid_of(5, 5, 2, 4))
-    with pytest.raises(ShapeError, match=r"made for 3 heads, but the scores have shape \(5, 5\)"):
+    with pytest.raises(ShapeError, match=r"built for 3 heads, but the scores have shape \(5, 5\)"):
         Alibi(3).bias(grid_of(5, 5))
 
 
@@ -184,7 +184,7 @@ def test_an_unknown_similarity_is_refused_with_the_nearest_name():
     ("name", "made"), [("additive", r"Additive\(d_q, d_k, d_hidden\)"), ("general", r"General\(d_")]
 )
 def test_a_learned_similarity_by_name_is_refused_with_what_to_make(name, made):
-    sentence = f"^similarity '{name}' has weights to learn: make it once with regard.{made}"
+    sentence = f"^similarity '{name}' has trainable weights: build it once with regard.{made}"
     with pytest.raises(InputError, match=sentence):
         as_similarity(name)
 
@@ -201,7 +201,7 @@ def test_something_that_is_no_similarity_is_refused(no_shape_checks):
 @pytest.mark.parametrize("name", NAMED)
 def test_different_widths_are_refused_with_what_to_do(name):
     sentence = (
-        f"^queries are 3 wide and keys 4; {name} compares vectors of one width. Project one of "
+        f"^queries are 3 wide and keys 4, but {name} compares vectors of one width: project one of "
         r"them, or use similarity=regard.General\(d_q, d_k\)\.$"
     )
     with pytest.raises(ShapeError, match=sentence):
@@ -214,7 +214,7 @@ def test_different_widths_are_refused_with_what_to_do(name):
 def test_widths_other_than_those_it_was_made_for_are_refused(similarity, name):
     similarity.check(3, 4)
     sentence = (
-        f"^queries and keys are 4 and 3 wide, but this {name} similarity was made for 3 and 4.$"
+        f"^queries and keys are 4 and 3 wide, but this {name} similarity was built for 3 and 4.$"
     )
     with pytest.raises(ShapeError, match=sentence):
         similarity.check(4, 3)
