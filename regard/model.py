@@ -1,4 +1,4 @@
-"""What `regard.load` returns: a network with its tokenizers, configuration and card."""
+"""The class that `regard.load` returns, and its folder on disk."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ from regard.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from regard.generation.predictions import Candidate
-    from regard.generation.search import SearchKeywords, SearchOptions
+    from regard.generation.search import Engine, SearchKeywords, SearchOptions
     from regard.generation.text_generation import Generation
     from regard.generation.translator import Translation, Translator
     from regard.trace.edits import Edit
@@ -45,25 +45,25 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, kw_only=True, repr=False)
 class Model:
-    """A model of any family, ready to be run, looked into and saved.
+    """A network of any family with its tokenizers, configuration and card.
 
-    Methods import what they call when they are called, so that loading a model stays light.
+    Methods import what they need when they are called, so that loading a model is fast.
     """
 
     module: Any
     """The network, a torch module of one of the families in regard.models."""
     task: str
     tokenizer: Tokenizer | None = None
-    """Turns the source into ids; None for a model that reads no text."""
+    """Tokenizer of the source; None for models that read images."""
     target_tokenizer: Tokenizer | None = None
-    """The same for the target; `tokenizer` unless given."""
+    """Tokenizer of the target; the same as `tokenizer` by default."""
     labels: tuple[str, ...] | None = None
     pixels: Normalization | None = None
-    """How the pixels of images are scaled."""
+    """Mean and deviation that images are normalized with."""
     card: Card = field(default_factory=Card)
     extras: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None
-    """The folder it was loaded from."""
+    """The folder the model was loaded from."""
 
     def __post_init__(self) -> None:
         if self.target_tokenizer is None:
@@ -87,21 +87,21 @@ class Model:
 
     @property
     def family(self) -> str:
-        """The kind of network: transformer, seq2seq, encoder, decoder or vision."""
+        """One of transformer, seq2seq, encoder, decoder and vision."""
         return self.config.family
 
     @property
     def size(self) -> str:
-        """The number of parameters and of bytes, for people."""
+        """The number of parameters and of bytes, as text."""
         return self._size(None)
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.module.parameters()).device
 
     def to(self, device_or_dtype: str | torch.device | torch.dtype) -> "Model":
-        """Move the weights to a device, or convert them to a type; returns the model itself."""
+        """Move the weights to a device or convert them to a dtype, and return the model."""
         self.module.to(device_or_dtype)
         return self
 
@@ -299,29 +299,26 @@ class Model:
         CTranslate2 reads the model folder, so a model without one, or whose weights were changed
         after loading, is run by torch.
         """
-        from regard.generation.translator import open_translator
-
-        weights = self._weights_state()
-        feature = options.torch_feature
+        weights, feature = self._weights_state(), options.torch_feature
         if self.folder is None:
             feature = feature or "models that are not loaded from a folder"
         elif weights != self._loaded_weights:
             feature = feature or "weights that were changed after loading"
-        self.translation_tokenizers()
+        _, target = self.translation_tokenizers()
         settings = self.config.to_dict()
         engine = choose_engine(self.family, settings, engine, int8=int8, torch_feature=feature)
-        if engine == "torch" and not int8:  # changes of weights must never be missed
-            return self._torch_translator()
-        key = engine, int8, None if engine == "ctranslate2" else weights
-        if key not in self._translators:
-            opened = (
-                self._torch_translator(int8=True)
-                if engine == "torch" or self.folder is None
-                else open_translator(self.folder, engine=engine, int8=int8)
-            )
-            self._translators = {key: opened} | {
-                known: one for known, one in self._translators.items() if known[0] != engine
-            }
+        key = engine, int8, weights
+        # In float32 torch's weights are copied each time, so that no change of them is missed.
+        if key not in self._translators or key[:2] == ("torch", False):
+            if engine == "torch" or self.folder is None:
+                from regard.generation.torch_engine import TorchEngine
+
+                opened = TorchEngine([self.module.eval()], target, int8=int8)
+                self._translators = {key: self.translator_with(opened)}
+            else:
+                from regard.generation.translator import open_translator
+
+                self._translators[key] = open_translator(self.folder, engine=engine, int8=int8)
         return self._translators[key]
 
     def translation_tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
@@ -342,14 +339,12 @@ class Model:
         versions = (0 if one.is_inference() else one._version for one in weights)
         return tuple(zip((one.data_ptr() for one in weights), versions, strict=True))
 
-    def _torch_translator(self, *, int8: bool = False) -> "Translator":
-        from regard.generation.torch_engine import TorchEngine
+    def translator_with(self, engine: "Engine") -> "Translator":
+        """Return a translator with this model's tokenizers and limits, and a torch engine."""
         from regard.generation.translator import TORCH_WINDOW, Translator, translator_limits
 
-        tokenizer, target = self.translation_tokenizers()
         limits = translator_limits(self.extras, self.config.to_dict())
-        engine = TorchEngine([self.module.eval()], target, int8=int8)
-        return Translator(engine, tokenizer, target, window=TORCH_WINDOW, **limits)
+        return Translator(engine, *self.translation_tokenizers(), window=TORCH_WINDOW, **limits)
 
     def __repr__(self) -> str:
         name = "" if self.folder is None else f"{self.folder.name!r}, "

@@ -163,12 +163,7 @@ class RecordWriter:
         return {} if known is None else {"heads": known.to_json()}
 
     def format(
-        self,
-        lines: Sequence[str],
-        done: Sequence["Translation"],
-        number: int = 0,
-        *,
-        skip: int = 0,
+        self, lines: Sequence[str], done: Sequence["Translation"], number: int = 0, *, skip: int = 0
     ) -> str:
         """Return the records of lines `number`, `number` + 1, …, without the first `skip`."""
         ranked = [[one, *one.alternatives] for one in done]

@@ -118,9 +118,7 @@ def translate_command(
         "ensemble": [find_model(name) for name in compute.ensemble or ()],
     }
     writer = RecordWriter(
-        as_json=target.as_json,
-        n_best=options.n_best,
-        folder=folder if target.alignments else None,
+        as_json=target.as_json, n_best=options.n_best, folder=folder if target.alignments else None
     )
     task = _Task(folder, lambda: _open(folder, opening, compute), options, writer)
     use_utf8()

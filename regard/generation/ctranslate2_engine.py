@@ -108,7 +108,10 @@ class CTranslate2Engine:
         ]
 
         def wait() -> list[list[Hypothesis]]:
-            found = {i: self._hypotheses(future.result()) for i, future in started}
+            found = {
+                i: self._hypotheses(future.result(), options.limit(len(sources[i])))
+                for i, future in started
+            }
             return [found[i] for i in range(len(sources))]
 
         return wait
@@ -129,11 +132,13 @@ class CTranslate2Engine:
             asynchronous=True,
         )
 
-    def _hypotheses(self, result: Any) -> list[Hypothesis]:
+    def _hypotheses(self, result: Any, limit: int) -> list[Hypothesis]:
         scores = result.scores or [nan] * len(result.hypotheses)
         return [
-            Hypothesis([self._target_ids[token] for token in tokens], [], score)
-            for tokens, score in zip(result.hypotheses, scores, strict=True)
+            Hypothesis(
+                [self._target_ids[token] for token in tokens], [], score, len(tokens) < limit
+            )
+            for names, score in zip(result.hypotheses, scores, strict=True)
         ]
 
 

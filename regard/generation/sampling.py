@@ -62,9 +62,7 @@ def sample(
 
 
 def shape(
-    log_probs: Float[Tensor, "rows vocab"],
-    texts: Sequence[Sequence[int]],
-    options: SamplingOptions,
+    log_probs: Float[Tensor, "rows vocab"], texts: Sequence[Sequence[int]], options: SamplingOptions
 ) -> Float[Tensor, "rows vocab"]:
     """Apply the repetition options, then temperature, top-k and top-p."""
     shaped = log_probs.clone()

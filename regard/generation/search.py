@@ -24,7 +24,7 @@ class Hypothesis:
     score: float
     """Log-probability divided by the length penalty; NaN if scores were switched off."""
     finished: bool = True
-    """False if the length limit cut the sequence off; CTranslate2 always reports True."""
+    """False if the length limit cut the sequence off."""
     events: Sequence[BeamEvent] = field(default=(), repr=False, compare=False)
     """The recorded search, on the best hypothesis if `SearchOptions.beam_tree` is set."""
 

@@ -24,7 +24,7 @@ from regard.generation.translator import Translation, Translator, translator_lim
 from regard.model import Model
 from regard.tap import listen
 from regard.text.tokenizer import suppressed_ids
-from regard.trace.capture import TolerantEditor, trace_model
+from regard.trace.capture import TolerantEditor, read_tokens, trace_model
 from regard.trace.edits import Ablate, Edit
 from regard.trace.outputs import AlternativeTranslation
 from regard.trace.trace import Trace
@@ -99,7 +99,8 @@ def _trace_part(
     # Characters of the text itself are better labels than decoded ids, where both agree.
     assert model.tokenizer is not None
     same = model.tokenizer.encode(part.source) == part.source_ids
-    target = [tokenizer.start_id, *part.ids, tokenizer.end_id]
+    end = [tokenizer.end_id] if part.finished else []
+    target = read_tokens(tokenizer, [tokenizer.start_id, *part.ids, *end])
     with listen(*editors):
         trace = trace_model(model, part.source if same else part.source_ids, target)
     ranked = [one.parts[index] for one in answer.alternatives]

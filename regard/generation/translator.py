@@ -42,6 +42,8 @@ class TranslatedPart:
     tree: BeamTree | None = None
     """The recorded search, if `beam_tree` was set."""
     score: float = 0.0
+    finished: bool = True
+    """False if the length limit cut the translation off."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,7 @@ class Translator:
             tokens = [self._target_names[id] for id in one.ids]
             tree = build_tree(one.events, self._target_names) if one.events else None
             own = TranslatedPart(
-                part.text, text, ids, one.ids, False, part.separator, tree, one.score
+                part.text, text, ids, one.ids, False, part.separator, tree, one.score, one.finished
             )
             several.append(Translation(text, one.score, tokens, source, parts=(own,)))
         return replace(several[0], alternatives=several[1:])

@@ -78,7 +78,8 @@ def trace_model(
 
     Args:
         given: a text or token ids; an image's path, an image or a tensor for vision models.
-        target: a text or token ids; required for models with a target.
+        target: a text or token ids, to which missing start and end tokens are added, or Tokens;
+            required for models with a target.
         edits: changes to what is computed, which must all fit.
     """
     with watch(edits=edits) as trace:
@@ -132,7 +133,9 @@ def _run_translator(model: Model, given: Any, target: Any, trace: Trace) -> None
     if target is None:
         raise InputError("this model needs a target: give one, or call model.trace.")
     source, tokenizer = read_tokens(model.tokenizer, given), model.target_tokenizer
-    read = _with_start_and_end(tokenizer, read_tokens(tokenizer, target))
+    read = target
+    if not isinstance(target, Tokens):
+        read = _with_start_and_end(tokenizer, read_tokens(tokenizer, target))
     logits = model.module(source.batch(model), read.batch(model))
     trace.tokens = {"source": source.pieces, "target": read.pieces[:-1], "output": read.pieces[1:]}
     trace.words = {"source": source.words, "target": read.words[:-1], "output": read.words[1:]}

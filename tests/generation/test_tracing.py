@@ -82,6 +82,7 @@ def test_every_part_of_a_text_has_a_trace(toy_folder):
     assert [part.output.part_source for part in trace.parts] == ["One two three.", "Seven six."]
     for traced, other, part in zip(trace.parts, answer.traces, answer.parts, strict=True):
         assert traced.output.ids == (*part.ids, model.tokenizer.end_id)
+        assert part.finished
         assert traced.output.score == pytest.approx(part.score)
         assert other.output.alternatives[0].text == answer.alternatives[0].parts[
             answer.parts.index(part)
