@@ -10,7 +10,11 @@ from regard.model import Model
 from regard.training.recipe import load_recipe
 
 FAMILIES = ["transformer", "seq2seq", "encoder", "decoder", "vision"]
-RECIPE = {"task": "translation", "model": {"initialisation": "xavier_uniform"}, "training": {"steps": 1}}
+RECIPE = {
+    "task": "translation",
+    "model": {"initialisation": "xavier_uniform"},
+    "training": {"steps": 1},
+}
 
 
 def write_in_format_1(model, folder):
