@@ -275,10 +275,8 @@ class Connection(Mask):
 
     def on(self, grid: Grid) -> _Cells:
         here = grid.rows.new_ones(1, 1, dtype=torch.bool)
-        if self.query is not None:
-            here = here & (grid.rows == self.query)[:, None]
-        if self.key is not None:
-            here = here & (grid.columns == self.key)
+        for index, positions in ((self.query, grid.rows[:, None]), (self.key, grid.columns)):
+            here = here if index is None else here & (positions == index)
         if self.head is not None:
             n_heads = grid.lead[-1] if grid.lead else 0
             if self.head >= n_heads:

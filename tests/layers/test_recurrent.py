@@ -166,7 +166,7 @@ def test_an_unknown_cell_and_wrong_lengths_are_refused():
     with pytest.raises(UnknownNameError, match=r"cell is 'ltsm'; choose one of lstm, gru"):
         RecurrentLayer(2, 2, cell="ltsm")
     made = layer("gru")
-    with pytest.raises(InputError, match="from 2 to 6, but the sequences are 5 long"):
+    with pytest.raises(InputError, match="from 2 to 6, but the padded sequences have 5 tokens"):
         made(torch.randn(2, 5, 3), torch.tensor([2, 6]))
-    with pytest.raises(InputError, match=r"shape \(3,\) for 2 sequences"):
+    with pytest.raises(InputError, match=r"shape \(3,\), but there are 2 sequences"):
         made(torch.randn(2, 5, 3), torch.tensor([2, 6, 1]))

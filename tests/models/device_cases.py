@@ -5,6 +5,7 @@ tensor left on the CPU with one on the device fails. The device "fake" is regist
 process, which is why this is a script.
 """
 
+# ruff: noqa: T201
 import traceback
 from functools import partial
 
@@ -104,7 +105,7 @@ if __name__ == "__main__":
                 devices = {str(result.device.type) for result in case()}
             if devices != {DEVICE}:
                 print(f"{name}: results are on {devices}")
-        except Exception as error:  # noqa: BLE001  every failing case is reported
+        except Exception as error:
             where = traceback.extract_tb(error.__traceback__)
             ours = [frame for frame in where if "/regard/" in frame.filename][-1:]
             place = f" ({ours[0].filename}:{ours[0].lineno})" if ours else ""

@@ -272,7 +272,7 @@ def test_more_tokens_than_learned_positions_are_refused_also_step_by_step():
     model = make()
     cache = model.new_cache()
     model(torch.zeros(1, 16, dtype=torch.long), cache=cache)
-    with pytest.raises(InputError, match=r"reaches position 17, but .* only 16"):
+    with pytest.raises(InputError, match=r"has 17 tokens, but .* only 16"):
         model(torch.zeros(1, 1, dtype=torch.long), cache=cache)
 
 

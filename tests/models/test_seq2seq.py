@@ -277,7 +277,7 @@ def test_a_source_of_one_token_gets_all_the_attention():
     model = seq2seq()
     with regard.watch() as trace:
         model(SOURCE[:, :1], TARGET)
-    assert_close(trace[SITE].weights(head=0), torch.ones(3, 1))
+    assert_close(trace[SITE].weights(head=0, batch=0), torch.ones(3, 1))
 
 
 def test_targets_too_short_wrong_lengths_and_foreign_ids_are_refused():

@@ -79,7 +79,7 @@ def test_each_edit_of_the_alignment_does_what_it_says(attention):
     logits, site = run(regard.forbid(SITE, query=1, key=0))
     assert_close(logits[:, 0], plain[:, 0])
     assert not torch.allclose(logits[0, 1], plain[0, 1])
-    weights = site.weights(head=0)
+    weights = site.weights(head=0, batch=0)
     assert weights[1, 0] == 0
     assert weights[0, 0] > 0
     assert weights[2, 0] > 0
@@ -95,14 +95,14 @@ def test_each_edit_of_the_alignment_does_what_it_says(attention):
 
     table = torch.eye(3, 5)
     _, site = run(regard.set_weights(SITE, table))
-    assert_close(site.weights(head=0), table)
-    assert_close(site.context(0), site.value[0, 0, :3])
+    assert_close(site.weights(head=0, batch=0), table)
+    assert_close(site.context(0, batch=0), site.value[0, 0, :3])
 
     _, site = run(regard.temperature(SITE, 0.0))
-    assert (site.weights(head=0).amax(-1) == 1).all()
+    assert (site.weights(head=0, batch=0).amax(-1) == 1).all()
 
     _, site = run(regard.set_scores(SITE, 50.0, query=2, key=1))
-    assert site.weights(head=0)[2].argmax() == 1
+    assert site.weights(head=0, batch=0)[2].argmax() == 1
 
 
 def test_states_handed_over_and_fed_back_are_seen_and_changed():

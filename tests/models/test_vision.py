@@ -81,7 +81,7 @@ def test_published_models_have_their_published_number_of_parameters(changes, mil
 
 def test_one_layer_and_one_head_by_hand():
     model = vision(
-        patch_size=8, d_model=2, n_heads=1, n_layers=1, d_ff=1, n_classes=2, norm_eps=0.0
+        patch_size=8, d_model=2, n_heads=1, n_layers=1, d_ff=1, n_classes=2, norm_eps=1e-12
     )
     layer = model.encoder.layers[0]
     attention = layer.self_attention.inner
@@ -172,8 +172,6 @@ def test_images_of_other_sizes_are_read_by_interpolated_positions():
     share = 1.25 * 0.75**3 - 2.25 * 0.75**2 + 1
     share += -0.75 * 1.75**3 + 3.75 * 1.75**2 - 6 * 1.75 + 3
     assert_close(positions[2], left + share * (right - left), atol=1e-6, rtol=1e-5)
-    weights = trace["encoder.layers.0.self"].weights(head=0)
-    assert grid.fold(weights[0]).shape == (2, 4)
 
 
 def test_gradcheck_of_a_tiny_model_in_float64():
