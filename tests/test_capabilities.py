@@ -58,7 +58,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def assert_supported_iff_equal(reason, fast, plain, monkeypatch):
-    """Compare an engine with torch; where it is refused, it must fail or differ without the rule."""
+    """Compare with torch; a refused model must fail or differ if the rule is ignored."""
     if reason is None:
         assert fast() == plain()
         return

@@ -64,13 +64,13 @@ def _options(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Options that stand before a command."""
+    """Handle options that precede a command."""
     del version
 
 
 def run() -> None:
-    """Run the command line: 0 when all went well, 2 for what the user can put right."""
-    for stream in (sys.stdout, sys.stderr):  # a sign that a terminal lacks becomes a question mark
+    """Run the command line; errors that the user can fix exit with status 2."""
+    for stream in (sys.stdout, sys.stderr):  # print ? for characters the terminal lacks
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
@@ -80,6 +80,6 @@ def run() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # whoever reads has seen enough, as `head` does
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

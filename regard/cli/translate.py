@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TranslationFlags:
+class ResultFlags:
     """Translations."""
 
     n_best: Annotated[int, typer.Option(help="Write this many translations of each line.")] = 1
@@ -82,7 +82,7 @@ class OutputFlags:
 def translate_command(
     model: ModelArgument,
     search: SearchFlags,
-    translations: TranslationFlags,
+    translations: ResultFlags,
     engine: EngineFlags,
     compute: ComputeFlags,
     target: OutputFlags,
