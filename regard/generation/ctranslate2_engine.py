@@ -135,9 +135,7 @@ class CTranslate2Engine:
     def _hypotheses(self, result: Any, limit: int) -> list[Hypothesis]:
         scores = result.scores or [nan] * len(result.hypotheses)
         return [
-            Hypothesis(
-                [self._target_ids[token] for token in tokens], [], score, len(tokens) < limit
-            )
+            Hypothesis([self._target_ids[name] for name in names], [], score, len(names) < limit)
             for names, score in zip(result.hypotheses, scores, strict=True)
         ]
 
