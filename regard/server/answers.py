@@ -32,7 +32,7 @@ from regard.server.jobs import Job, ProgressListener
 from regard.server.model_inputs import ModelInput, TraceRequest, replace_tokens, target_ids
 from regard.tap import listen
 from regard.text.tokenizer import Tokenizer
-from regard.trace.capture import trace_model
+from regard.trace.capture import read_tokens, trace_model
 from regard.trace.edits import CellEdit, Edit
 from regard.trace.outputs import (
     AlternativeTranslation,
@@ -147,9 +147,12 @@ def answer_edited(
     part = ModelInput(before.trace.output.part_source or given.content, given.target)
     edited = replace_tokens(model, part, tokens, answer_ids=before.answer.ids)
     # With the same target, every edit must apply.
-    target = target_ids(model, before.answer.ids)
+    tokenizer, ids = model.target_tokenizer, before.answer.ids or []
+    start = [] if tokenizer is None or tokenizer.start_id is None else [tokenizer.start_id]
+    target = [*start, *ids]  # without an end if the answer reached the length limit
     with listen(ProgressListener(job, "tracing")):
-        forced = trace_model(model, edited.content, target, edits=edits)
+        same = read_tokens(tokenizer, target)
+        forced = trace_model(model, edited.content, same, edits=edits)
     compare = [
         Comparison(at=at, name=token.text, before=token.probability, after=exp(log_prob))
         for at, (token, log_prob) in enumerate(

@@ -33,7 +33,6 @@ from regard.server.arrays import (
     IndexRange,
     PooledTable,
     Stage,
-    check_head,
     encode_table,
     is_direct,
     pool_table,
@@ -82,7 +81,8 @@ class HeadQuery(SiteQuery):
     def of(self, stored: StoredTrace) -> Site:
         """Return the site, after a check that the head exists."""
         site = stored.trace[self.site]
-        check_head(site, self.head)
+        if self.head >= site.n_heads:
+            raise ApiError("unknown_head", site=site.path, head=self.head, count=site.n_heads)
         return site
 
 

@@ -132,12 +132,6 @@ def max_pool(table: Tensor, rows: int, columns: int) -> Tensor:
     return table
 
 
-def check_head(site: Site, head: int) -> None:
-    """Refuse a head that does not exist."""
-    if head >= site.n_heads:
-        raise ApiError("unknown_head", site=site.path, head=head, count=site.n_heads)
-
-
 def _table(site: Site, head: int, stage: Stage, rows: slice, columns: slice | None) -> Tensor:
     return getattr(site, stage)(head, rows=rows, columns=columns).float()
 

@@ -80,14 +80,11 @@ def test_thumbnails_of_all_heads_are_one_response(client, trace):
 
 @pytest.mark.parametrize("name", ["transformer", "seq2seq", "decoder"])
 def test_the_weights_follow_from_the_vectors(client, trace, folders, name):
-    described = trace(name)
+    target = [] if name == "decoder" else ["der hund"]
+    described = trace(name, **dict(zip(["target"], target, strict=False)))
     path = described["sites"][-1]["path"]
     found = arrays(client, described["id"], "vectors", site=path, head=0)
-    target = {"target": described["answer"]["ids"]} if "ids" in described["answer"] else {}
-    model = load_model(folders[name])
-    start = [] if not target else [model.target_tokenizer.start_id]
-    written = [[*start, *target["target"]]] if target else []
-    site = model.trace("the dog is sleeping", *written)[path]
+    site = load_model(folders[name]).trace("the dog is sleeping", *target)[path]
     query, key = (torch.from_numpy(found[x]) for x in ("query", "key"))
     if "compare_weight" in found:
         pair = [torch.from_numpy(found[f"compare_{x}"]) for x in ("query", "key")]
