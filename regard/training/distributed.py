@@ -38,7 +38,7 @@ class World:
         """True for the process that writes files and reports progress."""
         return self.rank == 0
 
-    def sum(self, *numbers: float) -> list[float]:
+    def sum(self, *numbers: float | int) -> list[float]:
         """Sum each number over all processes; every process gets the identical result."""
         if self.size == 1:
             return [float(number) for number in numbers]

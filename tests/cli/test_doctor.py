@@ -17,7 +17,7 @@ def test_a_healthy_model_ends_with_0_and_every_difference_is_told():
     assert done.exit_code == 0, done.output
     for name in ("padding", "batch size", "caching", "accumulation", "resuming"):
         assert name in done.output
-    assert "bound 0: bit by bit" in done.output
+    assert "bound 0: identical bits" in done.output
 
 
 def test_a_model_folder_is_proved_too_and_json_is_for_programs(make_bundle, tmp_path):
@@ -36,7 +36,7 @@ def test_a_claim_that_fails_ends_with_1_and_is_named(monkeypatch, words):
     monkeypatch.setattr(examination, "PROOFS", (lambda model: wrong, lambda model: idle))
     done = regard(*words)
     assert done.exit_code == 1
-    assert "results depend on padding, and must not" in done.stderr
+    assert "results depend on padding, but must not" in done.stderr
     if not words:
         assert "5.0e-01 of log-probabilities, bound 1e-04" in done.stdout
         assert "does not apply: only models that write" in done.stdout

@@ -4,7 +4,7 @@ import pytest
 
 from regard.errors import InputError
 from regard.training.recipe import load_recipe
-from regard.training.run_folder import stored_recipe, open_folder
+from regard.training.run_folder import open_folder, stored_recipe
 
 
 def recipe(**training):
@@ -15,15 +15,15 @@ def recipe(**training):
 def begin(folder, **training):
     """Open a folder; what was said."""
     said = []
-    open_folder(folder, recipe(**training), resume=True, say=said.append)
+    open_folder(folder, recipe(**training), resume=True, report=said.append)
     return said
 
 
 def test_what_is_other_than_before_is_said_and_followed(tmp_path):
     assert begin(tmp_path, lr=0.1, betas=[0.5, 0.9]) == []
     assert begin(tmp_path, lr=0.2, ema=0.5, betas=[0.5, 0.9]) == [
-        "training.lr is 0.2 now and was 0.1",
-        "training.ema is 0.5 now and was 0.0",
+        "training.lr has changed from 0.1 to 0.2",
+        "training.ema has changed from 0.0 to 0.5",
     ]
     assert stored_recipe(tmp_path) == recipe(lr=0.2, ema=0.5, betas=[0.5, 0.9])
 
@@ -35,23 +35,23 @@ def test_a_limit_of_time_holds_until_another_one_is_given(tmp_path):
     assert stored_recipe(tmp_path).training.minutes == 30
     (said,) = begin(tmp_path)  # and again: it was kept
     assert "still ends after 30 minutes" in said
-    assert begin(tmp_path, minutes=40) == ["training.minutes is 40.0 now and was 30.0"]
+    assert begin(tmp_path, minutes=40) == ["training.minutes has changed from 30.0 to 40.0"]
     assert stored_recipe(tmp_path).training.minutes == 40
 
 
 def test_what_cannot_change_is_refused_once_there_is_a_checkpoint_and_changes_nothing(tmp_path):
     begin(tmp_path, batch_tokens=10)
-    assert begin(tmp_path, batch_tokens=20) == ["training.batch_tokens is 20 now and was 10"]
+    assert begin(tmp_path, batch_tokens=20) == ["training.batch_tokens has changed from 10 to 20"]
     (tmp_path / "training" / "checkpoints" / "step-00000001").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"batch_tokens = 20 and cannot go on with 40: set it ba"):
+    with pytest.raises(InputError, match=r"batch_tokens = 20 and cannot continue with 40: change"):
         begin(tmp_path, batch_tokens=40)
     assert stored_recipe(tmp_path).training.batch_tokens == 20
 
 
 def test_a_folder_with_a_run_or_a_model_is_not_begun_anew(tmp_path):
     begin(tmp_path / "run")
-    with pytest.raises(InputError, match="was begun before: go on with it by --resume"):
-        open_folder(tmp_path / "run", recipe(), resume=False, say=print)
+    with pytest.raises(InputError, match="already contains a run: continue it with --resume"):
+        open_folder(tmp_path / "run", recipe(), resume=False, report=print)
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(InputError, match="holds a model already"):
-        open_folder(tmp_path, recipe(), resume=True, say=print)
+    with pytest.raises(InputError, match="already contains a model"):
+        open_folder(tmp_path, recipe(), resume=True, report=print)

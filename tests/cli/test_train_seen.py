@@ -1,19 +1,15 @@
 """What one sees of a run: samples with their alignment, curves, TensorBoard, bar and lines."""
 
-import io
 import json
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from regard.cli.output import LinesRead
 from regard.errors import FileError, InputError, MissingExtraError
 from regard.model import Model
 from regard.trace.capture import trace_model
-from regard.training.callbacks import ValidationResult
-from regard.training.validation import drawn_samples, plain_samples, with_alignment
+from regard.training.validation import align_sample
 from tests.backwards import write_recipe
 from tests.cli.called import call
 
@@ -37,12 +33,12 @@ def test_a_run_in_a_pipe_says_samples_and_their_alignment_in_plain_lines(trained
     lines = told.stderr.splitlines()
     first = lines.index(next(one for one in lines if "validation: loss" in one))
     assert [one.split(":")[0].strip() for one in lines[first + 1 : first + 5]] == [
-        *("source", "written", "reference", "alignment")
+        *("source", "output", "reference", "alignment")
     ]
     assert "←" in lines[first + 4]
     assert lines[first + 5].startswith("    source:")  # only the first sample is aligned
     assert "\x1b" not in told.stderr
-    assert f"its curves in {folder}/training/curves.svg" in told.stdout
+    assert f"curves: {folder}/training/curves.svg" in told.stdout
 
 
 def test_three_samples_are_no_score(trained):
@@ -53,24 +49,12 @@ def test_three_samples_are_no_score(trained):
     assert "bleu" not in told.stderr + told.stdout + Model.load(folder).card.score
 
 
-def test_a_terminal_shows_how_many_lines_were_read_and_a_pipe_does_not(trained, monkeypatch):
-    shown = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", shown)
-    count = LinesRead()
-    count(10)  # too soon after the beginning to be worth a word
-    assert shown.getvalue() == ""
-    time.sleep(0.25)
-    count(4_096)
-    assert shown.getvalue() == "\r4,096 lines read\x1b[K\r"
-    assert "\r" not in trained[1].stderr
-
-
 def test_alignments_are_kept_with_the_metrics(trained):
     folder, _ = trained
     lines = (folder / "training/metrics.jsonl").read_text().splitlines()
     sample = next(one for one in map(json.loads, lines) if "validation" in one)["samples"][0]
     found = sample["alignment"]
-    assert "".join("".join(found["target_words"]).split()) == "".join(sample["written"].split())
+    assert "".join("".join(found["target_words"]).split()) == "".join(sample["output"].split())
     per_word = [
         sum(w for _, t, w in found["soft"] if t == i) for i in range(len(found["target_words"]))
     ]
@@ -79,46 +63,27 @@ def test_alignments_are_kept_with_the_metrics(trained):
 
 def test_alignment_is_the_mean_of_all_heads_of_the_last_but_one_layer(trained):
     model = Model.load(trained[0])
-    evaluation = ValidationResult(samples=[{"source": "1 2", "written": "21"}])
-    (found,) = with_alignment(model, evaluation).samples
+    found = align_sample(model, {"source": "1 2", "output": "21"})
     site = trace_model(model, "1 2", "21")["decoder.layers.0.cross"]
     mean = (site.weights(0) + site.weights(1)) / 2
-    soft = {(source, target): weight for source, target, weight in found["alignment"]["soft"]}
+    soft = {(source, target): weight for source, target, weight in found["soft"]}
     expected = {(j, i): float(mean[i, j]) for i in range(2) for j in range(mean.size(1))}
     assert soft == pytest.approx(expected, abs=1e-4)
 
 
 def test_words_are_aligned_where_there_are_several(trained):
     model = Model.load(trained[0])
-    evaluation = ValidationResult(samples=[{"source": "1 2 3", "written": "3 2"}])
-    found = with_alignment(model, evaluation).samples[0]["alignment"]
+    found = align_sample(model, {"source": "1 2 3", "output": "3 2"})
     assert (found["source_words"], found["target_words"]) == (["1", "2", "3"], ["3", "2"])
     assert sum(weight for _, target, weight in found["soft"] if target == 1) == pytest.approx(1)
 
 
 def test_one_word_is_aligned_token_by_token_and_nothing_is_aligned_to_nothing(trained):
     model = Model.load(trained[0])
-    one = with_alignment(model, ValidationResult(samples=[{"source": "1 2", "written": "21"}]))
-    assert one.samples[0]["alignment"]["target_words"] == ["2", "1"]
-    assert len(one.samples[0]["alignment"]["source_words"]) >= 3
-    empty = ValidationResult(samples=[{"source": "1 2", "written": ""}])
-    assert with_alignment(model, empty) == empty
-
-
-def test_a_terminal_draws_the_alignment_unless_it_is_too_narrow():
-    alignment = {
-        "source_words": ["a", "dog"],
-        "target_words": ["ein", "Hund"],
-        "hard": "0-0 1-1",
-        "soft": [[0, 0, 1.0], [0, 1, 0.25], [1, 1, 0.75]],
-    }
-    evaluation = ValidationResult(samples=[{"written": "ein Hund", "alignment": alignment}])
-    wide = drawn_samples(80)(evaluation)
-    assert wide[0] == "    written: ein Hund"
-    assert wide[3].split() == ["ein", "██", "1.00", "a"]
-    assert wide[4].split() == ["Hund", "··", "▓▓", "0.75", "dog"]
-    plain = ["    written: ein Hund", "    alignment: ein←a Hund←dog"]
-    assert drawn_samples(12)(evaluation) == plain == plain_samples(evaluation)
+    one = align_sample(model, {"source": "1 2", "output": "21"})
+    assert one["target_words"] == ["2", "1"]
+    assert len(one["source_words"]) >= 3
+    assert align_sample(model, {"source": "1 2", "output": ""}) is None
 
 
 def test_curves_are_drawn_at_validations_and_by_command(trained, tmp_path):

@@ -9,10 +9,10 @@ from regard.doctor.proofs import (
     LENGTHS,
     PROOFS,
     Proof,
+    largest_difference,
     make_batch,
     run_proofs,
-    examples,
-    largest_difference,
+    sample_inputs,
     tiny_model,
 )
 from regard.training.batch import PairBatch
@@ -47,10 +47,10 @@ def test_every_family_is_proved_as_far_as_the_claims_apply(make_bundle, family, 
 def test_forms_without_a_cache_say_so():
     model = tiny_model()
     config = replace(model.config, attention="efficient")
-    made = type(model)(model=type(model.module)(config).eval(), task="translation")
+    made = type(model)(module=type(model.module)(config).eval(), task="translation")
     proof = proofs.prove_caching(made)
     assert not proof.applies
-    assert proof.measured == "efficient attention keeps no cache"
+    assert proof.measured == "efficient attention has no cache"
 
 
 def test_padding_that_leaks_is_found(monkeypatch):
@@ -130,7 +130,7 @@ def test_a_difference_that_is_no_number_does_not_hold():
 
 def test_examples_hold_no_padding_and_batches_hold_them_whole():
     model = tiny_model()
-    some = examples(model)
+    some = sample_inputs(model)
     batch = make_batch(model, some, extra=2)
     assert batch.source_lengths.tolist() == list(LENGTHS)
     assert batch.source_ids.shape == (len(LENGTHS), max(LENGTHS) + 2)

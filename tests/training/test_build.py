@@ -12,8 +12,8 @@ from regard.training.build import (
     build_seeded,
     complete_config,
     config_fields,
-    image_tokens,
     copy_weights,
+    image_tokens,
 )
 from regard.training.datasets import Datasets
 from regard.training.recipe import load_recipe
@@ -22,7 +22,8 @@ SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 16}
 
 
 def recipe(task, **model):
-    given = {"task": task, "data": {"train": "x"}, "training": {"steps": 1}}
+    data = {"generate": "digits"} if task == "classification" else {"train": "x"}
+    given = {"task": task, "data": data, "training": {"steps": 1}}
     return load_recipe({**given, "model": model})
 
 
@@ -37,7 +38,7 @@ def digits():
 
 
 def completed(asked, datasets, base):
-    fields = config_fields(asked, images=False, base=base)
+    fields = config_fields(asked, base=base)
     return complete_config(fields, asked, datasets, base=base)
 
 
@@ -66,11 +67,11 @@ def test_a_fresh_model_has_a_row_for_each_token_whatever_its_preset_says(letters
 
 
 def test_images_of_8_pixels_in_patches_of_2_are_16_tokens_and_one_for_the_class():
-    fields = config_fields(recipe("classification", patch_size=2, **SMALL), images=True)
+    fields = config_fields(recipe("classification", patch_size=2, **SMALL))
     assert image_tokens(fields, 8) == 17
 
 
 def test_a_key_that_vision_models_do_not_have_is_refused_with_the_nearest():
-    fields = config_fields(recipe("classification", n_layer=3), images=True)
+    fields = config_fields(recipe("classification", n_layer=3))
     with pytest.raises(UnknownNameError, match=r"no setting 'n_layer'; the nearest .*n_layers"):
         image_tokens(fields, 8)

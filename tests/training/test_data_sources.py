@@ -24,7 +24,7 @@ def pairs(tmp_path):
     return path
 
 
-def test_data_is_found_in_the_root_or_in_regard_data_or_in_the_current_folder(tmp_path, monkeypatch):
+def test_data_is_found_in_root_regard_data_or_the_current_folder(tmp_path, monkeypatch):
     named, here = tmp_path / "named", tmp_path / "work" / "here"
     for folder in (named, here):
         folder.mkdir(parents=True)
@@ -41,7 +41,7 @@ def test_data_is_found_in_the_root_or_in_regard_data_or_in_the_current_folder(tm
 
 def test_data_that_are_nowhere_say_where_they_were_looked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
-    with pytest.raises(FileError, match=r"the data no\.tsv are not in .* nor in .*REGARD_DATA"):
+    with pytest.raises(FileError, match=r"the data file no\.tsv is not in .* nor in .*REGARD_DATA"):
         find_data("no.tsv")
     with pytest.raises(FileError, match=r"--set data\.root=FOLDER"):
         find_data("no.tsv", "/nowhere")
@@ -66,7 +66,7 @@ def test_a_test_set_stays_the_same_whatever_is_held_out_for_validation(pairs):
 
 
 def test_what_is_held_out_has_its_own_fingerprint(pairs):
-    rows = TextSources(recipe(train=str(pairs))).whole()
+    rows = TextSources(recipe(train=str(pairs))).all_rows()
     halves = [HeldOutRows(rows, 0.0, 0.5), HeldOutRows(rows, 0.5, 1.0)]
     assert len({half.fingerprint() for half in halves} | {rows.fingerprint()}) == 3
     assert halves[0].fingerprint() == HeldOutRows(rows, 0.0, 0.5).fingerprint()
@@ -74,7 +74,7 @@ def test_what_is_held_out_has_its_own_fingerprint(pairs):
 
 
 def test_shares_that_leave_nothing_are_refused(pairs):
-    with pytest.raises(InputError, match="hold out all there is"):
+    with pytest.raises(InputError, match="hold out all data"):
         TextSources(recipe(train=str(pairs), validation=0.6, test=0.4)).rows("train")
 
 
@@ -113,11 +113,11 @@ def test_json_lines_are_read_by_the_keys_of_the_recipe_and_turned_around_too(tmp
 def test_texts_for_a_vocabulary_are_those_of_training_by_field(tmp_path):
     (tmp_path / "p.tsv").write_text("a\tb\nc\td\n")
     sources = TextSources(recipe(train=str(tmp_path / "p.tsv"), validation=0.0))
-    assert list(sources.texts("train")) == ["a", "b", "c", "d"]
-    assert list(sources.texts("train", fields=[1])) == ["b", "d"]
+    assert list(sources.texts()) == ["a", "b", "c", "d"]
+    assert list(sources.texts(fields=[1])) == ["b", "d"]
     (tmp_path / "song.txt").write_text("one\ntwo\n")
     running = TextSources(recipe("language", train=str(tmp_path / "song.txt"), validation=0.5))
-    assert list(running.texts("train")) == ["one\n", "two\n"]  # the whole, ends of lines with it
+    assert list(running.texts()) == ["one\n", "two\n"]  # the whole, ends of lines with it
 
 
 def test_dates_need_no_file_and_are_never_held_out_and_learned():
@@ -133,5 +133,5 @@ def test_checks_of_running_text_are_lenient_and_unknown_ones_are_refused(pairs, 
     assert TextSources(recipe("language", train=str(pairs))).checks.duplicate == "keep"
     changed = TextSources(recipe(train=str(pairs), checks={"duplicate": "drop"})).checks
     assert changed.duplicate == "drop"
-    with pytest.raises(UnknownNameError, match=r"no key data\.checks\.duplicat; the nearest"):
+    with pytest.raises(UnknownNameError, match=r"unknown key data\.checks\.duplicat; the nearest"):
         _ = TextSources(recipe(train=str(pairs), checks={"duplicat": "drop"})).checks

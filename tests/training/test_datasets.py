@@ -9,7 +9,13 @@ from regard.data.images import Images, Normalization
 from regard.data.readers import labeled_text, parallel_text, plain_text
 from regard.data.token_augmentation import Masking, MergeDropout
 from regard.text.tokenizer_training import train_tokenizer
-from regard.training.datasets import MaskedTextDataset, LabeledTextDataset, PairDataset, ImageDataset, WindowDataset
+from regard.training.datasets import (
+    ImageDataset,
+    LabeledTextDataset,
+    MaskedTextDataset,
+    PairDataset,
+    WindowDataset,
+)
 
 TEXTS = ["one two three", "four five", "six seven eight nine", "ten"]
 
@@ -29,8 +35,8 @@ def test_pairs_are_split_anew_in_every_epoch_and_each_side_by_itself(tmp_path):
     texts = [*TEXTS, " ".join(TEXTS)]
     path.write_text("".join(f"{text}\t{text}\n" for text in texts))
     corpus = build_corpus(parallel_text(path), [tokenizer] * 2, cache=tmp_path / "cache")
-    splittings = [MergeDropout.of(tokenizer, share=0.5)] * 2
-    pairs = PairDataset(corpus, source_pad=0, target_pad=0, splittings=splittings, seed=1)
+    merge_dropout = [MergeDropout.of(tokenizer, share=0.5)] * 2
+    pairs = PairDataset(corpus, source_pad=0, target_pad=0, merge_dropout=merge_dropout, seed=1)
     batch, again, later = pairs([1, 0], 5), pairs([1, 0], 5), pairs([1, 0], 6)
     seen = ids(batch.source_ids, batch.source_lengths)
     assert seen == ids(again.source_ids, again.source_lengths)
@@ -96,11 +102,11 @@ def test_hidden_tokens_are_told_and_others_are_as_they_were(tokenizer, tmp_path)
     hidden = MaskedTextDataset(corpus, masking, pad_id=tokenizer.pad_id, seed=1)
     one, again, later = (hidden(range(40), epoch=epoch) for epoch in (0, 0, 1))
     assert torch.equal(one.ids, again.ids)
-    assert not torch.equal(one.told, later.told)
-    assert torch.equal(one.ids[~one.told], one.targets[~one.told])
+    assert not torch.equal(one.predicted, later.predicted)
+    assert torch.equal(one.ids[~one.predicted], one.targets[~one.predicted])
     assert (one.ids == tokenizer.mask_id).any()
     real = torch.arange(one.ids.size(1)) < one.lengths[:, None]
-    assert not (one.told & ~real).any()
+    assert not (one.predicted & ~real).any()
     share = one.n_targets() / int((real & (one.targets != 0)).sum())
     assert 0.2 < share < 0.6  # of half the tokens that are no special ones
 

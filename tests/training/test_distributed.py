@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from regard.errors import InputError
-from regard.training.distributed import World, wrap_module, whole
+from regard.training.distributed import World, full_tensor, wrap_module
 from tests.backwards import write_recipe
 
 HERE = Path(__file__).parent
@@ -63,7 +63,7 @@ def finish(process: subprocess.Popen) -> str:
 def teams(recipe) -> Path:
     """A folder with the gradients of every world's first step, and a whole run of two."""
     folder = recipe.parent
-    finish(begin([sys.executable, HERE / "teams.py", recipe, folder, "1", *WORLDS.values(), RUN]))
+    finish(begin([sys.executable, HERE / "worlds.py", recipe, folder, "1", *WORLDS.values(), RUN]))
     return folder
 
 
@@ -89,7 +89,7 @@ def test_a_checkpoint_of_two_sharded_processes_resumes_on_one_and_on_three(recip
     finish(torchrun(2, *train, "-o", folder, *sharded, "--set", "training.steps=5"))
     finish(torchrun(1, *train, "-o", folder, "--resume", "--set", "training.steps=9"))
     said = finish(torchrun(3, *train, "-o", folder, "--resume"))
-    assert "going on from step 9" in said
+    assert "resuming from step 9" in said
     finish(torchrun(1, *train, "-o", tmp_path / "alone"))
     last = "training/checkpoints/step-00000012/model.safetensors"
     for name, value in load_file(tmp_path / "alone" / last).items():
@@ -108,7 +108,7 @@ def test_after_a_worker_is_killed_the_run_goes_on_by_itself(recipe, teams, tmp_p
         time.sleep(0.01)
     os.kill(workers_of(process.pid)[-1], signal.SIGKILL)
     said = finish(process)
-    assert "going on from step" in said
+    assert "resuming from step" in said
     one, other = (load_file(at / "model.safetensors") for at in (teams / RUN, folder))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
@@ -121,10 +121,10 @@ def workers_of(parent: int) -> list[int]:
 
 def test_one_process_is_a_team_and_holds_everything():
     world = World()
-    assert world.leads
-    assert world.total(1, 2.5) == [1.0, 2.5]
-    assert torch.equal(whole(torch.ones(2)), torch.ones(2))
+    assert world.is_main
+    assert world.sum(1, 2.5) == [1.0, 2.5]
+    assert torch.equal(full_tensor(torch.ones(2)), torch.ones(2))
     module = torch.nn.Linear(2, 2)
     assert wrap_module(module, world) is module
     with pytest.raises(InputError, match="needs several processes"):
-        wrap_module(module, world, sharded=True)
+        wrap_module(module, world, shard=True)

@@ -1,5 +1,6 @@
-"""The loop: it learns, stops when it should, and goes on as if it had never stopped."""
+"""The training loop: limits, validation, checkpoints, signals and divergence."""
 
+import json
 import os
 import signal
 
@@ -8,7 +9,8 @@ import torch
 from torch.testing import assert_close
 
 from regard.errors import FileError, InputError, NotFiniteError
-from regard.training.callbacks import TrainerHooks, ValidationResult, Callback
+from regard.training.callbacks import Callback, ValidationResult
+from regard.training.loop import TrainerHooks
 
 
 def weights_of(trainer):
@@ -26,122 +28,102 @@ class StopsAt(Callback):
     def __init__(self, step, number):
         self.step, self.number = step, number
 
-    def on_step(self, step_info):
-        if step_info.position.step == self.step:
+    def on_step(self, info):
+        if info.position.step == self.step:
             os.kill(os.getpid(), self.number)
 
 
 def scored(scores) -> dict:
-    """Options of a training whose evaluations find these scores, one after another."""
+    """Options of a run whose validations give these scores."""
     scores = iter(scores)
-    callbacks = TrainerHooks(
-        lambda model, numbers: None,
+    hooks = TrainerHooks(
+        lambda model, metrics: None,
         evaluate=lambda model: ValidationResult({"bleu": next(scores)}),
     )
-    return {"callbacks": callbacks, "evaluate": {"metric": "bleu"}}
+    return {"hooks": hooks, "evaluate": {"metric": "bleu"}}
 
 
-def test_the_loss_falls(make):
-    trainer = make(steps=60, validate_every=20)
+def test_loss_decreases(make):
+    trainer = make(steps=40, validate_every=20)
     outcome = trainer.run()
-    moments = trainer.callbacks.reporter.moments
+    steps = trainer.callbacks.steps
     assert outcome.reason == "steps"
-    assert [one.position.step for one in moments] == list(range(1, 61))
-    assert moments[-1].result.nll < 0.8 * moments[0].result.nll
-    assert outcome.metrics["loss"] < moments[0].result.nll
+    assert [one.position.step for one in steps] == list(range(1, 41))
+    assert steps[-1].result.nll < 0.8 * steps[0].result.nll
+    assert outcome.metrics["loss"] < steps[0].result.nll
 
 
-def test_the_same_recipe_gives_the_same_weights_bit_by_bit(make):
-    first, second = make(folder="a"), make(folder="b")
-    first.run(), second.run()
+def test_same_seed_gives_identical_weights_and_another_seed_others(make):
+    first, second, other = make(folder="a"), make(folder="b"), make(folder="c", seed=2)
+    first.run(), second.run(), other.run()
     assert same(weights_of(first), weights_of(second))
+    assert not same(weights_of(first), weights_of(other))
 
 
-def test_another_seed_gives_other_weights(make):
-    first, second = make(folder="a"), make(folder="b", seed=2)
-    first.run(), second.run()
-    assert not same(weights_of(first), weights_of(second))
-
-
-@pytest.mark.parametrize("stop", [3, 4, 9])
-@pytest.mark.parametrize("options", [{}, {"ema": 0.9, "accumulate": 3}, {"average": 2}])
-def test_a_run_that_is_stopped_goes_on_to_the_same_weights_bit_by_bit(make, stop, options):
+@pytest.mark.parametrize(
+    ("stop", "number", "options"),
+    [
+        (3, signal.SIGTERM, {}),
+        (4, signal.SIGINT, {"ema": 0.9, "accumulate": 3}),
+        (9, signal.SIGTERM, {"average": 2}),
+        (5, signal.SIGTERM, {"optimizer": "muon", "precision": "fp16"}),
+    ],
+)
+def test_interrupted_runs_resume_to_identical_weights(make, stop, number, options):
     whole = make(folder="whole", **options)
     whole.run()
-    callbacks = TrainerHooks(lambda model, numbers: None, reporter=StopsAt(stop, signal.SIGTERM))
-    stopped = make(folder="parts", callbacks=callbacks, **options)
+    hooks = TrainerHooks(lambda model, metrics: None, callbacks=StopsAt(stop, number))
+    stopped = make(folder="parts", hooks=hooks, **options)
     outcome = stopped.run()
-    assert (outcome.reason, outcome.signal, outcome.position.step) == ("stopped", signal.SIGTERM, stop)
+    assert (outcome.reason, outcome.signal, outcome.position.step) == (
+        "stopped",
+        number,
+        stop,
+    )
     resumed = make(folder="parts", **options)
     resumed.run()
-    assert resumed.callbacks.reporter.notes[0] == f"going on from step {stop}"
+    assert resumed.callbacks.messages[0] == f"resuming from step {stop}"
     assert same(weights_of(whole), weights_of(resumed))
     assert resumed.saved[-1] == whole.saved[-1]
 
 
-def test_what_is_done_between_steps_does_not_change_training(make):
-    def meddle(model):
+def test_random_numbers_between_steps_do_not_change_training(make):
+    def evaluate(model):
         torch.manual_seed(0)
         torch.randn(100)
-        return ValidationResult({"luck": 1.0})
+        return ValidationResult({"other": 1.0})
 
     plain = make(folder="a")
-    meddled = make(folder="b", callbacks=TrainerHooks(lambda model, numbers: None, evaluate=meddle))
-    plain.run(), meddled.run()
-    assert same(weights_of(plain), weights_of(meddled))
+    other = make(folder="b", hooks=TrainerHooks(lambda model, metrics: None, evaluate=evaluate))
+    plain.run(), other.run()
+    assert same(weights_of(plain), weights_of(other))
 
 
-def test_accumulated_batches_are_one_large_batch(make):
-    # the same 8 batches in one step: 8 at a time, or 2 large ones that hold them all
-    small = make(folder="a", accumulate=8, steps=1, model={"dropout": 0.0}, clip=0.0)
-    parts = small.loader.next_step()
-    assert len({part.n_targets() for part in parts}) > 1
-    (total,) = [sum(part.n_targets() for part in parts)]
-    small.train_step.compute_gradients(parts, step=1, n_targets=total)
-    accumulated = [one.grad.clone() for one in small.model.parameters()]
-    small.train_step.optimizer.zero_grad()
-    rows = [row for part in parts for row in rows_of(part)]
-    loss = sum(small.train_step.objective(row).loss for row in rows) / total
-    loss.backward()
-    for ours, whole in zip(accumulated, small.model.parameters(), strict=True):
-        assert_close(ours, whole.grad, rtol=1e-4, atol=1e-6)
-
-
-def rows_of(batch):
-    for row in range(len(batch.source_ids)):
-        yield type(batch)(
-            batch.source_ids[row : row + 1, : batch.source_lengths[row]],
-            batch.target_ids[row : row + 1, : batch.target_lengths[row]],
-            batch.source_lengths[row : row + 1],
-            batch.target_lengths[row : row + 1],
-        )
-
-
-def test_training_ends_after_epochs_and_at_a_whole_one(make):
+def test_epochs_limit(make):
     trainer = make(steps=None, epochs=2, validate_every=0)
     outcome = trainer.run()
     assert outcome.reason == "epochs"
     assert outcome.position.epochs == 2
-    assert len(trainer.callbacks.reporter.validations) == 3  # two epochs and the final model
+    assert len(trainer.callbacks.validations) == 3  # two epochs and the final model
 
 
-def test_the_clock_ends_training_with_a_saved_averaged_and_evaluated_model(make):
+def test_time_limit_ends_with_a_saved_averaged_and_evaluated_model(make):
     trainer = make(steps=None, minutes=0.02, average=2, validate_every=3, schedule="linear")
     outcome = trainer.run()
     assert outcome.reason == "minutes"
-    assert "the final model has the" in trainer.callbacks.reporter.notes[-1]
+    assert "the final model has the" in trainer.callbacks.messages[-1]
     assert trainer.saved[-1] == outcome.metrics
     assert outcome.position.seconds < 10
 
 
-def test_training_ends_early_when_nothing_gets_better(make):
+def test_patience_ends_training_early(make):
     trainer = make(**scored([3.0, 5.0, 4.0, 4.5, 9.0]), steps=100, validate_every=2, patience=2)
     outcome = trainer.run()
     assert (outcome.reason, outcome.position.step) == ("patience", 8)
     assert trainer.state.best_step == 4
 
 
-def test_of_equal_scores_the_later_is_kept_but_patience_is_not_renewed(make):
+def test_equal_scores_keep_the_later_model_and_do_not_reset_patience(make):
     trainer = make(**scored([3.0, 5.0, 5.0, 5.0, 5.0, 5.0]), validate_every=2, patience=3)
     outcome = trainer.run()
     assert (outcome.reason, outcome.position.step) == ("patience", 10)
@@ -152,7 +134,7 @@ def test_of_equal_scores_the_later_is_kept_but_patience_is_not_renewed(make):
 @pytest.mark.parametrize(
     ("average", "scores"), [(0, [1.0, 3.0, 2.0, 3.0]), (3, [1.0, 3.0, 2.0, 2.9, 3.0])]
 )
-def test_the_final_model_has_the_best_weights_if_their_mean_is_no_better(make, average, scores):
+def test_final_model_is_the_best_if_the_mean_is_not_better(make, average, scores):
     trainer = make(**scored(scores), average=average)
     outcome = trainer.run()
     assert trainer.state.best_step == 8
@@ -160,17 +142,17 @@ def test_the_final_model_has_the_best_weights_if_their_mean_is_no_better(make, a
     assert outcome.metrics["bleu"] == 3.0
 
 
-def test_the_final_model_has_the_mean_of_the_last_weights(make):
+def test_final_model_is_the_mean_of_the_last_checkpoints(make):
     averaged = make(**scored([1.0, 3.0, 2.0, 3.0]), average=3)
     averaged.run()
-    steps = averaged.checkpoints.scheduled_steps(3)
+    steps = averaged.checkpoints.scheduled_steps()
     assert steps == [4, 8, 12]
     for name, value in weights_of(averaged).items():
         parts = [averaged.checkpoints.load_weights(step)[name].double() for step in steps]
         assert_close(value, (sum(parts) / 3).float())
 
 
-def test_the_moving_average_is_what_is_validated_and_kept(make):
+def test_moving_average_is_validated_and_saved(make):
     trainer = make(ema=0.9)
     trainer.run()
     steps = trainer.checkpoints.steps()
@@ -180,43 +162,34 @@ def test_the_moving_average_is_what_is_validated_and_kept(make):
     assert all(torch.equal(dict(trainer.model.named_parameters())[n], v) for n, v in chosen.items())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_save_first(make, number):
-    callbacks = TrainerHooks(lambda model, numbers: None, reporter=StopsAt(6, number))
-    trainer = make(callbacks=callbacks)
-    assert trainer.run().signal == number
-    assert trainer.checkpoints.steps()[-1] == 6
-    assert not trainer.checkpoints.load_state(6).regular
-
-
-def test_the_last_checkpoints_and_the_best_are_kept(make):
+def test_recent_checkpoints_and_the_best_are_kept(make):
     scores = iter([9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    callbacks = TrainerHooks(
-        lambda model, numbers: None,
+    hooks = TrainerHooks(
+        lambda model, metrics: None,
         evaluate=lambda model: ValidationResult({"bleu": next(scores)}),
     )
-    trainer = make(callbacks=callbacks, evaluate={"metric": "bleu"}, validate_every=2, keep=2)
+    trainer = make(hooks=hooks, evaluate={"metric": "bleu"}, validate_every=2, keep=2)
     trainer.run()
     assert trainer.checkpoints.steps() == [2, 10, 12]
 
 
-def test_a_loss_that_is_no_number_stops_with_the_tap_where_it_began(make):
+def test_nan_loss_stops_the_run_and_names_the_first_bad_value(make):
     trainer = make(validate_every=2, steps=4)
     trainer.run()
     again = make(validate_every=2, steps=8)
-    layer = again.model.decoder.layers[0].loader_forward.inner
+    layer = again.model.decoder.layers[0].feed_forward.inner
     layer.register_forward_pre_hook(lambda module, given: (given[0] * float("inf"),))
     with pytest.raises(NotFiniteError) as caught:
         again.run()
     sentence = str(caught.value)
     assert "the loss became nan at step 5" in sentence
-    assert "decoder.layers.0.loader_forward.activation is the first inner value" in sentence
+    assert "decoder.layers.0.feed_forward.activation is the first inner value" in sentence
     assert "The checkpoint of step 4 is good" in sentence
     assert again.checkpoints.steps()[-1] == 4
 
 
-def test_a_checkpoint_that_the_last_update_has_wrecked_is_not_called_good(make):
-    # Adam moves every weight by lr: those saved after step 1 are finite, and good for nothing
+def test_checkpoints_of_diverged_weights_are_deleted(make):
+    # Adam changes every weight by lr: after step 1 they are finite but useless
     trainer = make(lr=1e30, warmup=1, schedule="constant", save_every=1, validate_every=100)
     with pytest.raises(NotFiniteError, match=r"at step 2.*The checkpoint of step 0 is good"):
         trainer.run()
@@ -225,23 +198,15 @@ def test_a_checkpoint_that_the_last_update_has_wrecked_is_not_called_good(make):
     assert again.run().reason == "steps"
 
 
-def test_a_wrecked_checkpoint_is_still_known_after_a_stop(make):
-    options = {"lr": 1e30, "warmup": 1, "schedule": "constant", "validate_every": 100}
-    callbacks = TrainerHooks(lambda model, numbers: None, reporter=StopsAt(1, signal.SIGTERM))
-    assert make(**options, callbacks=callbacks).run().position.step == 1
-    with pytest.raises(NotFiniteError, match=r"at step 2.*The checkpoint of step 0 is good"):
-        make(**options).run()
-
-
-def test_weights_that_are_not_finite_are_never_saved(make):
+def test_nonfinite_weights_are_never_saved(make):
     trainer = make(lr=1e39, warmup=1, schedule="constant", save_every=1, validate_every=100)
-    with pytest.raises(NotFiniteError, match=r"the update of step 1 has left .* with weights not"):
+    with pytest.raises(NotFiniteError, match=r"the update of step 1 made .* non-finite"):
         trainer.run()
     assert trainer.checkpoints.steps() == [0]
 
 
 @pytest.mark.parametrize("ema", [0.0, 0.5])
-def test_a_validation_loss_that_is_no_number_stops_before_anything_is_saved(make, ema):
+def test_nonfinite_validation_loss_stops_before_saving(make, ema):
     trainer = make(lr=1e30, warmup=1, schedule="constant", validate_every=1, ema=ema)
     with pytest.raises(
         NotFiniteError, match=r"validation loss became \S+ after step 1: \S+ is the"
@@ -251,7 +216,7 @@ def test_a_validation_loss_that_is_no_number_stops_before_anything_is_saved(make
     assert trainer.checkpoints.steps() == [0]
 
 
-def test_a_score_that_is_no_number_is_never_the_best(make):
+def test_nan_scores_are_never_the_best(make):
     trainer = make(**scored([float("nan"), 3.0, 2.0, 3.0]))
     trainer.run()
     assert (trainer.state.best_step, trainer.state.best_score) == (8, 3.0)
@@ -261,36 +226,34 @@ def test_a_score_that_is_no_number_is_never_the_best(make):
     assert same(weights_of(never), never.checkpoints.load_weights(12))
 
 
-def test_an_exploding_loss_stops_too(make):
+def test_exploding_loss_stops_the_run(make):
     trainer = make(lr=30.0, warmup=1, schedule="constant", clip=0.0, steps=200)
-    with pytest.raises(NotFiniteError, match=r"the loss became .*the largest_difference inner value is "):
+    with pytest.raises(NotFiniteError, match=r"the loss became .*the largest inner value is "):
         trainer.run()
 
 
-def test_a_metric_that_nobody_measures_and_another_seed_are_refused(make):
-    with pytest.raises(InputError, match="metric is 'bleu', but this task measures loss, perpl"):
+def test_unknown_metrics_and_another_seed_are_refused(make):
+    with pytest.raises(InputError, match="metric is 'bleu', but this task has loss, perpl"):
         make(evaluate={"metric": "bleu"}).run()
-    with pytest.raises(InputError, match=r"begun with training\.seed = 1"):
+    with pytest.raises(InputError, match=r"started with training\.seed = 1"):
         make(seed=3).run()
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"optimizer": "muon"}, r'training\.optimizer = "adam" and cannot go on with "muon"'),
-        ({"precision": "fp16"}, r'training\.precision = "float32" and cannot go on with "fp16"'),
-        ({"batch_tokens": 300}, r"training\.batch_tokens = 200 and cannot go on with 300"),
+        ({"optimizer": "muon"}, r'training\.optimizer = "adam" and cannot continue with "muon"'),
+        ({"precision": "fp16"}, r'training\.precision = "float32" and cannot continue with "fp16"'),
+        ({"batch_tokens": 300}, r"training\.batch_tokens = 200 and cannot continue with 300"),
     ],
 )
-def test_a_run_cannot_go_on_with_what_makes_its_checkpoint_mean_something_else(
-    make, change, sentence
-):
+def test_fixed_settings_cannot_change_in_a_resumed_run(make, change, sentence):
     make(steps=1).run()
     with pytest.raises(InputError, match=sentence):
         make(steps=2, **change).run()
 
 
-def test_a_moving_average_that_is_turned_on_later_begins_at_the_weights_of_then(make):
+def test_moving_average_can_start_in_a_resumed_run(make):
     make(steps=4).run()
     again = make(steps=4, ema=0.9)
     again.run()
@@ -301,27 +264,27 @@ def test_a_moving_average_that_is_turned_on_later_begins_at_the_weights_of_then(
     assert longer.checkpoints.load(8)[1].average
 
 
-def test_a_run_does_not_go_on_with_other_data(make, data_file):
-    make(steps=2).run()
+def test_other_data_are_refused_in_a_resumed_run(make, data_file):
+    make(steps=2, data=data_file).run()
     text = data_file.read_text()
-    count = make(steps=2).loader.state()["examples"]
+    count = make(steps=2, data=data_file).loader.state()["examples"]
     data_file.write_text(text.replace("8", "8 8"))
-    with pytest.raises(InputError, match=rf"begun with {count} training examples and now there"):
-        make(steps=4).run()
+    with pytest.raises(InputError, match=rf"started with {count} training examples and now there"):
+        make(steps=4, data=data_file).run()
     data_file.write_text(text)
-    assert make(steps=4).run().position.step == 4
+    assert make(steps=4, data=data_file).run().position.step == 4
 
 
-def test_a_damaged_checkpoint_says_so(make):
+def test_damaged_checkpoint_is_reported(make):
     trainer = make()
     trainer.run()
     step = trainer.checkpoints.steps()[-1]
     (trainer.checkpoints.path(step) / "model.safetensors").write_bytes(b"\x00" * 9)
-    with pytest.raises(FileError, match=r"is damaged .*goes on from the one before"):
+    with pytest.raises(FileError, match=r"is damaged .*continues from the previous"):
         make().run()
 
 
-def test_frozen_parts_stay_as_they_are(make):
+def test_frozen_parts_do_not_change(make):
     trainer = make(freeze=["encoder.*"])
     before = weights_of(trainer)
     trainer.run()
@@ -330,10 +293,15 @@ def test_frozen_parts_stay_as_they_are(make):
     assert not torch.equal(before["tokens.weight"], after["tokens.weight"])
 
 
-@pytest.mark.parametrize("precision", ["bf16"])
-def test_half_precision_learns(make, precision):
-    trainer = make(precision=precision, steps=40, validate_every=20)
-    trainer.run()
-    moments = trainer.callbacks.reporter.moments
-    assert moments[-1].result.nll < moments[0].result.nll
-    assert next(trainer.model.parameters()).dtype == torch.float32
+def test_checkpoints_of_version_0_1_resume(make):
+    old = {"last_good_step": "sound", "n_worse": "waited", "scheduled": "regular"}
+    whole, trainer = make(folder="whole"), make(steps=8)
+    whole.run(), trainer.run()
+    for step in trainer.checkpoints.steps():
+        path = trainer.checkpoints.path(step) / "state.json"
+        state = {old.get(name, name): value for name, value in json.loads(path.read_text()).items()}
+        path.write_text(json.dumps(state))
+    resumed = make()
+    resumed.run()
+    assert resumed.callbacks.messages[0] == "resuming from step 8"
+    assert same(weights_of(whole), weights_of(resumed))

@@ -1,126 +1,98 @@
-"""The file of metrics: means over steps, speed without validations, and going on after a stop."""
-
-import json
+"""metrics.jsonl and TensorBoard: averages over steps, and resumed runs."""
 
 import pytest
 
-from regard.training.callbacks import ValidationResult, StepInfo, RunPosition, Callback
-from regard.training.metrics import CallbackList, MetricsFile, Stretch, read_metrics
-from regard.training.step import StepResult
+from regard.training.callbacks import CallbackList, StepAverages, ValidationResult
+from regard.training.metrics import MetricsFile, TensorBoard, read_metrics
+from tests.training.conftest import Recorder, step_info
 
 
-def step_info(step, *, seconds, loss=2.0, n_targets=100, progress=0.5):
-    learned = StepResult(loss, loss - 0.5, 0.0, n_targets, 1.5)
-    return StepInfo(RunPosition(step, step / 10, seconds), progress, 0.01 * step, learned)
-
-
-def test_losses_are_means_over_targets_and_speed_counts_from_the_first_step_on():
-    stretch = Stretch(3)
-    assert stretch.add(step_info(1, seconds=10.0, loss=4.0, n_targets=100)) is None
-    assert stretch.add(step_info(2, seconds=11.0, loss=1.0, n_targets=200)) is None
-    entry = stretch.add(step_info(3, seconds=13.0, loss=1.0, n_targets=100))
+def test_entries_average_over_targets_and_time_steps_after_the_first(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    metrics = MetricsFile(path, every=3)
+    metrics.on_step(step_info(1, seconds=10.0, nll=3.5))
+    metrics.on_step(step_info(2, seconds=11.0, nll=0.5, n_targets=200))
+    metrics.on_step(step_info(3, seconds=13.0, nll=0.5))
+    (entry,) = read_metrics(path)
     assert entry["loss"] == (4 * 100 + 1 * 200 + 1 * 100) / 400
     assert entry["surprise"] == entry["loss"] - 0.5
     assert entry["speed"] == 100.0  # 300 targets in the 3 seconds after step 1
     assert (entry["step"], entry["lr"], entry["targets"], entry["norm"]) == (3, 0.03, 100, 1.5)
-    stretch.add(step_info(4, seconds=14.0))
-    stretch.add(step_info(5, seconds=15.0))
-    after = stretch.add(step_info(6, seconds=16.0))
-    assert (after["loss"], after["speed"]) == (2.0, 100.0)  # nothing is left of the stretch before
+    for step in (4, 5, 6):
+        metrics.on_step(step_info(step, seconds=10.0 + step))
+    after = read_metrics(path)[1]
+    assert (after["loss"], after["speed"]) == (2.0, 100.0)  # independent of the first entry
 
 
-def test_validations_are_no_part_of_the_speed():
-    stretch = Stretch(4)
-    stretch.add(step_info(1, seconds=1.0))
-    stretch.add(step_info(2, seconds=2.0))
-    stretch.pause()
-    stretch.add(step_info(3, seconds=60.0))
-    entry = stretch.add(step_info(4, seconds=61.0))
-    assert entry["speed"] == 100.0
-    assert entry["loss"] == 2.0
+def test_time_of_validations_does_not_count():
+    averages = StepAverages()
+    for step, seconds in ((1, 1.0), (2, 2.0)):
+        averages.add(step_info(step, seconds=seconds))
+    averages.pause()
+    averages.add(step_info(3, seconds=60.0))
+    averages.add(step_info(4, seconds=61.0))
+    assert averages.speed() == 100.0
 
 
-def test_the_last_step_has_an_entry_and_a_single_step_no_speed():
-    entry = Stretch(10).add(step_info(7, seconds=3.0, progress=1.0))
+def test_only_recent_steps_count():
+    averages = StepAverages(30)
+    for n in range(100):
+        averages.add(step_info(n, seconds=10.0 * n, nll=5.0))
+    for n in range(31):
+        averages.add(step_info(100 + n, seconds=1000 + 0.1 * n, nll=0.0))
+    assert averages.loss() == (0.5, 0.0)
+    assert averages.speed() == pytest.approx(1000)
+
+
+def test_the_last_step_has_an_entry_and_a_single_step_no_speed(tmp_path):
+    MetricsFile(tmp_path / "m.jsonl").on_step(step_info(7, seconds=3.0, progress=1.0))
+    (entry,) = read_metrics(tmp_path / "m.jsonl")
     assert entry["step"] == 7
     assert "speed" not in entry
 
 
-def test_a_run_that_goes_on_forgets_what_came_after_its_checkpoint(tmp_path):
-    path = tmp_path / "deep" / "metrics.jsonl"
+def test_resumed_runs_drop_entries_after_their_checkpoint(tmp_path):
+    path, text = tmp_path / "deep" / "metrics.jsonl", "한 a\u2028b\x85c\x0bd\re\nf"
     first = MetricsFile(path, every=1)
-    for step in (1, 2, 3):
+    first.on_validation(1, ValidationResult({"bleu": 3.0}, [{"output": text}]), best=True)
+    for step in (2, 3, 4):
         first.on_step(step_info(step, seconds=float(step)))
-    first.on_validation(3, ValidationResult({"loss": 1.0}, [{"written": "Grüße"}]), best=True)
-    with path.open("a") as stream:
-        stream.write('{"step": 4, "lo')  # the line that a killed process was writing
-    assert [one["step"] for one in read_metrics(path)] == [1, 2, 3, 3]
+    with path.open("ab") as stream:
+        stream.write('{"step": 5, "samples": ["Grü'.encode()[:-1])  # killed inside a character
+    assert [one["step"] for one in read_metrics(path)] == [1, 2, 3, 4]
     again = MetricsFile(path, every=1, resumed_at=2)
     again.on_step(step_info(3, seconds=3.5))
-    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    lines = read_metrics(path)
     assert [one["step"] for one in lines] == [1, 2, 3]
     assert lines[-1]["seconds"] == 3.5
+    samples = [{"output": text}]
+    assert lines[0] == {"step": 1, "validation": {"bleu": 3.0}, "best": True, "samples": samples}
     MetricsFile(path)
     assert read_metrics(path) == []
 
 
-def test_a_validation_is_written_with_its_numbers_and_samples(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    MetricsFile(path).on_validation(5, ValidationResult({"bleu": 3.0}, [{"written": "한국어"}]), best=True)
-    assert read_metrics(path) == [
-        {"step": 5, "validation": {"bleu": 3.0}, "best": True, "samples": [{"written": "한국어"}]}
-    ]
-    assert "한국어" in path.read_text("utf-8")
+def test_callbacks_are_called_in_order_and_may_lack_methods():
+    first, second = Recorder(), Recorder()
+    second.messages = first.messages
+    callbacks = CallbackList([first, object(), second])
+    callbacks.on_message("done")
+    callbacks.on_validation(2, ValidationResult(), best=True)
+    assert first.messages == ["done", "done"]
+    assert first.validations == second.validations == [(2, ValidationResult(), True)]
+    with pytest.raises(AttributeError):
+        callbacks.on_mesage("done")
 
 
-def test_a_sample_with_other_line_ends_is_one_line_and_survives_going_on(tmp_path):
-    path, text = tmp_path / "metrics.jsonl", "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\rh\ni"
-    first = MetricsFile(path, every=1)
-    first.on_validation(1, ValidationResult({"loss": 1.0}, [{"written": text}]), best=True)
-    first.on_step(step_info(2, seconds=1.0))
-    with path.open("ab") as stream:
-        stream.write('{"step": 3, "samples": ["Grü'.encode()[:-1])  # killed inside a letter
-    MetricsFile(path, every=1, resumed_at=2)
-    found = read_metrics(path)
-    assert [one["step"] for one in found] == [1, 2]
-    assert found[0]["samples"] == [{"written": text}]
-
-
-class Notes(Callback):
-    def __init__(self, told):
-        self.told = told
-
-    def on_step(self, step_info):
-        self.told.append(step_info.position.step)
-
-    def on_validation(self, step, evaluation, *, best):
-        self.told.append((step, best))
-
-    def on_message(self, text):
-        self.told.append(text)
-
-
-def test_everybody_is_told_in_order():
-    told = []
-    everybody = CallbackList(Notes(told), Notes(told))
-    everybody.on_step(step_info(1, seconds=0.1))
-    everybody.on_validation(2, ValidationResult(), best=True)
-    everybody.note("done")
-    assert told == [1, 1, (2, True), (2, True), "done", "done"]
-
-
-def test_tensorboard_goes_on_where_the_checkpoint_was(tmp_path):
+def test_tensorboard_resumes_at_the_checkpoint(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    from regard.training.metrics import TensorBoard
 
     first = TensorBoard(tmp_path, every=1)
     for step in (1, 2, 3):
-        first.on_step(step_info(step, seconds=float(step), loss=2.0))
+        first.on_step(step_info(step, seconds=float(step)))
     first.close()
     again = TensorBoard(tmp_path, every=1, resumed_at=1)
-    again.on_step(step_info(2, seconds=2.5, loss=1.0))
-    again.on_validation(2, ValidationResult({"bleu": 7.5}, [{"written": "a", "n": 1}]), best=False)
+    again.on_step(step_info(2, seconds=2.5, nll=0.5))
+    again.on_validation(2, ValidationResult({"bleu": 7.5}, [{"output": "a", "n": 1}]), best=False)
     again.close()
     board = EventAccumulator(str(tmp_path)).Reload()
     found = [(event.step, event.value) for event in board.Scalars("train/loss")]

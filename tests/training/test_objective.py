@@ -83,7 +83,9 @@ def test_what_stands_in_the_padding_changes_nothing():
     other = batch.target_ids.clone()
     other[1, 2:] = 7
     changed = PairBatch(batch.source_ids, other, batch.source_lengths, batch.target_lengths)
-    assert torch.equal(TranslationObjective(model)(batch).loss, TranslationObjective(model)(changed).loss)
+    assert torch.equal(
+        TranslationObjective(model)(batch).loss, TranslationObjective(model)(changed).loss
+    )
 
 
 def test_language_models_tell_every_token_but_the_first():
@@ -167,7 +169,7 @@ def test_models_that_lack_the_head_for_a_task_are_refused():
     headless = Encoder(EncoderConfig(n_vocab=11, n_layers=1, fill_head=False, **SMALL))
     with pytest.raises(InputError, match="fill_head = true"):
         MaskedObjective(headless)
-    with pytest.raises(InputError, match="give n_classes"):
+    with pytest.raises(InputError, match="set n_classes"):
         ClassificationObjective(headless)
     with pytest.raises(InputError, match="label_smoothing is 1"):
         TranslationObjective(transformer(), label_smoothing=1.0)

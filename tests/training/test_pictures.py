@@ -19,7 +19,7 @@ def recipe(tmp_path):
     def make(**data):
         given = {"root": str(tmp_path), "train": "shapes.npz", "validation": 0.25, **data}
         return load_recipe(
-            {"task": "classification", "data": given, "training": {"steps": 1}}, called="shapes"
+            {"task": "classification", "data": given, "training": {"steps": 1}}, name="shapes"
         )
 
     return make
@@ -69,9 +69,9 @@ def test_names_that_a_file_holds_are_classes_as_folders_are(recipe, tmp_path):
 
 def test_classes_that_training_does_not_know_are_refused(recipe, folders):
     train, other = folders("a", "cat", "dog"), folders("b", "cat", "dgo")
-    with pytest.raises(InputError, match=r"b has the class 'dgo', which is none of cat, dog; the"):
+    with pytest.raises(InputError, match=r"b has the class 'dgo'"):
         split_images(recipe(train=train, validation=other))
-    with pytest.raises(InputError, match=r"a has the class 'dog', which is none of cat, fox"):
+    with pytest.raises(InputError, match=r"a has the class 'dog'"):
         split_images(recipe(train=train, classes=["cat", "fox"]))
 
 
@@ -99,5 +99,5 @@ def test_the_recipe_names_the_classes_that_a_file_only_numbers(recipe):
 
 
 def test_too_few_names_are_refused(recipe):
-    with pytest.raises(InputError, match=r"names 2 classes, and shapes\.npz has 3: name each"):
+    with pytest.raises(InputError, match=r"has 2 names, but shapes\.npz has 3 classes: give"):
         split_images(recipe(classes=["circle", "square"]))

@@ -1,105 +1,134 @@
-"""Progress for people: what the bar and the lines say."""
+"""Progress on the terminal, and the estimate before training."""
 
 import io
+import sys
 
 import pytest
+import torch
 from rich.console import Console
 
-from regard.training.callbacks import ValidationResult, StepInfo, RunPosition
-from regard.training.progress_report import Bar, Lines, Machine, Pace, sample_lines, format_metrics
-from regard.training.step import StepResult
+from regard.training.callbacks import RunInfo, StepAverages, ValidationResult
+from regard.training.progress_report import (
+    ConsoleProgress,
+    estimate,
+    format_bytes,
+    format_metrics,
+    format_seconds,
+    sample_lines,
+    step_summary,
+)
+from tests.training.conftest import step_info
+
+RUN = RunInfo(1000, 1.0, 1000, flops_per_target=4e6, peak_flops=2e9)
+ALIGNMENT = {
+    "source_words": ["a", "dog"],
+    "target_words": ["ein", "Hund"],
+    "hard": "0-0 1-1",
+    "soft": [[0, 0, 1.0], [0, 1, 0.25], [1, 1, 0.75]],
+}
 
 
-def step_info(step, *, seconds, surprise=0.0, n_targets=100, progress=0.25):
-    learned = StepResult(surprise + 1, surprise, 0.0, n_targets, 1.0)
-    return StepInfo(RunPosition(step, step / 4, seconds), progress, 0.1, learned)
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (10.4, "10 s"), (90, "1:30 min"), (5399, "89:59 min"), (5400, "1 h 30 min")],
+)
+def test_durations(seconds, text):
+    assert format_seconds(float(seconds)) == text
 
 
-def pace(*moments, machine=None):
-    found = Pace(machine or Machine())
-    for one in moments:
-        found.add(one)
-    return found
+def test_sizes_and_metrics():
+    sizes = [format_bytes(size) for size in (999, 4_600_000, 1_234_000_000)]
+    assert sizes == ["0 MB", "5 MB", "1.23 GB"]
+    metrics = {"loss": 1.23456, "accuracy": 0.5, "exact": 0.1234, "bleu": 41.126}
+    assert format_metrics(metrics) == "loss 1.2346  accuracy 50.00%  exact 12.34%  bleu 41.13"
 
 
-def test_facts_by_hand():
+def test_summary_by_hand():
     # 300 targets in 2 s are 150/s; at 4e6 operations each that is 6e8 of 2e9: 30 %
-    found = pace(
-        step_info(1, seconds=1.0),
-        step_info(2, seconds=2.0),
-        step_info(3, seconds=3.0, n_targets=200),
-        machine=Machine(peak=2e9, flops=4e6),
-    )
-    assert found.speed() == 150
-    assert found.facts() == "loss 1.000  perplexity 1.00  150 tokens/s  30 % of peak  9.0 s left"
+    averages = StepAverages()
+    for step, n_targets in ((1, 100), (2, 100), (3, 200)):
+        info = step_info(step, seconds=float(step), nll=0.0, n_targets=n_targets, progress=0.25)
+        averages.add(info)
+    summary = step_summary(info, averages, RUN)
+    assert summary == "loss 0.500  perplexity 1.00  150 tokens/s  30 % of peak  9.0 s left"
+    first = step_info(1, seconds=1.0, nll=0.0, progress=0.0)
+    averages = StepAverages()
+    averages.add(first)
+    assert step_summary(first, averages) == "loss 0.500  perplexity 1.00"
 
 
-def test_losses_weigh_by_targets():
-    found = pace(step_info(1, seconds=1.0), step_info(2, seconds=2.0, surprise=3.0, n_targets=300))
-    assert found.loss() == pytest.approx(((1 * 100 + 4 * 300) / 400, (3 * 300) / 400))
-
-
-def test_only_recent_steps_count():
-    found = pace(*(step_info(n, seconds=10.0 * n, surprise=5.0) for n in range(100)))
-    for n in range(30):
-        found.add(step_info(100 + n, seconds=1000 + 0.1 * n))
-    assert found.loss() == (1.0, 0.0)
-    assert found.speed() == pytest.approx(1000)
-
-
-def test_one_step_has_no_speed_and_a_beginning_no_end():
-    found = pace(step_info(1, seconds=1.0, progress=0.0))
-    assert found.speed() == 0
-    assert found.facts() == "loss 1.000  perplexity 1.00"
-
-
-def test_the_time_of_a_validation_is_no_part_of_the_speed():
-    found = pace(step_info(1, seconds=1.0), step_info(2, seconds=2.0))
-    found.pause()
-    found.add(step_info(3, seconds=60.0))
-    found.add(step_info(4, seconds=61.0))
-    assert found.speed() == 100
-
-
-def test_numbers_are_told_in_their_own_forms():
-    told = format_metrics({"loss": 1.23456, "accuracy": 0.5, "exact": 0.1234, "bleu": 41.126})
-    assert told == "loss 1.2346  accuracy 50.00%  exact 12.34%  bleu 41.13"
-
-
-def test_only_texts_of_samples_are_told():
-    samples = [{"source": "a", "alignment": {"soft": []}}, {"written": "b"}]
-    assert sample_lines(ValidationResult(samples=samples)) == ["    source: a", "    written: b"]
-
-
-def test_lines_come_after_a_pause_and_with_every_validation():
-    said = []
-    lines = Lines(said.append, pause=0.0)
-    lines.on_step(step_info(1000, seconds=1.0))
-    lines.on_validation(1000, ValidationResult({"bleu": 4.0}, [{"written": "[b]x[/b]"}]), best=True)
-    lines.note("stopped")
-    assert said == [
-        "step 1,000  epoch 250.00  loss 1.000  perplexity 1.00  3.0 s left",
+def test_plain_lines_after_a_pause_and_at_every_validation():
+    lines = []
+    progress = ConsoleProgress(lines.append, terminal=False, pause=0.0)
+    progress.on_step(step_info(1000, seconds=1.0, nll=0.0, progress=0.25))
+    sample = {"output": "[b]x[/b]", "alignment": ALIGNMENT, "number": 3}
+    progress.on_validation(1000, ValidationResult({"bleu": 4.0}, [sample]), best=True)
+    progress.on_message("stopped")
+    assert lines == [
+        "step 1,000  epoch 100.00  loss 0.500  perplexity 1.00  3.0 s left",
         "step 1,000  validation: bleu 4.00  (best)",
-        "    written: [b]x[/b]",
+        "    output: [b]x[/b]",
+        "    alignment: ein←a Hund←dog",
         "stopped",
     ]
-    seldom = []
-    slow = Lines(seldom.append, pause=1000.0)
+    slow = ConsoleProgress(lines.append, terminal=False, pause=1000.0)
     slow.on_step(step_info(1, seconds=1.0))
-    assert seldom == []
+    slow.on_lines_read(5)
+    assert len(lines) == 5
 
 
-def test_the_bar_shows_loss_perplexity_speed_share_of_peak_and_time_left():
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=140, legacy_windows=False)
-    drawn = []
-    with Bar(console, Machine(2e9, 4e6), draw=lambda found: drawn.append(found) or ["  ▓▓"]) as bar:
-        bar.on_step(step_info(1, seconds=1.0))
-        bar.on_step(step_info(2, seconds=2.0))
-        bar._progress.refresh()
-        bar.on_validation(2, ValidationResult({"bleu": 4.0}), best=True)
-    said = screen.getvalue()
-    assert "loss 1.000  perplexity 1.00  100 tokens/s  20 % of peak  6.0 s left" in said
-    assert "step 2  bleu 4.00  ★" in said
-    assert "  ▓▓" in said
-    assert drawn == [ValidationResult({"bleu": 4.0})]
+def test_the_bar_shows_the_summary_and_keeps_validations(monkeypatch):
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=120)
+    progress = ConsoleProgress(terminal=True, console=console)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    progress._last -= 1.0
+    progress.on_lines_read(4_096)
+    assert sys.stderr.getvalue() == "\r4,096 lines read\x1b[K\r"
+    progress.on_start(RUN)
+    progress.on_step(step_info(1234, seconds=1.0, nll=0.0))
+    progress.on_validation(1234, ValidationResult({"bleu": 4.0}, [{"output": "[b]x"}]), best=True)
+    progress.close()
+    for text in ("1,234", "loss 0.500", "bleu 4.00  (best)", "    output: [b]x"):
+        assert text in shown.getvalue()
+
+
+def test_alignments_are_drawn_if_the_terminal_is_wide_enough():
+    result = ValidationResult(samples=[{"output": "ein Hund", "alignment": ALIGNMENT}])
+    wide = sample_lines(result, 80)
+    assert wide[0] == "    output: ein Hund"
+    assert wide[3].split() == ["ein", "██", "1.00", "a"]
+    assert wide[4].split() == ["Hund", "··", "▓▓", "0.75", "dog"]
+    plain = ["    output: ein Hund", "    alignment: ein←a Hund←dog"]
+    assert sample_lines(result, 12) == plain == sample_lines(result)
+
+
+def test_estimate_counts_the_operations_of_matrix_products(make):
+    trainer = make(model={"dropout": 0.0})
+    info = estimate(trainer.train_step, trainer.loader)
+    d, ff, vocab = 16, 32, trainer.model.config.n_vocab
+    # forward and backward: 3 times 2 operations per weight and token; attention and padding come on
+    # top, and sources and targets have similar lengths here
+    encoder, decoder = 4 * d * d + 2 * d * ff, 8 * d * d + 2 * d * ff
+    least = 6 * (encoder + decoder + vocab * d)
+    assert least < info.flops_per_target < 1.8 * least
+
+
+def test_estimate_scales_with_the_epoch_and_changes_nothing(make, monkeypatch):
+    trainer = make(batch_tokens=100)
+    before = [one.detach().clone() for one in trainer.model.parameters()]
+    state = trainer.loader.state()
+    ticks = iter([0.0, 6.0] * 2)
+    monkeypatch.setattr("regard.training.progress_report.time.perf_counter", lambda: next(ticks))
+    once = estimate(trainer.train_step, trainer.loader)
+    count = trainer.loader.numbers.count
+    # three batches took 6 s, and there are many more of about their size
+    assert once.seconds_per_epoch == pytest.approx(2 * count(), rel=0.3)
+    monkeypatch.setattr(trainer.loader.numbers, "count", lambda: 2 * count())
+    twice = estimate(trainer.train_step, trainer.loader)
+    assert twice.seconds_per_epoch == pytest.approx(2 * once.seconds_per_epoch)
+    assert once.memory > 50e6
+    assert all(map(torch.equal, before, trainer.model.parameters()))
+    assert all(one.grad is None for one in trainer.model.parameters())
+    assert trainer.loader.state() == state
+    assert not trainer.train_step.optimizer.state

@@ -3,7 +3,7 @@
 import pytest
 
 from regard.errors import FileError, InputError, UnknownNameError
-from regard.training.recipe import load_recipe, load_recipe
+from regard.training.recipe import load_recipe, parse_override
 
 LEAST = """
 task = "translation"
@@ -41,12 +41,12 @@ def test_a_recipe_needs_a_task_data_and_an_end_and_the_rest_has_defaults(recipe)
     ],
 )
 def test_every_key_can_be_set(recipe, change, key, value):
-    assert getattr(load_recipe(recipe, changes=[change]).training, key) == value
+    assert getattr(load_recipe(recipe, dict([parse_override(change)])).training, key) == value
 
 
 def test_tables_that_the_file_lacks_can_be_set_and_the_last_change_counts(recipe):
     changes = ["model.preset=tiny", "evaluate.metric=exact", "evaluate.metric=bleu"]
-    found = load_recipe(recipe, changes=changes)
+    found = load_recipe(recipe, dict(map(parse_override, changes)))
     assert found.model == {"preset": "tiny"}
     assert found.evaluate.metric == "bleu"
 
@@ -71,26 +71,26 @@ def test_files_stand_alone_in_pairs_and_in_lists():
         ("training.schedule=cosin", r"training\.schedule is 'cosin'; it should be 'paper', "),
         ("training.epochs=many", r"training\.epochs is 'many'; it should be a valid number"),
         ("task=translate", r"task is 'translate'; it should be 'translation', 'language'"),
-        ("data.train=x.tsv", r"\[data\] is not complete: give either train"),
+        ("data.train=x.tsv", r"\[data\] is not valid: give either train"),
         (
             "evaluate.metric=accuracy",
-            r"mine\.toml: evaluate\.metric is 'accuracy', but the task translation measures loss, "
-            r"bleu, chrf, exact: choose one of those\.",
+            r"mine\.toml: evaluate\.metric is 'accuracy', but the task translation has loss, "
+            r"bleu, chrf, exact: choose one of these\.",
         ),
-        ("training.lr", r"--set training\.lr says nothing: write it as"),
-        ("task.x=1", r"names task\.x, but task is no table"),
+        ("training.lr", r"--set training\.lr is not KEY=VALUE: write it like"),
+        ("task.x=1", r"the key task\.x cannot be set because task is not a table"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence_with_file_and_key(recipe, change, sentence):
     with pytest.raises(InputError, match=sentence) as caught:
-        load_recipe(recipe, changes=[change])
+        load_recipe(recipe, dict([parse_override(change)]))
     assert "\n" not in str(caught.value)
 
 
 def test_a_recipe_without_an_end_a_task_or_valid_toml_is_refused(tmp_path):
     path = tmp_path / "r.toml"
     path.write_text('task = "language"\n[data]\ntrain = "x"\n[training]\nlr = 1.0')
-    with pytest.raises(InputError, match="say when to stop"):
+    with pytest.raises(InputError, match="give a limit"):
         load_recipe(path)
     path.write_text('[data]\ntrain = "x"\n[training]\nsteps = 1')
     with pytest.raises(InputError, match="'task' is missing"):
@@ -98,7 +98,7 @@ def test_a_recipe_without_an_end_a_task_or_valid_toml_is_refused(tmp_path):
     path.write_text("task = ")
     with pytest.raises(InputError, match=r"r\.toml is not valid TOML"):
         load_recipe(path)
-    with pytest.raises(FileError, match="cannot be read"):
+    with pytest.raises(FileError, match="there is no recipe"):
         load_recipe(tmp_path / "none.toml")
     with pytest.raises(UnknownNameError):
         load_recipe({"task": "masked", "tsk": 1})
@@ -109,17 +109,25 @@ def test_a_recipe_without_an_end_a_task_or_valid_toml_is_refused(tmp_path):
 )
 def test_a_metric_that_the_task_does_not_measure_is_refused(task, metric):
     given = {"task": task, "data": {"train": "x"}, "training": {"steps": 1}}
-    with pytest.raises(InputError, match=f"'{metric}', but the task {task} measures loss"):
+    with pytest.raises(InputError, match=f"'{metric}', but the task {task} has loss"):
         load_recipe({**given, "evaluate": {"metric": metric}})
 
 
 def test_only_pairs_are_split():
     given = {"task": "masked", "data": {"train": "x"}, "training": {"steps": 1}}
-    with pytest.raises(InputError, match=r"tokenizer\.split is 0\.1, but only pairs .* is masked"):
+    with pytest.raises(InputError, match=r"tokenizer\.split is 0\.1, but only .* is masked"):
         load_recipe({**given, "tokenizer": {"split": 0.1}})
 
 
 def test_muon_cannot_be_shared_out(recipe):
     changes = ["training.optimizer=muon", "training.shard=true"]
     with pytest.raises(InputError, match="muon needs whole matrices"):
-        load_recipe(recipe, changes=changes)
+        load_recipe(recipe, dict(map(parse_override, changes)))
+
+
+def test_old_spellings_are_accepted_with_a_note(recipe, capsys):
+    overrides = {"training.optimiser": "adamw", "model.initialisation": "normal", "licence": "CC0"}
+    found = load_recipe(recipe, overrides)
+    assert (found.training.optimizer, found.license) == ("adamw", "CC0")
+    assert found.model == {"initialization": "normal"}
+    assert "training.optimiser is now called training.optimizer" in capsys.readouterr().err

@@ -11,7 +11,14 @@ import pytest
 
 from regard.data.text_checks import PROBLEMS, Checks
 from regard.models.config import FAMILIES
-from regard.training.recipe import Data, Evaluate, Recipe, TokenizerSettings, Training, load_recipe
+from regard.training.recipe import (
+    DataSettings,
+    EvaluateSettings,
+    Recipe,
+    TokenizerSettings,
+    TrainingSettings,
+    load_recipe,
+)
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "recipes.md").read_text("utf-8")
 PARTS = dict(zip(*[iter(re.split(r"^## (.*)$", PAGE, flags=re.MULTILINE)[1:])] * 2, strict=True))
@@ -36,10 +43,10 @@ def written(value: Any) -> str:
 @pytest.mark.parametrize(
     ("part", "section"),
     [
-        ("[data]", Data),
+        ("[data]", DataSettings),
         ("[tokenizer]", TokenizerSettings),
-        ("[training]", Training),
-        ("[evaluate]", Evaluate),
+        ("[training]", TrainingSettings),
+        ("[evaluate]", EvaluateSettings),
     ],
 )
 def test_every_key_is_there_with_its_default(part, section):

@@ -15,12 +15,12 @@ from regard.training.build import (
     complete_config,
     config_fields,
     image_tokens,
-    make_train_step,
     make_schedule,
+    make_train_step,
 )
 from regard.training.distributed import World
-from regard.training.prepare_data import is_image_data, prepare
-from regard.training.recipe import load_recipe
+from regard.training.prepare_data import prepare
+from regard.training.recipe import load_recipe, parse_override
 
 FOLDER = Path(regard.__file__).parent / "recipes"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))
@@ -93,10 +93,9 @@ def test_a_recipe_takes_steps_that_lower_its_loss(name, tmp_path_factory, monkey
     changes = ["data.count=500", "training.batch_tokens=400", "training.warmup=1"]
     if data_of(name):
         monkeypatch.setenv("REGARD_DATA", str(request.getfixturevalue("beginnings")))
-    recipe = load_recipe(FOLDER / f"{name}.toml", changes=changes)
+    recipe = load_recipe(FOLDER / f"{name}.toml", dict(map(parse_override, changes)))
     torch.set_num_threads(1)
-    images = recipe.task == "classification" and is_image_data(recipe.data)
-    fields = config_fields(recipe, images=images)
+    fields = config_fields(recipe)
     # recipes that share data and tokenizer share what is prepared
     key = f"{recipe.data.model_dump_json()}{recipe.tokenizer.model_dump_json()}"
     home = tmp_path_factory.getbasetemp() / f"recipe-{hash(key)}"

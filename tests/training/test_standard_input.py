@@ -95,7 +95,7 @@ def test_nothing_to_read_is_refused_and_not_kept(tmp_path, give):
 
 
 def test_it_can_be_named_only_once():
-    with pytest.raises(InputError, match=r"standard input\) is named 2 times and can be read only"):
+    with pytest.raises(InputError, match=r"standard input\) is given 2 times but can be read only"):
         recipe(train={"source": "-", "target": "-"})
-    with pytest.raises(InputError, match="named 3 times"):
+    with pytest.raises(InputError, match="given 3 times"):
         recipe(train=["-", "-"], test="-")

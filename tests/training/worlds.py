@@ -18,9 +18,9 @@ from torch.distributed import TCPStore
 
 from regard.cli.main import app
 from regard.training.build import build_seeded, complete_config, config_fields, make_train_step
-from regard.training.distributed import join_world, whole
+from regard.training.distributed import full_tensor, join_world
 from regard.training.prepare_data import prepare
-from regard.training.recipe import load_recipe
+from regard.training.recipe import load_recipe, parse_override
 
 LONG = 240
 """Seconds after which a process says where it stands, and ends."""
@@ -28,22 +28,23 @@ LONG = 240
 
 def gradients(recipe_file: str, output: Path, *changes: str):
     torch.set_num_threads(1)
-    recipe = load_recipe(recipe_file, changes=changes)
+    recipe = load_recipe(recipe_file, dict(map(parse_override, changes)))
     settings = recipe.training
     with join_world() as world:
-        datasets = prepare(recipe, output.parent / f"rank-{world.rank}-of-{world.ranks}")
-        config = complete_config(config_fields(recipe, images=False), recipe, datasets)
+        datasets = prepare(recipe, output.parent / f"rank-{world.rank}-of-{world.size}")
+        config = complete_config(config_fields(recipe), recipe, datasets)
         train_step = make_train_step(recipe, build_seeded(config, 1).double(), world)
         feed = datasets.loader(
             batch_tokens=settings.batch_tokens, accumulate=settings.accumulate, seed=1
         )
-        parts = feed.next_step(rank=world.rank, ranks=world.ranks)
-        (count,) = world.total(sum(part.n_targets() for part in parts))
+        parts = feed.next_step(rank=world.rank, world_size=world.size)
+        (count,) = world.sum(sum(part.n_targets() for part in parts))
         train_step.compute_gradients(parts, step=1, n_targets=int(count))
         found = {
-            name: whole(one.grad).contiguous() for name, one in train_step.objective.named_parameters()
+            name: full_tensor(one.grad).contiguous()
+            for name, one in train_step.objective.named_parameters()
         }
-        if world.leads:
+        if world.is_main:
             save_file(found, output, metadata={"n_targets": str(int(count))})
 
 
