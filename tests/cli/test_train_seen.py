@@ -98,7 +98,7 @@ def test_curves_are_drawn_at_validations_and_by_command(trained, tmp_path):
 
 
 def test_curves_of_nothing_in_no_language_or_in_another_format_are_refused(trained, tmp_path):
-    with pytest.raises(FileError, match=r"there is no .*metrics\.jsonl: give the folder"):
+    with pytest.raises(FileError, match=r"there is no .*metrics\.jsonl: give a folder"):
         call("curves", tmp_path)
     with pytest.raises(InputError, match="language is 'fr'; it can be en or ko"):
         call("curves", trained[0], "--language", "fr")

@@ -141,7 +141,7 @@ def test_no_tensor_of_a_step_stays_on_the_cpu(monkeypatch):
         to_fake(objective, "meta")
         ids, lengths = (torch.empty(shape, dtype=torch.long) for shape in ((2, 5), (2,)))
         batch = PairBatch(ids, ids, lengths, lengths)
-        optimizer = torch.optim.Adam(objective.parameters())
+        optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
         train_step = TrainStep(objective, optimizer, World(device=torch.device("meta")), clip=1.0)
         sums = train_step.compute_gradients([batch, batch], step=1, n_targets=8)
         assert (sums.device.type, train_step.clip_gradients().device.type) == ("cpu", "meta")
