@@ -131,6 +131,6 @@ def test_the_command_refuses_files_that_do_not_belong_together(folder, tmp_path)
     (tmp_path / "b").write_text("eins\n")
     run = CliRunner().invoke
     result = run(app, ["shortlist", str(folder), str(tmp_path / "a"), str(tmp_path / "b")])
-    assert "not the same number of lines" in str(result.exception)
+    assert "different numbers of lines" in str(result.exception)
     result = run(app, ["translate", str(folder), "--shortlist"], input="one two\n")
     assert result.stdout == "zwei eins\n"
