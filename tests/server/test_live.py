@@ -221,7 +221,7 @@ def test_a_token_is_replaced(page, address, client):
     )
     assert page.locator(".board svg.grid").count() == 2  # before and after
     page.click(".edit-list button:has-text('undo')")
-    page.wait_for_function("!document.querySelector('.token.replaced')")
+    page.wait_for_function("() => !document.querySelector('.token.replaced')")
 
 
 def cell_of(site, query, key):
