@@ -23,7 +23,6 @@ from regard.errors import InputError
 from regard.model import Model
 from regard.models.vision import patch_grid
 from regard.tap import Tapped
-from regard.text.pieces import Piece
 from regard.text.tokenizer import Tokenizer
 from regard.trace.editor import Editor
 from regard.trace.edits import Edit
@@ -36,9 +35,6 @@ from regard.trace.outputs import (
     TranslationOutput,
 )
 from regard.trace.trace import Trace, watch
-
-N_CANDIDATES = 5
-"""Number of candidates that an output lists."""
 
 
 class TolerantEditor(Editor):
@@ -59,14 +55,14 @@ class TolerantEditor(Editor):
         except InputError as error:
             self._error = error
             return tapped.value
-        self.applied = self.applied or value is not tapped.value
+        self.applied |= value is not tapped.value
         return value
 
     def check(self) -> None:
         """Raise an error if the edit was not applied anywhere."""
-        if not self.applied and self._error is not None:
-            raise self._error
         if not self.applied:
+            if self._error is not None:
+                raise self._error
             self.finish()
 
 
@@ -119,14 +115,10 @@ def read_tokens(tokenizer: Tokenizer | None, given: Any) -> Tokens:
         tokens = Tokens(ids, [str(id) for id in ids], list(range(len(ids))))
     else:
         found = tokenizer.pieces(given) if isinstance(given, str) else tokenizer.pieces_of(ids)
-        tokens = _tokens_of(found)
+        tokens = Tokens([x.id for x in found], [x.text for x in found], [x.word for x in found])
     if not tokens.ids:
         raise InputError("the input has no tokens: give a text that is not empty.")
     return tokens
-
-
-def _tokens_of(found: Sequence[Piece]) -> Tokens:
-    return Tokens([x.id for x in found], [x.text for x in found], [x.word for x in found])
 
 
 def _run_translator(model: Model, given: Any, target: Any, trace: Trace) -> None:
@@ -139,19 +131,10 @@ def _run_translator(model: Model, given: Any, target: Any, trace: Trace) -> None
     logits = model.module(source.batch(model), read.batch(model))
     trace.tokens = {"source": source.pieces, "target": read.pieces[:-1], "output": read.pieces[1:]}
     trace.words = {"source": source.words, "target": read.words[:-1], "output": read.words[1:]}
+    part_source = "" if model.tokenizer is None else model.tokenizer.decode(source.ids)
     text = "" if tokenizer is None else tokenizer.decode(read.ids)
-    log_probs = _log_probs(logits[0], read.ids[1:])
-    trace.output = TranslationOutput(
-        text,
-        tuple(read.ids[1:]),
-        log_probs,
-        part_source=_source_text(model, source),
-        part_text=text,
-    )
-
-
-def _source_text(model: Model, source: Tokens) -> str:
-    return "" if model.tokenizer is None else model.tokenizer.decode(source.ids)
+    ids, log_probs = tuple(read.ids[1:]), _log_probs(logits[0], read.ids[1:])
+    trace.output = TranslationOutput(text, ids, log_probs, part_source=part_source, part_text=text)
 
 
 def _with_start_and_end(tokenizer: Tokenizer | None, tokens: Tokens) -> Tokens:
@@ -211,7 +194,6 @@ def _run_vision(model: Model, given: Any, trace: Trace) -> None:
 
 
 def _log_probs(logits: Tensor, ids: Sequence[int]) -> tuple[float, ...]:
-    """Return the log-probability of each of these ids."""
     at = torch.tensor(ids, dtype=torch.long, device=logits.device).view(-1, 1)
     return tuple(logits.log_softmax(dim=-1).gather(-1, at).flatten().tolist())
 
@@ -219,13 +201,11 @@ def _log_probs(logits: Tensor, ids: Sequence[int]) -> tuple[float, ...]:
 def _candidates(
     logits: Tensor, names: Tokenizer | tuple[str, ...] | None
 ) -> tuple[ScoredCandidate, ...]:
-    """Return the most probable entries, the best first."""
-    values, ids = logits.softmax(dim=-1).topk(min(N_CANDIDATES, len(logits)))
-    pairs = zip(ids.tolist(), values.tolist(), strict=True)
-    return tuple(ScoredCandidate(id, _name(id, names), value) for id, value in pairs)
-
-
-def _name(id: int, names: Tokenizer | tuple[str, ...] | None) -> str:
-    if isinstance(names, Tokenizer):
-        return names.token_of(id) if id < len(names) else str(id)
-    return str(id) if names is None else names[id]
+    """Return the five most probable entries, the best first."""
+    values, ids = logits.softmax(dim=-1).topk(min(5, len(logits)))
+    name_of = names.token_of if isinstance(names, Tokenizer) else (names or ()).__getitem__
+    known = 0 if names is None else len(names)
+    return tuple(
+        ScoredCandidate(id, name_of(id) if id < known else str(id), value)
+        for id, value in zip(ids.tolist(), values.tolist(), strict=True)
+    )

@@ -60,7 +60,6 @@ class Editor:
 
 
 def _measure(target: EditTarget, name: str, value: Tensor, first: int) -> EditTarget:
-    """Return the target with the sizes of the site's queries or keys."""
     n_heads = value.size(-3) if value.dim() >= AXES_WITH_HEADS else 1
     if name == "query":
         return EditTarget(n_heads=n_heads, n_query=first + value.size(-2), device=value.device)
@@ -68,9 +67,6 @@ def _measure(target: EditTarget, name: str, value: Tensor, first: int) -> EditTa
 
 
 def _check_head(edit: Edit, target: EditTarget) -> None:
-    head = getattr(edit, "head", None)
-    if head is not None and head >= target.n_heads:
-        last = target.n_heads - 1
-        raise UnknownNameError(
-            f"{target.site} has no head {head}; it has {target.n_heads}, 0 to {last}."
-        )
+    head, n = getattr(edit, "head", None), target.n_heads
+    if head is not None and head >= n:
+        raise UnknownNameError(f"{target.site} has no head {head}; it has {n}, 0 to {n - 1}.")

@@ -1,12 +1,9 @@
 """Edits: changes to what a model computes, as data that can be applied, undone and shared.
 
-Each edit names the sites it applies to, by exact path or with wildcards
-("encoder.layers.*.self"), and changes one tapped value there. An edit only describes the change;
-an `Editor` applies it. As JSON, an edit is an object with its kind and its fields:
+An edit names sites by path, possibly with wildcards ("encoder.layers.*.self"), and one tapped value
+there; an `Editor` applies it. Positions and heads count from 0, and None means all. As JSON:
 
     {"kind": "forbid", "site": "encoder.layers.0.self", "head": 1, "query": 2, "key": 4}
-
-Positions and heads are counted from 0; None, or a field that is left out, means all of them.
 """
 
 from abc import ABC, abstractmethod
@@ -43,7 +40,6 @@ class EditTarget:
 
 
 def _index(axis: str) -> Any:
-    """Declare a field for a position or head; `axis` says what it counts."""
     schema = {"type": "integer", "minimum": 0, "x-axis": axis}
     return field(default=None, kw_only=True, metadata=schema)
 
@@ -135,14 +131,13 @@ class Ablate(SiteEdit):
     to: str = field(default="zero", kw_only=True, metadata={"enum": ["zero", "mean"]})
 
     def apply(self, value: Tensor, target: EditTarget) -> Tensor:
-        new = torch.zeros_like(value)
-        if self.to == "mean":
-            if target.stepwise:
-                raise InputError(
-                    f"{target.site} is computed query by query, so the mean over all queries is "
-                    "not known yet: ablate to='zero'."
-                )
-            new = value.mean(dim=-2, keepdim=True).expand_as(value)
+        mean = self.to == "mean"
+        if mean and target.stepwise:
+            raise InputError(
+                f"{target.site} is computed query by query, so the mean over all queries is not "
+                "known yet: ablate to='zero'."
+            )
+        new = value.mean(-2, keepdim=True).expand_as(value) if mean else torch.zeros_like(value)
         if self.head is None or value.dim() < AXES_WITH_HEADS:
             return new
         off = torch.arange(target.n_heads, device=value.device) == self.head
@@ -186,8 +181,8 @@ class CellEdit(SiteEdit):
 
     def is_computed(self, target: EditTarget) -> bool:
         """Return True if this step computes the query and has the key."""
-        sizes = (("query", self.query, target.n_query), ("key", self.key, target.n_key))
-        for what, position, count in sizes:
+        for what, count in (("query", target.n_query), ("key", target.n_key)):
+            position = getattr(self, what)
             if position is not None and position >= count:
                 if target.stepwise:  # a later step may compute it
                     return False
@@ -197,7 +192,6 @@ class CellEdit(SiteEdit):
         return self.query is None or self.query >= target.first
 
     def row(self, target: EditTarget) -> int | None:
-        """Return the row of the query in this step's tables."""
         return None if self.query is None else self.query - target.first
 
 
@@ -215,10 +209,8 @@ class Forbid(CellEdit):
     def apply(self, value: Mask, target: EditTarget) -> Mask:
         if not self.is_computed(target):
             return value
-        return self._combined(value, Connection(self.row(target), self.key, self.head))
-
-    def _combined(self, mask: Mask, cells: Mask) -> Mask:
-        return mask & ~cells
+        cells = Connection(self.row(target), self.key, self.head)
+        return value | cells if isinstance(self, Allow) else value & ~cells
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -226,9 +218,6 @@ class Allow(Forbid):
     """Show a query a key that the mask hides, such as a later token."""
 
     kind = "allow"
-
-    def _combined(self, mask: Mask, cells: Mask) -> Mask:
-        return mask | cells
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -241,12 +230,11 @@ class SetScores(CellEdit):
     def apply(self, value: Tensor, target: EditTarget) -> Tensor:
         if not self.is_computed(target):
             return value
-        row, new, every = self.row(target), value.clone(), slice(None)
-        head, key = (every if one is None else one for one in (self.head, self.key))
-        heads = () if value.dim() < AXES_WITH_HEADS else (head,)
-        cell = (..., *heads, every if row is None else row, key)
-        given = _as_type_of(value, self.value)
-        if row is None and self.key is None:
+        indices = (self.head, self.row(target), self.key)
+        cell = [slice(None) if one is None else one for one in indices]
+        cell = (..., *cell[value.dim() < AXES_WITH_HEADS :])
+        new, given = value.clone(), _as_type_of(value, self.value)
+        if self.query is None and self.key is None:
             given = _rows_of_step(given, value, target)
         try:
             new[cell] = given
@@ -303,7 +291,6 @@ def _as_type_of(value: Tensor, given: Any) -> Tensor:
 
 
 def _rows_of_step(given: Tensor, value: Tensor, target: EditTarget) -> Tensor:
-    """Return the rows of this step from values that were given for all queries."""
     if not target.stepwise or given.dim() < 2 or given.size(-2) == 1:
         return given
     return given[..., target.first : target.first + value.size(-2), :]
@@ -337,7 +324,6 @@ KINDS: dict[str, type[Edit] | type[SetToken]] = {
     one.kind: one
     for one in (Temperature, Unscaled, Ablate, Forbid, Allow, SetScores, SetWeights, SetToken)
 }
-_TYPES = {"integer": int, "number": (int, float), "string": str}
 
 
 def edit_schema() -> dict[str, Any]:
@@ -366,25 +352,23 @@ def edit_from_dict(given: Any) -> Edit | SetToken:
     """Return the edit that a JSON object describes."""
     if not isinstance(given, Mapping):
         raise InputError(f"an edit must be a JSON object with a kind, not {given!r}.")
-    kind = KINDS.get(str(given.get("kind")))
+    title = given.get("kind")
+    kind = KINDS.get(str(title))
     if kind is None:
-        raise UnknownNameError(
-            f"there is no edit {given.get('kind')!r}; {nearest(str(given.get('kind')), KINDS)}."
-        )
+        raise UnknownNameError(f"there is no edit {title!r}; {nearest(str(title), KINDS)}.")
     known = {one.name: one for one in fields(kind)}
     for name in given:
         if name not in (*known, "kind"):
             raise UnknownNameError(
-                f"the edit {kind.kind!r} has no field {name!r}; {nearest(str(name), known)}."
+                f"the edit {title!r} has no field {name!r}; {nearest(str(name), known)}."
             )
+    read = {}
     for name, one in known.items():
-        if one.default is MISSING and given.get(name) is None:
-            raise InputError(f"the edit {kind.kind!r} needs the field {name!r}.")
-    read = {
-        name: _field_from_json(f"{name} of the edit {kind.kind!r}", given[name], one.metadata)
-        for name, one in known.items()
-        if given.get(name) is not None
-    }
+        if given.get(name) is not None:
+            what = f"{name} of the edit {title!r}"
+            read[name] = _field_from_json(what, given[name], one.metadata)
+        elif one.default is MISSING:
+            raise InputError(f"the edit {title!r} needs the field {name!r}.")
     return kind(**read)
 
 
@@ -394,7 +378,8 @@ def _field_from_json(what: str, value: Any, schema: Mapping[str, Any]) -> Any:
     if value == "inf" and schema.get("x-infinity"):
         return inf
     names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    fits = any(isinstance(value, _TYPES[name]) for name in names)
+    types = {"integer": int, "number": (int, float), "string": str}
+    fits = any(isinstance(value, types[name]) for name in names)
     if not fits or value == "" or not _is_json(value):
         raise InputError(f"{what} is {value!r}; its type must be {' or '.join(names)}.")
     return float(value) if names == ["number"] else value

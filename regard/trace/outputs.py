@@ -3,6 +3,7 @@
 Outputs also read like the dictionaries they are saved as: `output["text"]`, `"ids" in output`.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
@@ -17,8 +18,8 @@ class Output(Mapping[str, Any]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the output as JSON values."""
-        names = self.keys_by_field
-        return {names.get(name, name): _plain(value) for name, value in asdict(self).items()}
+        values = json.loads(json.dumps(asdict(self)))  # tuples become lists
+        return {self.keys_by_field.get(name, name): value for name, value in values.items()}
 
     def __getitem__(self, name: str) -> Any:
         return self.to_dict()[name]
@@ -53,7 +54,6 @@ class TranslationOutput(Output):
     """The output of an encoder–decoder model."""
 
     keys_by_field = {"log_probs": "log_probabilities"}  # noqa: RUF012
-
     text: str
     """The whole answer, also if this is the trace of one of several parts."""
     ids: tuple[int, ...]
@@ -65,9 +65,7 @@ class TranslationOutput(Output):
     alternatives: tuple[AlternativeTranslation, ...] = ()
     """The next best translations of this part, if the search returned several."""
     part_source: str = ""
-    """The source text of this part."""
     part_text: str = ""
-    """The translation of this part."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +73,6 @@ class NextTokenOutput(Output):
     """The output of a decoder-only model."""
 
     keys_by_field = {"candidates": "next", "log_probs": "log_probabilities"}  # noqa: RUF012
-
     candidates: tuple[ScoredCandidate, ...]
     log_probs: tuple[float, ...]
     """The log-probability of each token of the text but the first."""
@@ -94,7 +91,6 @@ class FillOutput(Output):
     """The output of a masked language model."""
 
     keys_by_field = {"gaps": "filled"}  # noqa: RUF012
-
     gaps: tuple[Gap, ...]
 
 
@@ -103,38 +99,18 @@ class ClassificationOutput(Output):
     """The output of a classifier of images or texts."""
 
     keys_by_field = {"candidates": "classes"}  # noqa: RUF012
-
     candidates: tuple[ScoredCandidate, ...]
 
 
 def output_from_dict(data: Any) -> Any:
     """Return the output that `to_dict` was called on; other values are returned unchanged."""
+    from pydantic import TypeAdapter
+
     if not isinstance(data, Mapping):
         return data
-    kinds = (TranslationOutput, NextTokenOutput, FillOutput, ClassificationOutput)
-    for kind in kinds:
+    for kind in (TranslationOutput, NextTokenOutput, FillOutput, ClassificationOutput):
         names = {kind.keys_by_field.get(f.name, f.name): f.name for f in fields(kind)}
-        required = "text" if kind is TranslationOutput else next(iter(names))
-        if required in data and set(data) <= set(names):
-            given = {names[key]: _typed(names[key], value) for key, value in data.items()}
-            return kind(**given)
+        if next(iter(names)) in data and set(data) <= set(names):
+            values = {names[key]: value for key, value in data.items()}
+            return TypeAdapter(kind).validate_python(values)
     return dict(data)
-
-
-def _typed(name: str, value: Any) -> Any:
-    kinds = {"candidates": ScoredCandidate, "alternatives": AlternativeTranslation}
-    if name == "gaps":
-        return tuple(Gap(one["position"], _typed("candidates", one["candidates"])) for one in value)
-    if name in kinds:
-        return tuple(kinds[name](**_tuples(one)) for one in value)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _tuples(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(one) if isinstance(one, list) else one for name, one in data.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value

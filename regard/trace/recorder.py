@@ -6,7 +6,7 @@ site with all of its queries.
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool
@@ -19,12 +19,10 @@ from regard.errors import NotFiniteError
 from regard.tap import Tapped, split_path
 from regard.trace.site import Site
 
-_SITE_PARTS = frozenset({"query", "key", "value", "pattern"})
-_IN_PATTERN = frozenset({"similarity", "scale", "temperature", "allowed"})
+_SITE_PARTS = ("query", "key", "value", "pattern")
+_IN_PATTERN = ("similarity", "scale", "temperature", "allowed")
 _TABLES = ("compared", "scores", "masked", "weights")
 _CHANGEABLE = (*_TABLES, "context")  # in the order of computation
-_NOT_KEPT = _SITE_PARTS | _IN_PATTERN | {*_TABLES}
-_MAY_BE_MINUS_INF = frozenset({"compared", "scores", "masked"})
 
 
 class Recorder:
@@ -51,7 +49,7 @@ class Recorder:
             value = value.detach()
         if name in _SITE_PARTS or (name in _CHANGEABLE and tapped.changed):
             self._keep(site, first, name, value)
-        if isinstance(value, Tensor) and name not in _NOT_KEPT:
+        if isinstance(value, Tensor) and name not in (*_SITE_PARTS, *_IN_PATTERN, *_TABLES):
             path = f"{site}.{name}" if site else name
             self.values[path] = _append(self.values.get(path), value, first)
         return tapped.value
@@ -76,7 +74,7 @@ class Recorder:
         if name == "query":
             parts[name] = _append(parts.get(name), value, first)
         elif name == "pattern":
-            parts.setdefault(name, []).append(_Step(first, parts["key"].size(-2), value))
+            parts.setdefault(name, []).append((first, parts["key"].size(-2), value))
         elif name in _CHANGEABLE:
             parts.setdefault(name, {})[first] = value
         else:
@@ -84,16 +82,16 @@ class Recorder:
 
     def _check_finite(self, path: str, name: str, value: Tensor) -> None:
         finite = torch.isfinite(value)
-        if name in _MAY_BE_MINUS_INF:
+        if name in ("compared", "scores", "masked"):
             finite = finite | (value == -inf)
         if name == "temperature" or finite.all():
             self._previous = path
             return
-        index = (~finite).nonzero()[0].tolist()
-        cause = f"what feeds it ({self._previous} was still finite)" if self._previous else ""
+        index, before = (~finite).nonzero()[0].tolist(), self._previous
+        cause = f"what feeds it ({before} was still finite)" if before else "the inputs"
         raise NotFiniteError(
             f"{path} is {value[tuple(index)].item()} at {index}, the first value that is not "
-            f"finite: check {cause or 'the inputs'}."
+            f"finite: check {cause}."
         )
 
 
@@ -102,16 +100,6 @@ def _append(before: Tensor | None, value: Tensor, first: int) -> Tensor:
     if before is None or first == 0:
         return value
     return torch.cat([before[..., :first, :], value], dim=-2)
-
-
-class _Step(NamedTuple):
-    """The pattern of a site while some of its queries were computed."""
-
-    first: int
-    """Position of the first of these queries."""
-    n_key: int
-    """Number of keys so far."""
-    pattern: Pattern
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -144,25 +132,21 @@ class StepwiseMask(Mask):
         return f"stepwise({', '.join(f'{first}: {mask!r}' for first, mask in pairs)})"
 
 
-def _join_patterns(steps: list[_Step], lead: tuple[int, ...]) -> Pattern:
-    """Return the last step's pattern, with the mask of every step."""
-    last = steps[-1]
-    masks = tuple(step.pattern.allowed for step in steps if isinstance(step.pattern, ExactPattern))
-    if not isinstance(last.pattern, ExactPattern) or len(masks) < len(steps) or len(steps) == 1:
-        return last.pattern
-    grid = Grid.whole(lead, 1, last.n_key, torch.device("cpu"))
+def _join_patterns(steps: list[tuple[int, int, Pattern]], lead: tuple[int, ...]) -> Pattern:
+    """Return the last pattern with the masks of all steps: first query, number of keys, pattern."""
+    firsts, n_keys, patterns = zip(*steps, strict=True)
+    last = patterns[-1]
+    masks = tuple(one.allowed for one in patterns if isinstance(one, ExactPattern))
+    if not isinstance(last, ExactPattern) or len(masks) < len(steps) or len(steps) == 1:
+        return last
+    grid = Grid.whole(lead, 1, n_keys[-1], torch.device("cpu"))
     if all(mask == masks[-1] for mask in masks) and masks[-1].on_keys(grid) is not None:
-        return last.pattern  # the same for every query of every step
-    firsts, n_keys = zip(*((step.first, step.n_key) for step in steps), strict=True)
-    return replace(last.pattern, allowed=StepwiseMask(masks, firsts, n_keys))
+        return last  # the same for every query of every step
+    return replace(last, allowed=StepwiseMask(masks, firsts, n_keys))
 
 
 def _join_tables(site: Site, name: str, changed: dict[int, Tensor]) -> Tensor:
-    """Return a whole table: rows that an edit replaced, by first query, and computed ones.
-
-    Args:
-        site: with the replaced tables that come before this one.
-    """
+    """Return a whole table: rows that an edit replaced, by first query, and computed ones."""
     widths = {rows.size(-1) for rows in changed.values()}
     if sum(rows.size(-2) for rows in changed.values()) == site.n_query and len(widths) == 1:
         return torch.cat([changed[first] for first in sorted(changed)], dim=-2)

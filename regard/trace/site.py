@@ -16,15 +16,7 @@ from regard.attention.tile import Grid, Tile
 from regard.errors import InputError, UnknownNameError
 
 Positions = slice | SupportsIndex | Iterable[SupportsIndex] | Tensor | None
-"""Rows or columns as in NumPy: a slice, indices, or one index; None means all.
-
-A range, list, tuple or array lists indices; negative ones count from the end. One index keeps its
-axis, with length 1.
-"""
-
-_ROWS_AT_ONCE = 256
-_COLD, _HOT = 1e-3, 1e30
-"""Between these temperatures exp((score - largest) / temperature) loses no digits."""
+"""Rows or columns as in NumPy; None means all, and one index keeps its axis, with length 1."""
 
 
 @dataclass(repr=False, eq=False)
@@ -62,27 +54,22 @@ class Site:
 
     @property
     def n_query(self) -> int:
-        """Number of queries."""
         return self.query.size(-2)
 
     @property
     def n_key(self) -> int:
-        """Number of keys."""
         return self.key.size(-2)
 
     @property
     def n_heads(self) -> int:
-        """Number of heads."""
         return self.lead[-1] if self.lead else 1
 
     @property
     def n_batch(self) -> int:
-        """Number of sequences in the batch."""
         return self.lead[0] if len(self.lead) > 1 else 1
 
     @property
     def allowed(self) -> Mask:
-        """The mask, as a description."""
         return getattr(self.pattern, "allowed")  # noqa: B009  every pattern has one
 
     def compared(
@@ -133,19 +120,7 @@ class Site:
         self, head: int | None = None, *, batch: int | None = None, rows: Positions = None
     ) -> Float[Tensor, "*head rows d_v"]:
         """Return the weighted sums of the values."""
-        if head is None and self.lead:
-            heads = range(self.n_heads)
-            return torch.stack([self.context(h, batch=batch, rows=rows) for h in heads])
-        index = self.index(head, batch)
-        wanted = _indices(rows, self.n_query, "rows", self.query.device)
-        if "context" in self.changed:
-            return select_head(self.changed["context"], index)[wanted]
-        value = select_head(self.value, index)
-        keys = torch.arange(self.n_key, device=self.query.device)
-        parts = wanted.split(_ROWS_AT_ONCE)
-        return torch.cat(
-            [self._tile("weights", index, r, keys).to(value.dtype) @ value for r in parts]
-        )
+        return self._tiles("context", head, batch, rows, None)
 
     def vectors(
         self, name: str, head: int, *, batch: int | None = None
@@ -166,15 +141,15 @@ class Site:
             raise UnknownNameError(
                 f"{self.path} has no head {head}; it has {self.n_heads}, 0 to {self.n_heads - 1}."
             )
-        if batch is None and self.n_batch > 1:
+        last = self.n_batch - 1
+        if batch is None and last > 0:
             raise InputError(
-                f"{self.path} has a batch of {self.n_batch} sequences: select one with batch=0 to "
-                f"batch={self.n_batch - 1}."
+                f"{self.path} has a batch of {last + 1} sequences: select one with batch=0 to "
+                f"batch={last}."
             )
-        if not 0 <= (batch or 0) < self.n_batch:
+        if not 0 <= (batch or 0) <= last:
             raise UnknownNameError(
-                f"{self.path} has no sequence {batch}; the batch has {self.n_batch}, 0 to "
-                f"{self.n_batch - 1}."
+                f"{self.path} has no sequence {batch}; the batch has {last + 1}, 0 to {last}."
             )
         return (batch or 0, *(0,) * (len(self.lead) - 2), head)[max(0, 2 - len(self.lead)) :]
 
@@ -187,11 +162,18 @@ class Site:
         device = self.query.device
         wanted = _indices(rows, self.n_query, "rows", device)
         keys = _indices(columns, self.n_key, "columns", device)
-        return self._tile(name, self.index(head, batch), wanted, keys)
+        index = self.index(head, batch)
+        if name != "context":
+            return self._tile(name, index, wanted, keys)
+        if "context" in self.changed:
+            return select_head(self.changed["context"], index)[wanted]
+        value, parts = select_head(self.value, index), wanted.split(256)
+        tiles = (self._tile("weights", index, part, keys) for part in parts)
+        return torch.cat([tile.to(value.dtype) @ value for tile in tiles])
 
     @torch.no_grad()
     def _tile(self, name: str, index: tuple[int, ...], rows: Tensor, columns: Tensor) -> Tensor:
-        if not (_is_ascending(rows) and _is_ascending(columns)):  # which masks rely on
+        if not all((x.diff() > 0).all() for x in (rows, columns)):  # masks need ascending ones
             rows, row_of = rows.unique(return_inverse=True)
             columns, column_of = columns.unique(return_inverse=True)
             return self._tile(name, index, rows, columns)[row_of][:, column_of]
@@ -214,15 +196,15 @@ class Site:
         pattern = self.pattern
         if not isinstance(pattern, ExactPattern) or isinstance(pattern.temperature, Tensor):
             return pattern.weights(query, key, tile)
-        if not _COLD <= pattern.temperature <= _HOT:
+        if not 1e-3 <= pattern.temperature <= 1e30:  # where the exponentials below lose digits
             return pattern.weights(query, key, tile)
-        sums = self.sums[tile.index]
-        unknown = tile.grid.rows[sums[tile.grid.rows, 0].isnan()]
-        if len(unknown) == len(tile.grid.rows) and len(tile.grid.columns) == self.n_key:
+        sums, rows = self.sums[tile.index], tile.grid.rows
+        unknown = rows[sums[rows, 0].isnan()]
+        if len(unknown) == len(rows) and len(tile.grid.columns) == self.n_key:
             return _whole_rows(pattern.masked(query, key, tile), pattern.temperature, sums, unknown)
         if len(unknown):
             sums[unknown] = pattern.sums(query, key, tile.with_rows(unknown))
-        peak, total = sums[tile.grid.rows].unsqueeze(1).unbind(-1)
+        peak, total = sums[rows].unsqueeze(1).unbind(-1)
         scores = pattern.masked(query, key, tile)
         return torch.exp((scores - peak) / pattern.temperature) / total
 
@@ -269,14 +251,10 @@ def _indices(given: Positions, n: int, what: str, device: torch.device) -> Tenso
     indices = torch.atleast_1d(torch.as_tensor(given, device=device))
     if not indices.numel():
         return indices.long()
-    low, high = int(indices.min()), int(indices.max())
-    if indices.dtype.is_floating_point or indices.dtype == torch.bool or not -n <= low <= high < n:
+    whole = not indices.dtype.is_floating_point and indices.dtype != torch.bool
+    if not whole or not -n <= int(indices.min()) <= int(indices.max()) < n:
         raise InputError(
             f"{what} are {given}; give a slice or indices from 0 to {n - 1} (negative ones count "
             "from the end)."
         )
     return torch.where(indices < 0, indices + n, indices).long()
-
-
-def _is_ascending(positions: Tensor) -> bool:
-    return bool((positions.diff() > 0).all())
