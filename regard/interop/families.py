@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from regard.errors import FileError, InputError
+from regard.model_folder import CONFIG, WEIGHTS, weights_file
 from regard.models.config import ModelConfig, build_on_meta
 from regard.models.weights import read_weights
 from regard.text.tokenizer_files import read_json
 
-WEIGHTS, INDEX, CONFIG = "model.safetensors", "model.safetensors.index.json", "config.json"
+INDEX = "model.safetensors.index.json"
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -28,12 +29,23 @@ ACTIVATIONS = {
 """Hugging Face's activations and ours; of several names for one, the first is written."""
 REQUIRED = object()
 """The default of a setting that a checkpoint must state."""
-_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _AGAIN = "download the checkpoint again"
+_LAYER = (
+    *(f"self_attention.inner.to_{name}" for name in ("query", "key", "value", "output")),
+    *("self_attention.norm", "feed_forward.inner.to_hidden", "feed_forward.inner.to_output"),
+    "feed_forward.norm",
+)
 
 Tensors = dict[str, Tensor]
 Fields = Mapping[str, tuple[str, Any]]
 """For fields of our config: the name in config.json, and its default there or REQUIRED."""
+SIZES: Fields = {
+    "n_layers": ("num_hidden_layers", REQUIRED),
+    "d_model": ("hidden_size", REQUIRED),
+    "n_heads": ("num_attention_heads", REQUIRED),
+    "d_ff": ("intermediate_size", REQUIRED),
+}
+"""The names that most families share."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +66,14 @@ class CheckpointSettings:
         """Return the fields of our config that a table maps to settings."""
         return {ours: self.get(name, default) for ours, (name, default) in fields.items()}
 
-    def check(self, name: str, *allowed: Any, why: str) -> None:
-        """Refuse a checkpoint in which a setting has a value that is not allowed."""
-        value = self.values.get(name)
-        if value is not None and value not in allowed:
-            raise InputError(f"{self.file} has {name} = {value!r}, {why}.")
+    def check(self, **needed: Any) -> None:
+        """Refuse a checkpoint that states other values for these settings."""
+        for name, value in needed.items():
+            if (given := self.get(name, value)) != value:
+                raise InputError(
+                    f"{self.file} has {name} = {given!r}, but regard can import this checkpoint "
+                    f"only with {value!r}."
+                )
 
     def choice(self, name: str, table: Mapping[Any, str], default: Any) -> str:
         """Return our name for a setting's value."""
@@ -100,10 +115,8 @@ def read_settings(folder: Path) -> CheckpointSettings:
 
 def read_tensors(folder: Path) -> Tensors:
     """Read all tensors of a folder, from one file or from the shards that an index lists."""
-    if (folder / WEIGHTS).is_file():
-        return read_weights(folder / WEIGHTS)
-    if not (folder / INDEX).is_file():
-        raise FileError(_why_no_weights(folder))
+    if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
+        return read_weights(weights_file(folder))
     index = read_json(folder / INDEX).get("weight_map")
     if not isinstance(index, dict) or not index:
         raise FileError(f"{folder / INDEX} has no 'weight_map': {_AGAIN}.")
@@ -120,16 +133,6 @@ def read_tensors(folder: Path) -> Tensors:
             f"{folder / INDEX} lists {missing[0]!r}, which is in none of its files: {_AGAIN}."
         )
     return tensors
-
-
-def _why_no_weights(folder: Path) -> str:
-    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLED)
-    if pickled:
-        return (
-            f"{folder} has its weights in {pickled[0]}, a pickle, which can run arbitrary code, so "
-            f"regard does not open it: get {WEIGHTS}, or convert it where you trust it."
-        )
-    return f"{folder} has no {WEIGHTS}: {_AGAIN}."
 
 
 def hf_activation(name: str, family: str) -> str:
@@ -149,10 +152,8 @@ class CheckpointFamily:
     """Values of model_type in config.json; the first is written."""
     architectures: Mapping[str, str]
     """Class names, and the task of each."""
-    headless: tuple[str, ...] = ()
-    """Class names of models without a head, whose tensors have no prefix."""
     prefix: str
-    """The prefix of tensor names in a model with a head."""
+    """The prefix of tensor names, except in models without a head, whose task is embedding."""
     names: Mapping[str, str]
     """Our module and tensor names, and theirs; N is the index of a layer."""
     heads: Mapping[str, str] = field(default_factory=dict)
@@ -186,7 +187,10 @@ class CheckpointFamily:
 
     def from_hf(self, tensors: Mapping[str, Tensor], config: ModelConfig, source: Path) -> Tensors:
         """Convert a checkpoint's tensors to ours; refuse missing and unknown ones."""
-        given = {self._without_prefix(name): tensor for name, tensor in tensors.items()}
+        given: Tensors = {}
+        for name, tensor in tensors.items():
+            name = re.sub(r"\.beta$", ".bias", name.removeprefix(self.prefix))
+            given[re.sub(r"\.gamma$", ".weight", name)] = tensor  # norms of old checkpoints
         given = self.unpack(given, config)
         weights: Tensors = {}
         used = set()
@@ -210,40 +214,35 @@ class CheckpointFamily:
             )
         return weights
 
-    def to_hf(
-        self, weights: Mapping[str, Tensor], config: ModelConfig, architecture: str
-    ) -> Tensors:
+    def to_hf(self, weights: Tensors, config: ModelConfig, architecture: str) -> Tensors:
         """Convert our tensors to theirs."""
         theirs = {self.hf_name(ours): tensor for ours, tensor in weights.items()}
         outside = (*self.heads.values(), *self.outside)
-        prefix = "" if architecture in self.headless else self.prefix
+        prefix = "" if self.architectures[architecture] == "embedding" else self.prefix
         return {
             name if name.startswith(outside) else prefix + name: tensor.contiguous()
             for name, tensor in self.pack(theirs, config).items()
         }
-
-    def _without_prefix(self, name: str) -> str:
-        """Remove the prefix, and rename gamma and beta of norms in old checkpoints."""
-        name = name.removeprefix(self.prefix)
-        return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(re.search(pattern, name) for pattern in patterns)
 
 
-def each_layer(ours: str, theirs: str, parts: Mapping[str, str]) -> dict[str, str]:
-    """Return the names of a layer's parts, with a prefix and N for the index of the layer."""
-    return {f"{ours}.N.{part}": f"{theirs}.N.{name}" for part, name in parts.items()}
-
-
-def attention_names(ours: str, names: str) -> dict[str, str]:
-    """Return the names of an attention's projections: query, key, value, output."""
-    parts = ("to_query", "to_key", "to_value", "to_output")
-    return {f"{ours}.inner.{p}": n for p, n in zip(parts, names.split(), strict=True)}
+def layer_names(ours: str, theirs: str, names: str) -> dict[str, str]:
+    """Return our and their names of a layer's parts, in the order of `_LAYER`."""
+    parts = zip(_LAYER, names.split(), strict=True)
+    return {f"{ours}.layers.N.{part}": f"{theirs}.N.{name}" for part, name in parts}
 
 
 def require(condition: bool, what: str) -> None:
     """Refuse to export a model unless a condition holds."""
     if not condition:
         raise InputError(f"this model cannot be exported: {what}.")
+
+
+def require_fields(family: str, config: Any, **needed: Any) -> None:
+    """Refuse to export a model whose config has other values in these fields."""
+    for name, value in needed.items():
+        given = getattr(config, name)
+        require(given == value, f"{family} has {name} = {value!r}, not {given!r}")

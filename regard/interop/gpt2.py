@@ -5,27 +5,16 @@ from typing import Any
 
 import torch
 
-from regard.interop.families import (
-    ACTIVATIONS,
-    REQUIRED,
-    CheckpointFamily,
-    CheckpointSettings,
-    Tensors,
-    each_layer,
-    hf_activation,
-    require,
-    write_fields,
-)
+from regard.interop import families as hf
 from regard.models.decoder import DecoderConfig
 
 _PARTS = ("to_query", "to_key", "to_value")
 _TRANSPOSED = re.compile(r"\.(c_attn|c_proj|c_fc)\.weight$")
-_OTHER = "but regard's GPT-2 scales scores by 1/sqrt(d_k) only"
 _FIELDS = {
-    "n_vocab": ("vocab_size", REQUIRED),
-    "n_layers": ("n_layer", REQUIRED),
-    "d_model": ("n_embd", REQUIRED),
-    "n_heads": ("n_head", REQUIRED),
+    "n_vocab": ("vocab_size", hf.REQUIRED),
+    "n_layers": ("n_layer", hf.REQUIRED),
+    "d_model": ("n_embd", hf.REQUIRED),
+    "n_heads": ("n_head", hf.REQUIRED),
     "norm_eps": ("layer_norm_epsilon", 1e-5),
     "dropout": ("resid_pdrop", 0.1),
     "attention_dropout": ("attn_pdrop", 0.1),
@@ -34,37 +23,34 @@ _FIELDS = {
 }
 
 
-def _read(settings: CheckpointSettings) -> DecoderConfig:
-    settings.check("scale_attn_weights", True, why=_OTHER)
-    settings.check("scale_attn_by_inverse_layer_idx", False, why=_OTHER)
-    settings.check("add_cross_attention", False, why="but regard's GPT-2 has no cross-attention")
+def _read(settings: hf.CheckpointSettings) -> DecoderConfig:
+    settings.check(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False)
+    settings.check(add_cross_attention=False)
     fields = settings.read(_FIELDS)
     return DecoderConfig(
         **fields,
         d_ff=settings.get("n_inner", 4 * fields["d_model"]),
-        activation=settings.choice("activation_function", ACTIVATIONS, "gelu_new"),
+        activation=settings.choice("activation_function", hf.ACTIVATIONS, "gelu_new"),
         activation_dropout=0.0,
         pad_id=settings.get("pad_token_id", 0),
     )
 
 
 def _write(config: DecoderConfig) -> dict[str, Any]:
-    require(config.norm == "pre" and config.norm_kind == "layer", "GPT-2 is pre-norm LayerNorm")
-    require(config.attention == "exact", f"GPT-2 has exact attention, not {config.attention}")
-    require(config.attention_bias and config.feed_forward_bias, "GPT-2 has biases everywhere")
-    require(config.plain_heads, "GPT-2 has heads that share d_model evenly")
+    hf.require_fields("GPT-2", config, norm="pre", norm_kind="layer", attention="exact")
+    hf.require_fields("GPT-2", config, attention_bias=True, feed_forward_bias=True)
+    hf.require(config.plain_heads, "GPT-2 has heads that share d_model evenly")
     return {
         "architectures": ["GPT2LMHeadModel"],
-        **write_fields(config, _FIELDS),
+        **hf.write_fields(config, _FIELDS),
         "n_inner": config.d_ff,
-        "activation_function": hf_activation(config.activation, "GPT-2"),
+        "activation_function": hf.hf_activation(config.activation, "GPT-2"),
         "embd_pdrop": config.dropout,
     }
 
 
-def _unpack(tensors: Tensors, config: DecoderConfig) -> Tensors:
+def _unpack(tensors: hf.Tensors, _config: DecoderConfig) -> hf.Tensors:
     """Transpose matrices, and split Q, K and V."""
-    del config
     unpacked = {}
     for name, tensor in tensors.items():
         tensor = tensor.T if _TRANSPOSED.search(name) else tensor
@@ -76,9 +62,8 @@ def _unpack(tensors: Tensors, config: DecoderConfig) -> Tensors:
     return unpacked
 
 
-def _pack(tensors: Tensors, config: DecoderConfig) -> Tensors:
+def _pack(tensors: hf.Tensors, _config: DecoderConfig) -> hf.Tensors:
     """Join Q, K and V, and transpose matrices."""
-    del config
     packed = {}
     for name, tensor in tensors.items():
         if ".attn.to_query." in name:
@@ -90,7 +75,7 @@ def _pack(tensors: Tensors, config: DecoderConfig) -> Tensors:
     return packed
 
 
-GPT2 = CheckpointFamily(
+GPT2 = hf.CheckpointFamily(
     name="GPT-2",
     model_types=("gpt2",),
     architectures={"GPT2LMHeadModel": "language", "GPT2Model": "language"},
@@ -99,17 +84,10 @@ GPT2 = CheckpointFamily(
         "tokens": "wte",
         "embedding.positions": "wpe",
         "decoder.norm": "ln_f",
-        **each_layer(
-            "decoder.layers",
+        **hf.layer_names(
+            "decoder",
             "h",
-            {
-                **{f"self_attention.inner.{part}": f"attn.{part}" for part in _PARTS},
-                "self_attention.inner.to_output": "attn.c_proj",
-                "self_attention.norm": "ln_1",
-                "feed_forward.inner.to_hidden": "mlp.c_fc",
-                "feed_forward.inner.to_output": "mlp.c_proj",
-                "feed_forward.norm": "ln_2",
-            },
+            "attn.to_query attn.to_key attn.to_value attn.c_proj ln_1 mlp.c_fc mlp.c_proj ln_2",
         ),
     },
     heads={"projection": "lm_head"},

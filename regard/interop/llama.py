@@ -3,25 +3,14 @@
 from typing import Any
 
 from regard.errors import InputError
-from regard.interop.families import (
-    REQUIRED,
-    CheckpointFamily,
-    CheckpointSettings,
-    attention_names,
-    each_layer,
-    require,
-    write_fields,
-)
+from regard.interop import families as hf
 from regard.models.decoder import DecoderConfig
 
 _GATED = {"silu": "swiglu", "swish": "swiglu", "gelu": "geglu"}
 _LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 _FIELDS = {
-    "n_vocab": ("vocab_size", REQUIRED),
-    "n_layers": ("num_hidden_layers", REQUIRED),
-    "d_model": ("hidden_size", REQUIRED),
-    "n_heads": ("num_attention_heads", REQUIRED),
-    "d_ff": ("intermediate_size", REQUIRED),
+    **hf.SIZES,
+    "n_vocab": ("vocab_size", hf.REQUIRED),
     "norm_eps": ("rms_norm_eps", 1e-6),
     "feed_forward_bias": ("mlp_bias", False),
     "attention_dropout": ("attention_dropout", 0.0),
@@ -30,7 +19,7 @@ _FIELDS = {
 }
 
 
-def _read(settings: CheckpointSettings) -> DecoderConfig:
+def _read(settings: hf.CheckpointSettings) -> DecoderConfig:
     _check_window(settings)
     fields = settings.read(_FIELDS)
     d_model, n_heads = fields["d_model"], fields["n_heads"]
@@ -51,7 +40,7 @@ def _read(settings: CheckpointSettings) -> DecoderConfig:
     )
 
 
-def _check_window(settings: CheckpointSettings) -> None:
+def _check_window(settings: hf.CheckpointSettings) -> None:
     """Refuse sliding windows that are shorter than the maximum length."""
     if not settings.get("use_sliding_window", True):
         return
@@ -65,7 +54,7 @@ def _check_window(settings: CheckpointSettings) -> None:
 
 
 def _read_rotary(
-    settings: CheckpointSettings,
+    settings: hf.CheckpointSettings,
 ) -> tuple[float, tuple[float, float, float, float] | None]:
     """Return the base of the rotary frequencies, and their scaling for long texts."""
     stated = settings.get("rope_parameters", settings.get("rope_scaling", {}))
@@ -84,21 +73,22 @@ def _read_rotary(
 
 
 def _write(config: DecoderConfig) -> dict[str, Any]:
-    require(config.norm == "pre" and config.norm_kind == "rms", "Llama is pre-norm RMSNorm")
-    require(config.positions == "rotary", f"Llama has rotary positions, not {config.positions}")
-    require(config.attention == "exact", f"Llama has exact attention, not {config.attention}")
+    hf.require_fields("Llama", config, norm="pre", norm_kind="rms", positions="rotary")
+    hf.require_fields("Llama", config, attention="exact")
     gates = {"swiglu": "silu", "geglu": "gelu"}
-    require(config.activation in gates, f"Llama has a gated feed-forward, not {config.activation}")
+    hf.require(
+        config.activation in gates, f"Llama has a gated feed-forward, not {config.activation}"
+    )
     d_k = config.d_k or config.d_model // config.n_heads
-    require(config.d_v in (None, d_k), "Llama's values are as wide as its keys")
-    require(config.d_rotary in (None, d_k), "Llama rotates whole heads")
+    hf.require(config.d_v in (None, d_k), "Llama's values are as wide as its keys")
+    hf.require(config.d_rotary in (None, d_k), "Llama rotates whole heads")
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": config.rotary_theta}
     if config.rotary_scaling is not None:
         rope |= {"rope_type": "llama3", **dict(zip(_LLAMA3, config.rotary_scaling, strict=True))}
         rope[_LLAMA3[-1]] = int(rope[_LLAMA3[-1]])
     return {
         "architectures": ["LlamaForCausalLM"],
-        **write_fields(config, _FIELDS),
+        **hf.write_fields(config, _FIELDS),
         "num_key_value_heads": config.n_kv_heads or config.n_heads,
         "head_dim": d_k,
         "hidden_act": gates[config.activation],
@@ -107,34 +97,23 @@ def _write(config: DecoderConfig) -> dict[str, Any]:
     }
 
 
-LLAMA = CheckpointFamily(
+LLAMA = hf.CheckpointFamily(
     name="Llama",
     model_types=("llama", "mistral", "qwen2"),
-    architectures={
-        "LlamaForCausalLM": "language",
-        "LlamaModel": "language",
-        "MistralForCausalLM": "language",
-        "Qwen2ForCausalLM": "language",
-    },
+    architectures=dict.fromkeys(
+        ("LlamaForCausalLM", "LlamaModel", "MistralForCausalLM", "Qwen2ForCausalLM"), "language"
+    ),
     prefix="model.",
     names={
         "tokens": "embed_tokens",
         "decoder.norm": "norm",
-        **each_layer(
-            "decoder.layers",
+        **hf.layer_names(
+            "decoder",
             "layers",
-            {
-                **attention_names(
-                    "self_attention",
-                    "self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.o_proj",
-                ),
-                "self_attention.norm": "input_layernorm",
-                "feed_forward.inner.to_gate": "mlp.gate_proj",
-                "feed_forward.inner.to_hidden": "mlp.up_proj",
-                "feed_forward.inner.to_output": "mlp.down_proj",
-                "feed_forward.norm": "post_attention_layernorm",
-            },
+            "self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.o_proj input_layernorm "
+            "mlp.up_proj mlp.down_proj post_attention_layernorm",
         ),
+        "decoder.layers.N.feed_forward.inner.to_gate": "layers.N.mlp.gate_proj",
     },
     heads={"projection": "lm_head"},
     biasless=(r"o_proj\.bias$",),  # Qwen2 has biases in the other three

@@ -7,18 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.interop.families import (
-    ACTIVATIONS,
-    REQUIRED,
-    CheckpointFamily,
-    CheckpointSettings,
-    Tensors,
-    attention_names,
-    each_layer,
-    hf_activation,
-    require,
-    write_fields,
-)
+from regard.interop import families as hf
 from regard.layers.position import sinusoid
 from regard.models.transformer import TransformerConfig
 
@@ -26,11 +15,11 @@ _EPS = 1e-5
 _BIAS, _SHARED = "final_logits_bias", "shared.weight"
 _SOURCE, _TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 _FIELDS = {
-    "d_model": ("d_model", REQUIRED),
-    "n_encoder_layers": ("encoder_layers", REQUIRED),
-    "n_decoder_layers": ("decoder_layers", REQUIRED),
-    "n_heads": ("encoder_attention_heads", REQUIRED),
-    "d_ff": ("encoder_ffn_dim", REQUIRED),
+    "d_model": ("d_model", hf.REQUIRED),
+    "n_encoder_layers": ("encoder_layers", hf.REQUIRED),
+    "n_decoder_layers": ("decoder_layers", hf.REQUIRED),
+    "n_heads": ("encoder_attention_heads", hf.REQUIRED),
+    "d_ff": ("encoder_ffn_dim", hf.REQUIRED),
     "dropout": ("dropout", 0.1),
     "attention_dropout": ("attention_dropout", 0.0),
     "max_positions": ("max_position_embeddings", 1024),
@@ -38,19 +27,17 @@ _FIELDS = {
 }
 
 
-def _read(settings: CheckpointSettings, *, norm: str) -> TransformerConfig:
-    for name in ("attention_heads", "ffn_dim"):
-        value = settings.get(f"encoder_{name}", REQUIRED)
-        why = f"but encoder_{name} = {value}; regard has one number for both"
-        settings.check(f"decoder_{name}", value, why=why)
-    n_source = settings.get("vocab_size", REQUIRED)
+def _read(settings: hf.CheckpointSettings, *, norm: str) -> TransformerConfig:
+    fields = settings.read(_FIELDS)
+    settings.check(decoder_attention_heads=fields["n_heads"], decoder_ffn_dim=fields["d_ff"])
+    n_source = settings.get("vocab_size", hf.REQUIRED)
     tied = settings.get("tie_word_embeddings", True)
     shared = settings.get("share_encoder_decoder_embeddings", True)
     return TransformerConfig(
-        **settings.read(_FIELDS),
+        **fields,
         n_vocab=settings.get("decoder_vocab_size", n_source),
         n_source_vocab=n_source,
-        activation=settings.choice("activation_function", ACTIVATIONS, "gelu"),
+        activation=settings.choice("activation_function", hf.ACTIVATIONS, "gelu"),
         activation_dropout=settings.get("activation_dropout", 0.0),
         norm=norm,
         norm_eps=_EPS,
@@ -63,40 +50,39 @@ def _read(settings: CheckpointSettings, *, norm: str) -> TransformerConfig:
 
 
 def _write(config: TransformerConfig, *, name: str, norm: str) -> dict[str, Any]:
-    require(config.norm == norm and config.norm_kind == "layer", f"{name} is {norm}-norm LayerNorm")
-    require(config.norm_eps == _EPS, f"{name}'s norms add {_EPS:g}, not {config.norm_eps:g}")
-    require(
-        config.positions == "sinusoidal" and config.d_model % 2 == 0,
-        f"{name} has sinusoidal positions of an even width, not {config.positions} ones of "
-        f"{config.d_model}",
-    )
-    require(config.attention == "exact", f"{name} has exact attention, not {config.attention}")
-    require(config.plain_heads, f"{name} has heads that share d_model evenly")
-    require(
-        norm == "post" or config.tie == "all",
-        f"{name} shares one embedding matrix, and this model has tie = {config.tie!r}",
-    )
+    hf.require_fields(name, config, norm=norm, norm_kind="layer", norm_eps=_EPS)
+    hf.require_fields(name, config, positions="sinusoidal", attention="exact")
+    hf.require(config.d_model % 2 == 0, f"{name} has an even d_model, not {config.d_model}")
+    hf.require(config.plain_heads, f"{name} has heads that share d_model evenly")
+    if norm == "pre":
+        hf.require_fields(name, config, tie="all")
     activation_dropout = config.activation_dropout
     return {
         "architectures": ["MarianMTModel" if norm == "post" else "PegasusForConditionalGeneration"],
         "is_encoder_decoder": True,
         "vocab_size": config.n_source_vocab or config.n_vocab,
         "decoder_vocab_size": config.n_vocab,
-        **write_fields(config, _FIELDS),
+        **hf.write_fields(config, _FIELDS),
         "decoder_attention_heads": config.n_heads,
         "decoder_ffn_dim": config.d_ff,
-        "activation_function": hf_activation(config.activation, name),
+        "activation_function": hf.hf_activation(config.activation, name),
         "activation_dropout": config.dropout if activation_dropout is None else activation_dropout,
         "share_encoder_decoder_embeddings": config.tie == "all",
         "tie_word_embeddings": config.tie != "none",
     }
 
 
-def _unpack(tensors: Tensors, config: TransformerConfig) -> Tensors:
+def _unpack(tensors: hf.Tensors, config: TransformerConfig) -> hf.Tensors:
     """Remove the batch axis of the bias, and give each embedding its own name."""
     unpacked = dict(tensors)
-    for name in (name for name in tensors if name.endswith("embed_positions.weight")):
-        _check_positions(unpacked.pop(name), config)
+    for name in [name for name in tensors if name.endswith("embed_positions.weight")]:
+        stored = unpacked.pop(name).float()
+        expected = sinusoid(len(stored), config.d_model, layout="halves").to(torch.float32)
+        if not torch.allclose(stored, expected, atol=1e-2):
+            raise InputError(
+                "this checkpoint cannot be imported: its positions are not sinusoids, and regard's "
+                "Marian has no others."
+            )
     shared = unpacked.pop(_SHARED, None)
     bias = unpacked.get(_BIAS)
     unpacked[_BIAS] = torch.zeros(config.n_vocab) if bias is None else bias.flatten()
@@ -108,17 +94,7 @@ def _unpack(tensors: Tensors, config: TransformerConfig) -> Tensors:
     return unpacked
 
 
-def _check_positions(positions: Tensor, config: TransformerConfig) -> None:
-    """Refuse stored positions that are not sinusoids."""
-    expected = sinusoid(len(positions), config.d_model, layout="halves").to(torch.float32)
-    if not torch.allclose(positions.float(), expected, atol=1e-2):
-        raise InputError(
-            "this checkpoint cannot be imported: its positions are not sinusoids, and regard's "
-            "Marian has no others."
-        )
-
-
-def _pack(tensors: Tensors, config: TransformerConfig) -> Tensors:
+def _pack(tensors: hf.Tensors, config: TransformerConfig) -> hf.Tensors:
     """Undo `_unpack`, and add biases of zeros where our model has none."""
     packed = {name: _to_halves(name, tensor, config) for name, tensor in tensors.items()}
     for name, tensor in list(packed.items()):
@@ -141,35 +117,30 @@ def _to_halves(name: str, tensor: Tensor, config: TransformerConfig) -> Tensor:
         return tensor
     order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
     module = name.rpartition(".")[0].rpartition(".")[2]
-    writes_stream = module in ("out_proj", "fc2") or module.endswith("layer_norm")
-    if writes_stream:
+    if module.endswith(("out_proj", "fc2", "layer_norm")):  # they write into the stream
         return tensor[order]
     return tensor[:, order] if tensor.dim() > 1 else tensor
 
 
-def _stack(side: str, sites: dict[str, str]) -> dict[str, str]:
-    """Return the names of one stack's layers with these attention sites."""
-    parts: dict[str, str] = {}
-    for ours, theirs in sites.items():
-        projections = " ".join(f"{theirs}.{p}_proj" for p in ("q", "k", "v", "out"))
-        parts |= attention_names(ours, projections)
-        parts[f"{ours}.norm"] = f"{theirs}_layer_norm"
-    parts["feed_forward.inner.to_hidden"] = "fc1"
-    parts["feed_forward.inner.to_output"] = "fc2"
-    parts["feed_forward.norm"] = "final_layer_norm"
-    return each_layer(f"{side}.layers", f"{side}.layers", parts)
-
-
+_LAYER = (
+    "self_attn.q_proj self_attn.k_proj self_attn.v_proj self_attn.out_proj self_attn_layer_norm "
+    "fc1 fc2 final_layer_norm"
+)
+_DECODER = hf.layer_names("decoder", "decoder.layers", _LAYER)
 _NAMES = {
     "tokens": _TARGET.removesuffix(".weight"),
     "source_tokens": _SOURCE.removesuffix(".weight"),
-    **_stack("encoder", {"self_attention": "self_attn"}),
-    **_stack("decoder", {"self_attention": "self_attn", "cross_attention": "encoder_attn"}),
+    **hf.layer_names("encoder", "encoder.layers", _LAYER),
+    **_DECODER,
+    **{
+        ours.replace("self_attention", "cross_attention"): theirs.replace("self_", "encoder_")
+        for ours, theirs in _DECODER.items()
+    },
 }
 
 
-def _family(name: str, architecture: str, norm: str, names: dict[str, str]) -> CheckpointFamily:
-    return CheckpointFamily(
+def _family(name: str, architecture: str, norm: str, names: dict[str, str]) -> hf.CheckpointFamily:
+    return hf.CheckpointFamily(
         name=name,
         model_types=(name.lower(),),
         architectures={architecture: "translation"},

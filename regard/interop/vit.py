@@ -1,64 +1,51 @@
 """ViT and DeiT: images as patches."""
 
+import re
 from typing import Any
 
 import torch
 
 from regard.errors import InputError
+from regard.interop import families as hf
 from regard.interop.bert import n_labels
-from regard.interop.families import (
-    ACTIVATIONS,
-    REQUIRED,
-    CheckpointFamily,
-    CheckpointSettings,
-    Tensors,
-    attention_names,
-    each_layer,
-    hf_activation,
-    require,
-    write_fields,
-)
 from regard.models.vision import VisionConfig
 
-_POOLERS = {"tanh": "tanh", "relu": "relu"}
 _SPECIAL = ("embeddings.cls_token", "embeddings.distillation_token")
 _POSITIONS = "embeddings.position_embeddings"
-_CLASSES, _WITH_TEACHER = "classifier.", "cls_classifier."
-"""The classifier of the class token, and its name in a model with a distillation classifier."""
+_WITH_TEACHER = "cls_classifier."
+"""The name of the classifier in a model that has a distillation classifier too."""
 _PATCHES = "embeddings.patch_embeddings.projection.weight"
 _FIELDS = {
+    **hf.SIZES,
     "n_channels": ("num_channels", 3),
-    "d_model": ("hidden_size", REQUIRED),
-    "n_heads": ("num_attention_heads", REQUIRED),
-    "n_layers": ("num_hidden_layers", REQUIRED),
-    "d_ff": ("intermediate_size", REQUIRED),
     "dropout": ("hidden_dropout_prob", 0.0),
     "attention_dropout": ("attention_probs_dropout_prob", 0.0),
     "norm_eps": ("layer_norm_eps", 1e-12),
 }
 
 
-def _read(settings: CheckpointSettings) -> VisionConfig:
+def _read(settings: hf.CheckpointSettings) -> VisionConfig:
     classes, fields = n_labels(settings), settings.read(_FIELDS)
     distillation = "none"
     if settings.model_type == "deit":
         distillation = "classifier" if "WithTeacher" in settings.architecture else "token"
-    pooler = "none" if classes else settings.choice("pooler_act", _POOLERS, "tanh")
+    poolers, pooler, width = {"tanh": "tanh", "relu": "relu"}, "none", None
+    if not classes:
+        pooler = settings.choice("pooler_act", poolers, "tanh")
+        width = settings.get("pooler_output_size", fields["d_model"])
     return VisionConfig(
         **fields,
         n_classes=classes,
         image_size=_side(settings, "image_size", 224),
         patch_size=_side(settings, "patch_size", 16),
-        activation=settings.choice("hidden_act", ACTIVATIONS, "gelu"),
+        activation=settings.choice("hidden_act", hf.ACTIVATIONS, "gelu"),
         pooler=pooler,
-        d_pooler=None
-        if pooler == "none"
-        else settings.get("pooler_output_size", fields["d_model"]),
+        d_pooler=width,
         distillation=distillation,
     )
 
 
-def _side(settings: CheckpointSettings, name: str, default: int) -> int:
+def _side(settings: hf.CheckpointSettings, name: str, default: int) -> int:
     """Return the side of a square, which may be stated as height and width."""
     given = settings.get(name, default)
     sides = {given} if isinstance(given, int) else set(given)
@@ -72,15 +59,12 @@ def _write(config: VisionConfig) -> dict[str, Any]:
     architecture = f"{name}Model" if config.n_classes is None else f"{name}ForImageClassification"
     if config.distillation == "classifier":
         architecture += "WithTeacher"
-    require(config.attention == "exact", f"{name} has exact attention, not {config.attention}")
     plain = VisionConfig()
-    for field in ("d_k", "d_v", "n_kv_heads", "norm", "norm_kind", "activation_dropout"):
-        value = getattr(config, field)
-        require(value == getattr(plain, field), f"{name} has no {field} = {value!r}")
-    require(config.attention_bias and config.feed_forward_bias, f"{name} has biases in its layers")
-    require(config.stem == "linear", f"{name} has no {config.stem} before its patches")
-    require(config.pool == "class", f"{name} has a class token, not the mean of all patches")
-    require(
+    same = ("d_k", "d_v", "n_kv_heads", "norm", "norm_kind", "activation_dropout", "attention")
+    hf.require_fields(name, config, **{field: getattr(plain, field) for field in same})
+    hf.require_fields(name, config, attention_bias=True, feed_forward_bias=True)
+    hf.require_fields(name, config, stem="linear", pool="class")
+    hf.require(
         (config.pooler == "none") == (config.n_classes is not None),
         f"{name} has a pooler only if it has no classes",
     )
@@ -88,18 +72,17 @@ def _write(config: VisionConfig) -> dict[str, Any]:
         "architectures": [architecture],
         "image_size": config.image_size,
         "patch_size": config.patch_size,
-        **write_fields(config, _FIELDS),
-        "hidden_act": hf_activation(config.activation, name),
+        **hf.write_fields(config, _FIELDS),
+        "hidden_act": hf.hf_activation(config.activation, name),
         "qkv_bias": True,
         "pooler_act": config.pooler if config.n_classes is None else "tanh",
         "pooler_output_size": config.d_pooler or config.d_model,
     }
 
 
-def _unpack(tensors: Tensors, config: VisionConfig) -> Tensors:
+def _unpack(tensors: hf.Tensors, _config: VisionConfig) -> hf.Tensors:
     """Flatten patches, join the special tokens, and remove batch axes."""
-    del config
-    unpacked = {_renamed(name, _WITH_TEACHER, _CLASSES): tensor for name, tensor in tensors.items()}
+    unpacked = {name.replace(_WITH_TEACHER, "classifier."): t for name, t in tensors.items()}
     if all(name in unpacked for name in (_PATCHES, _POSITIONS, _SPECIAL[0])):
         unpacked[_PATCHES] = unpacked[_PATCHES].flatten(1)
         unpacked[_POSITIONS] = unpacked[_POSITIONS][0]
@@ -108,7 +91,7 @@ def _unpack(tensors: Tensors, config: VisionConfig) -> Tensors:
     return unpacked
 
 
-def _pack(tensors: Tensors, config: VisionConfig) -> Tensors:
+def _pack(tensors: hf.Tensors, config: VisionConfig) -> hf.Tensors:
     packed = dict(tensors)
     side = config.patch_size
     packed[_PATCHES] = packed[_PATCHES].unflatten(1, (config.n_channels, side, side))
@@ -116,12 +99,8 @@ def _pack(tensors: Tensors, config: VisionConfig) -> Tensors:
     for name, token in zip(_SPECIAL, packed.pop(_SPECIAL[0]), strict=False):
         packed[name] = token[None, None]
     if config.distillation == "classifier":
-        packed = {_renamed(name, _CLASSES, _WITH_TEACHER): t for name, t in packed.items()}
+        packed = {re.sub(r"^classifier\.", _WITH_TEACHER, name): t for name, t in packed.items()}
     return packed
-
-
-def _renamed(name: str, old: str, new: str) -> str:
-    return new + name.removeprefix(old) if name.startswith(old) else name
 
 
 _NAMES = {
@@ -130,31 +109,21 @@ _NAMES = {
     "embedding.to_token": _PATCHES.removesuffix(".weight"),
     "encoder.norm": "layernorm",
     "pooler": "pooler.dense",
-    **each_layer(
-        "encoder.layers",
+    **hf.layer_names(
+        "encoder",
         "encoder.layer",
-        {
-            **attention_names(
-                "self_attention",
-                "attention.attention.query attention.attention.key attention.attention.value "
-                "attention.output.dense",
-            ),
-            "self_attention.norm": "layernorm_before",
-            "feed_forward.inner.to_hidden": "intermediate.dense",
-            "feed_forward.inner.to_output": "output.dense",
-            "feed_forward.norm": "layernorm_after",
-        },
+        "attention.attention.query attention.attention.key attention.attention.value "
+        "attention.output.dense layernorm_before intermediate.dense output.dense layernorm_after",
     ),
 }
 
 
-def _family(name: str, *classifiers: str) -> CheckpointFamily:
+def _family(name: str, *classifiers: str) -> hf.CheckpointFamily:
     heads = ("classifier", "distillation_classifier") if name == "DeiT" else ("classifier",)
-    return CheckpointFamily(
+    return hf.CheckpointFamily(
         name=name,
         model_types=(name.lower(),),
         architectures={**dict.fromkeys(classifiers, "classification"), f"{name}Model": "embedding"},
-        headless=(f"{name}Model",),
         prefix=f"{name.lower()}.",
         names=_NAMES,
         heads={head: head for head in heads},

@@ -99,19 +99,19 @@ def test_what_is_exported_is_loaded_by_transformers_with_the_same_results(saved,
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"norm": "pre"}, "BERT is post-norm LayerNorm"),
-        ({"positions": "rotary"}, "BERT has learned positions, not rotary"),
+        ({"norm": "pre"}, "BERT has norm = 'post', not 'pre'"),
+        ({"positions": "rotary"}, "positions = 'learned', not 'rotary'"),
         ({"pool": "mean", "n_classes": 3, "fill_head": False, "pooler": "tanh"}, "by the first"),
         ({"activation": "swiglu"}, "BERT has no activation swiglu"),
         ({"n_classes": 3}, "a masked-token head or a classifier, not both"),
         ({"n_classes": 3, "fill_head": False}, "BERT classifies after a pooler with tanh"),
         ({"d_k": 3}, "heads that share d_model evenly"),
-        ({"attention_bias": False}, "BERT has biases everywhere"),
-        ({"attention": "efficient"}, "BERT has exact attention, not efficient"),
-        ({"embedding_norm": False}, "BERT normalizes its embeddings"),
+        ({"attention_bias": False}, "BERT has attention_bias = True"),
+        ({"attention": "efficient"}, "attention = 'exact', not 'efficient'"),
+        ({"embedding_norm": False}, "BERT has embedding_norm = True"),
     ],
 )
-def test_an_encoder_that_is_no_bert_is_refused_with_the_reason(tmp_path, changes, sentence):
+def test_an_encoder_unlike_bert_is_refused_with_the_reason(tmp_path, changes, sentence):
     from regard.model import Model
 
     sizes = {"n_vocab": 9, "d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1}
@@ -125,8 +125,14 @@ def test_an_encoder_that_is_no_bert_is_refused_with_the_reason(tmp_path, changes
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"position_embedding_type": "relative_key"}, "only absolute positions"),
-        ({"is_decoder": True}, "as an encoder only"),
+        (
+            {"position_embedding_type": "relative_key"},
+            "= 'relative_key', but .* only with 'absolute'",
+        ),
+        (
+            {"is_decoder": True},
+            "is_decoder = True, but regard can import this checkpoint only with F",
+        ),
         ({"hidden_act": "mish"}, r"hidden_act = 'mish', which regard does not support; it can be"),
         ({"architectures": ["BertForQuestionAnswering"]}, r"of BERT it imports BertModel, BertFor"),
         ({"model_type": "resnet"}, r"model type 'resnet', .* imports bert, distilbert, gpt2, ll"),

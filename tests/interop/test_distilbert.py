@@ -59,7 +59,7 @@ def test_what_is_exported_is_loaded_by_transformers_with_the_same_results(saved,
     assert_close(again(IDS)[0], both.theirs(IDS)[0], rtol=0, atol=1e-6)
 
 
-def test_an_encoder_that_is_no_distilbert_is_refused(tmp_path):
+def test_an_encoder_unlike_distilbert_is_refused(tmp_path):
     config = EncoderConfig(n_vocab=9, d_model=8, n_heads=2, d_ff=8, n_layers=1, norm_eps=1e-5)
-    with pytest.raises(InputError, match="DistilBERT's norms add 1e-12, not 1e-05"):
+    with pytest.raises(InputError, match="DistilBERT has norm_eps = 1e-12, not 1e-05"):
         export_huggingface(Model(module=Encoder(config), task="masked"), tmp_path / "out")

@@ -103,14 +103,14 @@ def test_a_checkpoint_that_computes_something_else_is_refused(refused, changes, 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"norm_kind": "layer"}, "Llama is pre-norm RMSNorm"),
-        ({"positions": "alibi"}, "Llama has rotary positions, not alibi"),
+        ({"norm_kind": "layer"}, "Llama has norm_kind = 'rms', not 'layer'"),
+        ({"positions": "alibi"}, "Llama has positions = 'rotary', not 'alibi'"),
         ({"activation": "relu"}, "a gated feed-forward, not relu"),
         ({"d_v": 3}, "values are as wide as its keys"),
         ({"d_rotary": 2}, "Llama rotates whole heads"),
     ],
 )
-def test_a_decoder_that_is_no_llama_is_refused_with_the_reason(tmp_path, changes, sentence):
+def test_a_decoder_unlike_llama_is_refused_with_the_reason(tmp_path, changes, sentence):
     sizes = {"n_vocab": 9, "d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1}
     model = Model(module=Decoder(llama_config(**(sizes | changes))), task="language")
     with pytest.raises(InputError, match=f"cannot be exported: .*{sentence}"):

@@ -107,14 +107,14 @@ def test_a_checkpoint_that_computes_something_else_is_refused(refused, changes, 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"pool": "mean"}, "ViT has a class token, not the mean"),
-        ({"attention": "efficient"}, "exact attention, not efficient"),
-        ({"stem": "convolution"}, "ViT has no convolution before its patches"),
+        ({"pool": "mean"}, "ViT has pool = 'class', not 'mean'"),
+        ({"attention": "efficient"}, "attention = 'exact', not 'efficient'"),
+        ({"stem": "convolution"}, "ViT has stem = 'linear', not 'convolution'"),
         ({"pooler": "tanh"}, "a pooler only if it has no classes"),
         ({"activation": "geglu"}, "ViT has no activation geglu"),
     ],
 )
-def test_a_model_that_is_no_vit_is_refused_with_the_reason(tmp_path, changes, sentence):
+def test_a_model_unlike_vit_is_refused_with_the_reason(tmp_path, changes, sentence):
     sizes = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1, "n_classes": 2}
     config = VisionConfig(**(sizes | {"image_size": 8, "patch_size": 4} | changes))
     model = Model(module=Vision(config), task="classification")
