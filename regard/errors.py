@@ -53,3 +53,17 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
             f"{name} is {value!r}; choose one of {', '.join(choices)} "
             f"({nearest(str(value), choices)})."
         )
+
+
+def check_counts(**values: int | None) -> None:
+    """Refuse a count or width below 1; None means "not given" and passes."""
+    for name, value in values.items():
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}; it must be 1 or more.")
+
+
+def check_probabilities(**values: float | None) -> None:
+    """Refuse a probability outside [0, 1); None means "not given" and passes."""
+    for name, value in values.items():
+        if value is not None and not 0 <= value < 1:
+            raise InputError(f"{name} is {value}; it must be at least 0 and less than 1.")

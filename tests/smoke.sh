@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A first look at an installed regard, away from its source tree: every part that is shipped works.
+# Try every part of an installed regard outside of its source tree.
 set -euo pipefail
 here=$(pwd)
 regard --version
@@ -13,7 +13,7 @@ from regard.interop.model_names import bundled
 home = Path(regard.__file__).parent
 assert "site-packages" in str(home), home
 assert (home / "py.typed").is_file()
-assert (home / "serve" / "page" / "index.html").is_file()
+assert (home / "server" / "page" / "index.html").is_file()
 assert (home / "recipes" / "dates.toml").is_file()
 assert "dates" in bundled(), bundled()
 print("files:", sum(path.is_file() for path in home.rglob("*")))
@@ -35,4 +35,4 @@ address=$(grep -o 'http://[^ ]*' "$here/serve.txt")
 python -c "import sys, urllib.request as u; page = u.urlopen(sys.argv[1]).read(); assert b'regard' in page; print('the page:', len(page), 'bytes')" "$address"
 kill -INT "$server"
 wait "$server" || true
-echo "All is well."
+echo "Everything works."

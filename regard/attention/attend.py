@@ -18,16 +18,10 @@ from regard.attention.fused import fused_attention
 from regard.attention.mask import Everything, Mask, as_mask
 from regard.attention.pattern import ExactPattern
 from regard.attention.similarity import Compare, Similarity, as_similarity
-from regard.attention.softmax import Temperature, check_temperature, softmax_over_keys
+from regard.attention.softmax import Temperature, check_temperature, softmax_over_keys, upcast_half
 from regard.attention.tile import Grid
-from regard.errors import InputError, ShapeError
+from regard.errors import InputError, ShapeError, check_probabilities
 from regard.tap import listening, tap, wanted
-
-
-def check_dropout(dropout: float) -> None:
-    """Refuse a dropout outside [0, 1)."""
-    if not 0 <= dropout < 1:
-        raise InputError(f"dropout is {dropout}; it must be at least 0 and less than 1.")
 
 
 def check_inputs(query: Tensor, key: Tensor, value: Tensor, measure: Similarity) -> None:
@@ -39,10 +33,10 @@ def check_inputs(query: Tensor, key: Tensor, value: Tensor, measure: Similarity)
             "for example torch.as_tensor(query)."
         )
     shapes = [tuple(x.shape) for x in (query, key, value)]
-    if min(len(shape) for shape in shapes) < 2:
+    if not all(len(shape) > 1 and shape[-2] and shape[-1] for shape in shapes):
         raise ShapeError(
             f"query, key and value have shapes {shapes[0]}, {shapes[1]}, {shapes[2]}; each needs "
-            "at least the two axes (position, width)."
+            "at least the two axes (position, width), both at least 1."
         )
     if not query.dtype == key.dtype == value.dtype or not query.dtype.is_floating_point:
         raise InputError(
@@ -53,30 +47,16 @@ def check_inputs(query: Tensor, key: Tensor, value: Tensor, measure: Similarity)
         raise ShapeError(
             f"there are {shapes[1][-2]} keys but {shapes[2][-2]} values; each key needs its value."
         )
-    if not all(shape[-2] and shape[-1] for shape in shapes):
-        raise ShapeError(
-            f"query, key and value have shapes {shapes[0]}, {shapes[1]}, {shapes[2]}; there must "
-            "be at least one query and one key, each at least 1 wide."
-        )
-    if not shapes[0][:-2] == shapes[1][:-2] == shapes[2][:-2]:
-        _check_leading(shapes)
+    leads = [shape[:-2] for shape in shapes]
+    if not leads[0] == leads[1] == leads[2]:
+        try:
+            torch.broadcast_shapes(*leads)
+        except RuntimeError:
+            raise ShapeError(
+                f"the leading axes of query, key and value are {leads[0]}, {leads[1]} and "
+                f"{leads[2]}; they must be equal, or 1 where they differ."
+            ) from None
     measure.check(shapes[0][-1], shapes[1][-1])
-
-
-def _check_leading(shapes: list[tuple[int, ...]]) -> None:
-    try:
-        torch.broadcast_shapes(*(shape[:-2] for shape in shapes))
-    except RuntimeError:
-        raise ShapeError(
-            f"the leading axes of query, key and value are {shapes[0][:-2]}, {shapes[1][:-2]} and "
-            f"{shapes[2][:-2]}; they must be equal, or 1 where they differ."
-        ) from None
-
-
-_NEED_DEFINITION = ("compared", "scores", "masked", "weights")
-"""Values that a fused kernel never holds: a listener that wants one gets the definition."""
-_COLD = 1e-3
-"""Below this temperature a kernel that divides before it subtracts the peak loses digits."""
 
 
 def attend(
@@ -113,7 +93,7 @@ def attend(
     if type(temperature) is not float or not temperature > 0:
         check_temperature(temperature)
     if dropout:
-        check_dropout(dropout)
+        check_probabilities(dropout=dropout)
     if not listening():
         pattern = ExactPattern(measure, measure.scale(key.size(-1)), temperature, mask)
         return _fast(query, key, value, pattern, dropout, site)
@@ -128,7 +108,8 @@ def attend(
     mask = as_mask(tap(f"{site}.allowed", mask, "query key"))
     pattern = ExactPattern(measure, scale, temperature, mask)
     tap(f"{site}.pattern", pattern, "")
-    if wanted(*(f"{site}.{name}" for name in _NEED_DEFINITION)):
+    # A fused kernel never holds these values, so a listener that wants one gets the definition.
+    if wanted(*(f"{site}.{name}" for name in ("compared", "scores", "masked", "weights"))):
         context = explicit_attention(query, key, value, pattern, dropout=dropout, site=site)
     else:
         context = _fast(query, key, value, pattern, dropout, site)
@@ -146,9 +127,7 @@ def explicit_attention(
 ) -> Float[Tensor, "*#batch query d_v"]:
     """Attention step by step, as in the formulas: the definition that all kernels must equal."""
     compared = tap(f"{site}.compared", pattern.similarity.compare(query, key), "query key")
-    scores = compared * pattern.scale
-    if scores.dtype in (torch.float16, torch.bfloat16):
-        scores = scores.float()  # sums in half precision lose too many digits
+    scores = upcast_half(compared * pattern.scale)
     grid = Grid.whole(scores.shape[:-2], scores.size(-2), scores.size(-1), scores.device)
     bias = pattern.similarity.bias(grid)
     scores = tap(f"{site}.scores", scores if bias is None else scores + bias, "query key")
@@ -165,17 +144,12 @@ def _fast(
     query: Tensor, key: Tensor, value: Tensor, pattern: ExactPattern, dropout: float, site: str
 ) -> Tensor:
     """Run the fused kernel if it can compute this pattern, else the definition."""
-    pair = None if _is_cold(pattern.temperature) else pattern.similarity.as_dot(query, key)
+    # Below 1e-3 a kernel that divides before it subtracts the peak loses digits, and 0 needs the
+    # definition. A compiled graph cannot read a tensor of temperatures, so it takes that, too.
+    cold = pattern.temperature < 1e-3
+    if isinstance(cold, Tensor):
+        cold = torch.compiler.is_compiling() or bool(cold.any())
+    pair = None if cold else pattern.similarity.as_dot(query, key)
     if pair is None:
         return explicit_attention(query, key, value, pattern, dropout=dropout, site=site)
     return fused_attention(*pair, value, pattern=pattern, dropout=dropout)
-
-
-def _is_cold(temperature: Temperature) -> bool:
-    """Return True if a temperature is 0, which only the definition handles, or overflows a kernel.
-
-    A compiled graph cannot read a tensor of temperatures, so it takes the definition.
-    """
-    if isinstance(temperature, Tensor):
-        return torch.compiler.is_compiling() or bool((temperature < _COLD).any())
-    return temperature < _COLD

@@ -18,29 +18,26 @@ from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.attention.form import AttentionForm, FormInputs, key_mask, tile_key_mask, upcast_half
+from regard.attention.form import AttentionForm, FormInputs, key_mask, tile_key_mask
 from regard.attention.mask import Mask
 from regard.attention.pattern import Pattern
+from regard.attention.softmax import finite, upcast_half
 from regard.attention.tile import Tile
 from regard.errors import InputError
 from regard.tap import tap
 
-CHUNK = 64
-"""Positions handled at once: both the chunk × chunk part and the number of chunks stay small."""
+CHUNK = 64  # positions at once: the chunk × chunk part and the number of chunks stay small
 NORMALIZATIONS = ("softmax", "scaling")
-_STEEP = 40.0
-"""exp(-40) vanishes when added to 1, and exp(40)² is still finite in float32."""
-_NOTHING = 0.5
+NOTHING = 0.5
 """Sums of exponentials are relative to the largest, so they are at least 1, or 0 without keys."""
+_STEEP = 40.0  # exp(-40) vanishes when added to 1, and exp(40)² is still finite in float32
 
 
 class Efficient(AttentionForm):
     """Attention in O(n · d²), similar to softmax attention but not equal to it.
 
     Masks may be padding, causal or both. There are no weights of pairs, so dropout has no effect.
-
-    Args:
-        normalization: "softmax" or "scaling" (see the module's formulas).
+    `normalization` is "softmax" or "scaling" (see the module's formulas).
     """
 
     title = "efficient attention"
@@ -59,8 +56,11 @@ class Efficient(AttentionForm):
         causal, seen = key_mask(self.title, given.mask, given.grid)
         value = given.value if seen is None else given.value.masked_fill(~seen, 0.0)
         query, key, value = (upcast_half(x) for x in (given.query, given.key, value))
-        kernel = _KERNELS[self.normalization, causal]
-        return kernel(query, key, value, seen).to(given.value.dtype)
+        if self.normalization == "scaling":
+            context = _scaling(query, key, value, seen, causal)
+        else:
+            context = (_causal_softmax if causal else _softmax)(query, key, value, seen)
+        return context.to(given.value.dtype)
 
     def extra_repr(self) -> str:
         return f"normalization={self.normalization!r}"
@@ -91,9 +91,7 @@ class EfficientPattern(Pattern):
     normalization: str
     allowed: Mask
 
-    def weights(
-        self, query: Float[Tensor, "query d_q"], key: Float[Tensor, "key d_k"], tile: Tile
-    ) -> Float[Tensor, "rows columns"]:
+    def weights(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
         rows, columns = tile.grid.rows, tile.grid.columns
         causal, seen = tile_key_mask(Efficient.title, self.allowed, tile)
         query, key = upcast_half(query), upcast_half(key)
@@ -104,12 +102,12 @@ class EfficientPattern(Pattern):
         elif causal:
             parts = []
             for some, _, right in rows_by_chunk(rows, key, seen):
-                total = right.cumsum(dim=-2)[some].clamp(min=_NOTHING)
+                total = right.cumsum(dim=-2)[some].clamp(min=NOTHING)
                 parts.append(torch.softmax(query[some], dim=-1) / total @ right.transpose(-1, -2))
             weights = torch.cat(parts)[:, columns]
         else:
             right = _exponentials(key, seen)
-            right = (right / right.sum(dim=-2, keepdim=True).clamp(min=_NOTHING))[columns]
+            right = (right / right.sum(dim=-2, keepdim=True).clamp(min=NOTHING))[columns]
             weights = torch.softmax(query[rows], dim=-1) @ right.transpose(-1, -2)
         return weights.masked_fill(columns > rows[:, None], 0.0) if causal else weights
 
@@ -118,7 +116,7 @@ def _softmax(query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> 
     """ρ(Q) (σ(K)ᵀ V)."""
     parts = _exponentials(key, seen)
     # Dividing the small d × d matrix is cheaper than dividing the tall one.
-    total = parts.sum(dim=-2).unsqueeze(-1).clamp(min=_NOTHING)
+    total = parts.sum(dim=-2).unsqueeze(-1).clamp(min=NOTHING)
     return torch.softmax(query, dim=-1) @ (parts.transpose(-1, -2) @ value / total)
 
 
@@ -130,32 +128,22 @@ def _causal_softmax(query: Tensor, key: Tensor, value: Tensor, seen: Tensor | No
     context = []
     for part, run in zip(left, running_sums(key.split(CHUNK, dim=-2), values), strict=True):
         total = run.right.cumsum(dim=-2) + run.before[..., -1].unsqueeze(-2)
-        context.append(run.product(part / total.clamp(min=_NOTHING))[..., :-1])
+        context.append(run.product(part / total.clamp(min=NOTHING))[..., :-1])
     return torch.cat(context, dim=-2)
 
 
-def _scaling(query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> Tensor:
-    """Q (Kᵀ V) / n, where n counts the keys that are seen."""
-    if seen is None:
-        return query @ (key.transpose(-1, -2) @ value / key.size(-2))
-    mixed = key.masked_fill(~seen, 0.0).transpose(-1, -2) @ value
-    return query @ (mixed / seen.sum(dim=-2, keepdim=True).clamp(min=1))
-
-
-def _causal_scaling(query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> Tensor:
-    """The scaling form over keys 0 to i."""
+def _scaling(
+    query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None, causal: bool
+) -> Tensor:
+    """Q (Kᵀ V) / n, where n counts the keys that are seen; if causal, over keys 0 to i."""
     if seen is None:
         seen = torch.ones(key.size(-2), 1, dtype=torch.bool, device=key.device)
-    counts = seen.cumsum(dim=-2).clamp(min=1)
-    return causal_product(query / counts, key.masked_fill(~seen, 0.0), value)
-
-
-_KERNELS = {
-    ("softmax", False): _softmax,
-    ("softmax", True): _causal_softmax,
-    ("scaling", False): _scaling,
-    ("scaling", True): _causal_scaling,
-}
+    else:
+        key = key.masked_fill(~seen, 0.0)
+    if causal:
+        return causal_product(query / seen.cumsum(dim=-2).clamp(min=1), key, value)
+    counts = seen.sum(dim=-2, keepdim=True).clamp(min=1)
+    return query @ (key.transpose(-1, -2) @ value / counts)
 
 
 def causal_product(
@@ -248,7 +236,7 @@ def _with_peaks(chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         at = (plain[..., :1] > -inf).to(torch.uint8).argmax(dim=-2, keepdim=True)
         first = plain.take_along_dim(at, dim=-2)
         peak = first if largest is None else torch.maximum(largest, first)
-        yield chunk, peak.masked_fill(peak == -inf, 0.0)
+        yield chunk, finite(peak)
         inside = plain.amax(dim=-2, keepdim=True)
         largest = inside if largest is None else torch.maximum(largest, inside)
 
@@ -261,4 +249,4 @@ def _exponentials(key: Tensor, seen: Tensor | None) -> Tensor:
     """Return the exponentials of the keys, each channel relative to its largest."""
     key = key if seen is None else key.masked_fill(~seen, -inf)
     peak = key.detach().amax(dim=-2, keepdim=True)
-    return (key - peak.masked_fill(peak == -inf, 0.0)).exp_()
+    return (key - finite(peak)).exp_()

@@ -7,17 +7,17 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.attention.attend import attend, check_dropout, check_inputs
+from regard.attention.attend import attend, check_inputs
 from regard.attention.mask import Everything, Mask, as_mask, split_causal
 from regard.attention.similarity import Similarity, as_similarity
 from regard.attention.tile import Grid, Tile
-from regard.errors import InputError, MaskError
+from regard.errors import InputError, MaskError, check_probabilities
 from regard.tap import tap
 
 
 @dataclass(frozen=True)
 class FormInputs:
-    """The inputs of a form after checks and taps."""
+    """The inputs of a form, checked and tapped."""
 
     query: Tensor
     key: Tensor
@@ -51,7 +51,7 @@ class AttentionForm(nn.Module):
     ) -> Float[Tensor, "*batch query d_v"]:
         """Attend; not every form accepts every mask, and some have no weights to drop out."""
         check_inputs(query, key, value, as_similarity("scaled_dot"))
-        check_dropout(dropout)
+        check_probabilities(dropout=dropout)
         self.check(query, key)
         query = tap(f"{site}.query", query, "query d_k")
         key = tap(f"{site}.key", self.keys(query, key), "key d_k")
@@ -70,7 +70,6 @@ class AttentionForm(nn.Module):
 
     def keys(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the keys that are compared with the queries."""
-        del query
         return key
 
 
@@ -162,8 +161,3 @@ def tile_key_mask(form: str, mask: Mask, tile: Tile) -> tuple[bool, Bool[Tensor,
         return causal, grid.rows.new_ones(grid.n_key, 1, dtype=torch.bool)
     line = Grid(grid.lead, 1, grid.n_key, whole.rows[:1], whole.columns)
     return causal, Tile(line, tile.index).of(seen.transpose(-1, -2)).transpose(-1, -2)
-
-
-def upcast_half(x: Tensor) -> Tensor:
-    """Return half-precision numbers as float32, whose sums keep more digits; others unchanged."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -16,11 +16,6 @@ from regard.attention.mask import Everything, split_causal
 from regard.attention.pattern import ExactPattern
 from regard.attention.tile import Grid
 
-_KERNEL_AXES = 2
-"""The fast kernels take exactly (batch, head) in front of (position, width)."""
-_LEAST_SCALE = 1e-30
-"""Smaller scales may be flushed to 0 by a kernel, and -inf times 0 is NaN."""
-
 
 def fused_attention(
     query: Float[Tensor, "*#batch query d_k"],
@@ -44,22 +39,20 @@ def fused_attention(
         query = query / pattern.temperature.to(query.dtype)
     else:
         scale = scale / pattern.temperature
-    if not scale > _LEAST_SCALE:  # the kernel multiplies the -inf of its causal mask by the scale
+    # The kernel multiplies the -inf of its causal mask by the scale, which must not vanish there.
+    if not scale > 1e-30:
         query, scale = query * scale, 1.0
-    if len(lead) == _KERNEL_AXES:
-        if mask is not None and mask.dim() == _KERNEL_AXES + 1:
-            mask = mask[None]  # (head, query, key): three axes would select the slow kernel
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
-        )
-    flat = (prod(lead[:-1]), lead[-1] if lead else 1)
-    query, key, value = (x.reshape(*flat, *x.shape[-2:]) for x in (query, key, value))
-    if mask is not None:
-        mask = mask.expand(*lead, *mask.shape[-2:]).reshape(*flat, *mask.shape[-2:])
+    if len(lead) != 2:  # the fast kernels take exactly (batch, head) in front
+        flat = (prod(lead[:-1]), lead[-1] if lead else 1)
+        query, key, value = (x.reshape(*flat, *x.shape[-2:]) for x in (query, key, value))
+        if mask is not None:
+            mask = mask.expand(*lead, *mask.shape[-2:]).reshape(*flat, *mask.shape[-2:])
+    elif mask is not None and mask.dim() == 3:
+        mask = mask[None]  # (head, query, key): three axes would select the slow kernel
     context = F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
     )
-    return context.reshape(*lead, *context.shape[-2:])
+    return context if len(lead) == 2 else context.reshape(*lead, *context.shape[-2:])
 
 
 def _mask_for_kernel(

@@ -3,9 +3,6 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-_CAPACITY = 32
-"""Initial capacity in positions; it doubles when full, so that growing is cheap."""
-
 
 class KeyValueCache:
     """The keys and values that one attention site has seen so far.
@@ -53,10 +50,9 @@ class KeyValueCache:
 
 
 def _with_capacity(old: Tensor, length: int, wanted: int) -> Tensor:
-    """Return the same numbers in a buffer for at least `wanted` positions."""
+    """Return a buffer for at least `wanted` positions; it doubles, so that growing is cheap."""
     if old.size(-2) >= wanted and old.size(-2) > length:
         return old
-    capacity = max(2 * old.size(-2), wanted, _CAPACITY)
-    new = old.new_empty(*old.shape[:-2], capacity, old.size(-1))
+    new = old.new_empty(*old.shape[:-2], max(2 * old.size(-2), wanted, 32), old.size(-1))
     new[..., :length, :] = old[..., :length, :]
     return new

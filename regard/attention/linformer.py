@@ -10,15 +10,14 @@ Shorter inputs use the first columns of E and F.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.form import AttentionForm, FormInputs, key_mask, tile_key_mask, upcast_half
+from regard.attention.form import AttentionForm, FormInputs, key_mask, tile_key_mask
 from regard.attention.fused import fused_attention
 from regard.attention.mask import Everything, Mask, split_causal
 from regard.attention.pattern import ExactPattern, Pattern
 from regard.attention.similarity import as_similarity
-from regard.attention.softmax import softmax_over_keys
+from regard.attention.softmax import softmax_over_keys, upcast_half
 from regard.attention.tile import Tile
 from regard.errors import InputError, MaskError, ShapeError
 from regard.tap import tap
@@ -117,9 +116,7 @@ class LinformerPattern(Pattern):
     value_projection: Tensor
     allowed: Mask
 
-    def weights(
-        self, query: Float[Tensor, "query d_q"], key: Float[Tensor, "key d_k"], tile: Tile
-    ) -> Float[Tensor, "rows columns"]:
+    def weights(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
         rows, columns = tile.grid.rows, tile.grid.columns
         seen = tile_key_mask(Linformer.title, self.allowed, tile)[1]
         to_key, to_value = (

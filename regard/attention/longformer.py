@@ -15,16 +15,15 @@ from math import inf
 
 import torch
 from einops import rearrange
-from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.form import AttentionForm, FormInputs, upcast_half
+from regard.attention.form import AttentionForm, FormInputs
 from regard.attention.fused import fused_attention
 from regard.attention.mask import BooleanMask, Everything, Mask, split_causal
 from regard.attention.pattern import ExactPattern, Pattern
 from regard.attention.similarity import as_similarity
 from regard.attention.sliding_window import LongformerMask, windowed_attention
-from regard.attention.softmax import softmax_over_keys
+from regard.attention.softmax import softmax_over_keys, upcast_half
 from regard.attention.tile import Grid, Tile
 from regard.errors import InputError, ShapeError
 from regard.tap import tap
@@ -93,10 +92,8 @@ class Longformer(AttentionForm):
         mask, grid, reach = given.mask, given.grid, self.reach
         tokens = torch.tensor(reach.global_tokens, dtype=torch.long, device=grid.rows.device)
         own = self._project_global(given, tokens) if self.n_heads is not None else None
-        pattern = LongformerPattern(reach, reach & mask)
-        if own is not None:
-            pattern = LongformerPattern(reach, reach & mask, own[0].detach(), own[1].detach())
-        tap(f"{given.site}.pattern", pattern, "")
+        heads = () if own is None else (own[0].detach(), own[1].detach())
+        tap(f"{given.site}.pattern", LongformerPattern(reach, reach & mask, *heads), "")
         key, value = _without_hidden(mask, grid, given.key, given.value)
         context = windowed_attention(
             given.query, key, value, reach=reach, mask=mask, dropout=given.dropout
@@ -136,9 +133,7 @@ class LongformerPattern(Pattern):
     global_query: Tensor | None = None
     global_key: Tensor | None = None
 
-    def weights(
-        self, query: Float[Tensor, "query d_q"], key: Float[Tensor, "key d_k"], tile: Tile
-    ) -> Float[Tensor, "rows columns"]:
+    def weights(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
         rows = tile.grid.rows
         scores = upcast_half(query[rows]) @ upcast_half(key).transpose(-1, -2)
         if self.global_query is not None and self.global_key is not None:

@@ -28,12 +28,10 @@ class Mask(ABC):
 
     def on_keys(self, grid: Grid) -> _Keys:
         """Return the same with a query axis of 1 if all queries see the same keys, else None."""
-        del grid
         return None
 
     def admits_all(self, grid: Grid) -> bool:
         """Return True if it is known without any computation that nothing is forbidden."""
-        del grid
         return False
 
     def __and__(self, other: "Mask | Tensor") -> "Mask":
@@ -75,7 +73,6 @@ class Everything(Mask):
         return grid.rows.new_ones(1, grid.columns.size(0), dtype=torch.bool)
 
     def admits_all(self, grid: Grid) -> bool:
-        del grid
         return True
 
     def __repr__(self) -> str:
@@ -89,18 +86,6 @@ class BooleanMask(Mask):
     allowed: Tensor
 
     def on(self, grid: Grid) -> _Cells:
-        self._check(grid)
-        allowed = self.allowed.to(grid.rows.device)
-        if not grid.is_whole():
-            allowed = allowed if allowed.size(-2) == 1 else allowed[..., grid.rows, :]
-            allowed = allowed if allowed.size(-1) == 1 else allowed[..., grid.columns]
-        return allowed
-
-    def on_keys(self, grid: Grid) -> _Keys:
-        allowed = self.on(grid)
-        return allowed if self.allowed.size(-2) == 1 else None
-
-    def _check(self, grid: Grid) -> None:
         scores = (*grid.lead, grid.n_query, grid.n_key)
         given = tuple(self.allowed.shape)
         target = scores[-2:] if len(given) == 2 else scores
@@ -111,6 +96,15 @@ class BooleanMask(Mask):
                 f"it the two axes (query, key) or all {len(scores)} axes, each of the scores' size "
                 "or 1. Other shapes would broadcast over the wrong axes."
             )
+        allowed = self.allowed.to(grid.rows.device)
+        if not grid.is_whole():
+            allowed = allowed if allowed.size(-2) == 1 else allowed[..., grid.rows, :]
+            allowed = allowed if allowed.size(-1) == 1 else allowed[..., grid.columns]
+        return allowed
+
+    def on_keys(self, grid: Grid) -> _Keys:
+        allowed = self.on(grid)
+        return allowed if self.allowed.size(-2) == 1 else None
 
     def __repr__(self) -> str:
         return f"table{tuple(self.allowed.shape)}"
@@ -208,14 +202,6 @@ class Padding(Mask):
     side: str
 
     def on(self, grid: Grid) -> _Cells:
-        self._check(grid)
-        real = length_mask(self.lengths, grid.columns, grid.n_key, side=self.side)
-        return real.unflatten(1, (*(1,) * len(grid.lead), real.size(1)))
-
-    def on_keys(self, grid: Grid) -> _Keys:
-        return self.on(grid)
-
-    def _check(self, grid: Grid) -> None:
         n_lengths = self.lengths.size(0)
         if not grid.lead or grid.lead[0] != n_lengths:
             n_batch = f"a batch of {grid.lead[0]} sequences" if grid.lead else "no batch axis"
@@ -228,6 +214,11 @@ class Padding(Mask):
                 f"padding was given a length of {self.longest}, but there are only {grid.n_key} "
                 "keys: a length must not exceed the number of keys."
             )
+        real = length_mask(self.lengths, grid.columns, grid.n_key, side=self.side)
+        return real.unflatten(1, (*(1,) * len(grid.lead), real.size(1)))
+
+    def on_keys(self, grid: Grid) -> _Keys:
+        return self.on(grid)
 
     def __repr__(self) -> str:
         side = "" if self.side == "right" else f", side={self.side!r}"
@@ -242,7 +233,13 @@ class Edges(Mask):
 
     def on(self, grid: Grid) -> _Cells:
         pairs = self.pairs.to(grid.rows.device)
-        self._check(grid)
+        if len(pairs) and not torch.compiler.is_compiling():  # reading numbers breaks the graph
+            query, key = self.pairs.amax(0).tolist()
+            if query >= grid.n_query or key >= grid.n_key:
+                raise MaskError(
+                    f"edges reach query {query} and key {key}, but there are {grid.n_query} "
+                    f"queries and {grid.n_key} keys, counted from 0."
+                )
         row = _inverse(grid.rows, grid.n_query)[pairs[:, 0]]
         column = _inverse(grid.columns, grid.n_key)[pairs[:, 1]]
         # Pairs outside the tile have index -1: they fall into a last row and column, cut off below.
@@ -250,16 +247,6 @@ class Edges(Mask):
         allowed = grid.rows.new_zeros(size, dtype=torch.bool)
         allowed[row, column] = True
         return allowed[:-1, :-1]
-
-    def _check(self, grid: Grid) -> None:
-        if torch.compiler.is_compiling() or len(self.pairs) == 0:
-            return  # reading a number out would break the graph
-        query, key = self.pairs.amax(0).tolist()
-        if query >= grid.n_query or key >= grid.n_key:
-            raise MaskError(
-                f"edges reach query {query} and key {key}, but there are {grid.n_query} queries "
-                f"and {grid.n_key} keys, counted from 0."
-            )
 
     def __repr__(self) -> str:
         return f"edges({_short([tuple(pair) for pair in self.pairs.tolist()])})"
@@ -350,10 +337,10 @@ def split_causal(mask: Mask) -> tuple[bool, Mask]:
     if isinstance(mask, Causal) and mask.offset == 0:
         return True, Everything()
     if isinstance(mask, Both):
-        (left, left_rest), (right, right_rest) = split_causal(mask.left), split_causal(mask.right)
-        rests = [rest for rest in (left_rest, right_rest) if not isinstance(rest, Everything)]
-        rest = rests[0] if rests else Everything()
-        return left or right, rest & rests[1] if len(rests) == 2 else rest
+        (left, one), (right, other) = split_causal(mask.left), split_causal(mask.right)
+        if isinstance(one, Everything) or isinstance(other, Everything):
+            return left or right, other if isinstance(one, Everything) else one
+        return left or right, one & other
     return False, mask
 
 

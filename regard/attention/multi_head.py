@@ -12,7 +12,7 @@ from regard.attention.attend import attend
 from regard.attention.kv_cache import KeyValueCache
 from regard.attention.mask import Mask
 from regard.attention.tile import Grid, Tile
-from regard.errors import InputError, ShapeError
+from regard.errors import InputError, ShapeError, check_counts
 from regard.tap import Tapped, listen, tap
 
 Rotate = Callable[[Tensor, int], Tensor]
@@ -33,18 +33,15 @@ class MultiHeadAttention(nn.Module):
 
     Args:
         d_model: width of the queries' inputs and of the result.
-        n_heads: number of subspaces.
         d_k: width of each head's queries and keys; d_model / n_heads by default.
         d_v: width of each head's values; d_k by default.
         d_input: width of the inputs of keys and values; d_model by default.
         n_kv_heads: number of key/value heads, shared by groups of query heads.
-        bias: give the four projections biases.
-        dropout: probability of dropping a weight in training.
         form: the form of attention; exact scaled dot-product attention by default.
         path: the site's name in traces.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  a layer has as many settings
         self,
         d_model: int,
         n_heads: int,
@@ -59,20 +56,8 @@ class MultiHeadAttention(nn.Module):
         path: str = "attention",
     ) -> None:
         super().__init__()
-        sizes = {"d_model": d_model, "n_heads": n_heads, "n_kv_heads": n_kv_heads}
-        for name, size in {**sizes, "d_k": d_k, "d_v": d_v, "d_input": d_input}.items():
-            if size is not None and size < 1:
-                raise InputError(f"{name} is {size}; it must be 1 or larger.")
-        if d_k is None and d_model % n_heads:
-            raise InputError(
-                f"d_model is {d_model}, which {n_heads} heads cannot share evenly: choose n_heads "
-                f"that divides {d_model}, or give d_k."
-            )
-        if n_kv_heads is not None and n_heads % n_kv_heads:
-            raise InputError(
-                f"n_kv_heads is {n_kv_heads}, which {n_heads} heads cannot share evenly: choose a "
-                f"divisor of {n_heads}."
-            )
+        check_counts(d_model=d_model, d_k=d_k, d_v=d_v, d_input=d_input)
+        check_heads(d_model, n_heads, d_k=d_k, n_kv_heads=n_kv_heads)
         self.n_heads, self.n_kv_heads = n_heads, n_kv_heads or n_heads
         self.d_k = d_k or d_model // n_heads
         self.d_v = d_v or self.d_k
@@ -106,13 +91,10 @@ class MultiHeadAttention(nn.Module):
         """Attend from each position of `query` to `key`.
 
         Args:
-            query: inputs of the queries.
             key: inputs of the keys; `query` by default, which is self-attention.
             value: inputs of the values; `key` by default.
             allowed: which query may see which key; with a cache, of all keys in it.
-            need_weights: return (output, weights) instead of the output.
             cache: keys and values of earlier steps.
-            rotate: rotates queries and keys by their positions.
             first: position of the first query; by default the length of a growing cache.
         """
         if need_weights:
@@ -156,6 +138,21 @@ class MultiHeadAttention(nn.Module):
         return rearrange(x, "batch token (head d) -> batch head token d", head=n_heads)
 
 
+def check_heads(d_model: int, n_heads: int, *, d_k: int | None, n_kv_heads: int | None) -> None:
+    """Refuse heads that cannot share the width or the key/value heads evenly."""
+    check_counts(n_heads=n_heads, n_kv_heads=n_kv_heads)
+    if d_k is None and d_model % n_heads:
+        raise InputError(
+            f"d_model is {d_model}, which {n_heads} heads cannot share evenly: choose n_heads that "
+            f"divides {d_model}, or give d_k."
+        )
+    if n_kv_heads is not None and n_heads % n_kv_heads:
+        raise InputError(
+            f"n_kv_heads is {n_kv_heads}, which {n_heads} heads cannot share evenly: choose a "
+            f"divisor of {n_heads}."
+        )
+
+
 class _WeightsRecorder:
     """A listener that keeps what is needed to return the weights of one attention."""
 
@@ -180,16 +177,12 @@ class _WeightsRecorder:
         query, key, pattern = (self.seen[name] for name in ("query", "key", "pattern"))
         batch, n_heads, n_query = query.shape[:3]
         grid = Grid.whole((batch, n_heads), n_query, key.size(-2), query.device)
-        tiles = [
-            torch.stack(
-                [
-                    pattern.weights(query[b, h], key[b, h], Tile(grid, (b, h)))
-                    for h in range(n_heads)
-                ]
-            )
+        weights = [
+            pattern.weights(query[b, h], key[b, h], Tile(grid, (b, h)))
             for b in range(batch)
+            for h in range(n_heads)
         ]
-        return torch.stack(tiles)
+        return torch.stack(weights).unflatten(0, (batch, n_heads))
 
 
 def _check_width(which: str, x: Tensor, width: int) -> None:

@@ -13,18 +13,8 @@ from torch import Tensor
 
 from regard.attention.mask import Everything, Mask
 from regard.attention.similarity import Similarity
-from regard.attention.softmax import Temperature, softmax_over_keys
+from regard.attention.softmax import Temperature, finite, softmax_over_keys, upcast_half
 from regard.attention.tile import Tile
-
-_STRIP = 2048
-"""Keys compared at once when only sums over all of them are needed."""
-
-
-def select_head(tensor: Tensor, index: tuple[int, ...]) -> Tensor:
-    """Return the last two axes at one index of the leading ones, which may be 1 or absent."""
-    lead = tensor.shape[:-2]
-    index = index[len(index) - len(lead) :]
-    return tensor[tuple(0 if n == 1 else i for n, i in zip(lead, index, strict=True))]
 
 
 class Pattern(ABC):
@@ -56,9 +46,7 @@ class ExactPattern(Pattern):
 
     def scaled(self, compared: Tensor, tile: Tile) -> Tensor:
         """Return the scores for these similarities."""
-        scores = compared * self.scale
-        if scores.dtype in (torch.float16, torch.bfloat16):
-            scores = scores.float()
+        scores = upcast_half(compared * self.scale)
         bias = self.similarity.bias(tile.grid)
         return scores if bias is None else scores + tile.of(bias)
 
@@ -69,9 +57,7 @@ class ExactPattern(Pattern):
             return scores
         return scores.masked_fill(~tile.of(self.allowed.on(tile.grid)), -inf)
 
-    def weights(
-        self, query: Float[Tensor, "query d_q"], key: Float[Tensor, "key d_k"], tile: Tile
-    ) -> Float[Tensor, "rows columns"]:
+    def weights(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
         full = tile.with_columns()
         weights = softmax_over_keys(self.masked(query, key, full), tile.scalar(self.temperature))
         return weights[:, tile.grid.columns]
@@ -85,15 +71,14 @@ class ExactPattern(Pattern):
         exact = torch.promote_types(query.dtype, torch.float32)
         peak = query.new_full((len(tile.grid.rows), 1), -inf, dtype=exact)
         total = torch.zeros_like(peak)
-        for columns in torch.arange(tile.grid.n_key, device=query.device).split(_STRIP):
+        for columns in torch.arange(tile.grid.n_key, device=query.device).split(2048):
             scores = self.masked(query, key, tile.with_columns(columns))
             higher = torch.maximum(peak, scores.amax(-1, keepdim=True).to(peak.dtype))
-            ground = higher.masked_fill(higher == -inf, 0.0)
+            ground = finite(higher)
             fading = torch.exp((peak - ground) / self.temperature)
             fresh = scores.sub_(ground).div_(self.temperature).exp_().sum(-1, keepdim=True)
             peak, total = higher, total * fading + fresh
-        peak = peak.masked_fill(peak == -inf, 0.0)
-        return torch.cat([peak, total.masked_fill(total == 0, 1.0)], dim=-1).to(exact)
+        return torch.cat([finite(peak), total.masked_fill(total == 0, 1.0)], dim=-1).to(exact)
 
 
 def _at(vectors: Tensor, positions: Tensor) -> Tensor:

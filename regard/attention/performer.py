@@ -18,18 +18,16 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.efficient import CHUNK, rows_by_chunk, running_sums
-from regard.attention.form import FormInputs, RandomForm, key_mask, tile_key_mask, upcast_half
+from regard.attention.efficient import CHUNK, NOTHING, rows_by_chunk, running_sums
+from regard.attention.form import FormInputs, RandomForm, key_mask, tile_key_mask
 from regard.attention.mask import Mask
 from regard.attention.pattern import Pattern
+from regard.attention.softmax import finite, upcast_half
 from regard.attention.tile import Tile
 from regard.errors import InputError, ShapeError
 from regard.tap import tap
 
-_BLOCK = 2**19
-"""Features computed at once: as many as fit the cache, because memory traffic dominates."""
-_NOTHING = 0.5
-"""Sums of exponentials are relative to the largest, so they are at least 1, or 0 without keys."""
+_BLOCK = 2**19  # features computed at once: as many as fit the cache
 
 
 class Performer(RandomForm):
@@ -38,10 +36,8 @@ class Performer(RandomForm):
     Masks may be padding, causal or both. There are no weights of pairs, so dropout has no effect.
 
     Args:
-        d_k: width of each head's queries and keys.
         n_features: number of random features; about d_k · ln d_k by default.
         redraw_every: draw new features after this many training batches; 0 never does.
-        generator: source of random numbers; torch's default generator if None.
     """
 
     title = "a Performer"
@@ -79,7 +75,7 @@ class Performer(RandomForm):
         compute = _causal if causal else _whole
         query, key = upcast_half(given.query), upcast_half(given.key)
         sums = compute(query, key, value, features.to(value), seen)
-        return (sums[..., :-1] / sums[..., -1:].clamp(min=_NOTHING)).to(given.value.dtype)
+        return (sums[..., :-1] / sums[..., -1:].clamp(min=NOTHING)).to(given.value.dtype)
 
     def extra_repr(self) -> str:
         n_features, d_k = self.features.shape
@@ -115,9 +111,7 @@ class PerformerPattern(Pattern):
     features: Tensor
     allowed: Mask
 
-    def weights(
-        self, query: Float[Tensor, "query d_q"], key: Float[Tensor, "key d_k"], tile: Tile
-    ) -> Float[Tensor, "rows columns"]:
+    def weights(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
         rows, columns = tile.grid.rows, tile.grid.columns
         causal, seen = tile_key_mask(Performer.title, self.allowed, tile)
         query, key = upcast_half(query), upcast_half(key)
@@ -127,7 +121,7 @@ class PerformerPattern(Pattern):
             groups = rows_by_chunk(rows, logs, seen)
         else:
             logs = logs.masked_fill(~seen, -inf)
-            peak = _finite(logs.amax(dim=-2, keepdim=True))
+            peak = finite(logs.amax(dim=-2, keepdim=True))
             groups = [(rows, peak, torch.exp(logs - peak))]
         parts = []
         for some, peak, right in groups:
@@ -137,7 +131,7 @@ class PerformerPattern(Pattern):
         if causal:
             later = torch.arange(len(key), device=rows.device) > rows[:, None]
             weights = weights.masked_fill(later, 0.0)
-        return (weights / weights.sum(dim=-1, keepdim=True).clamp(min=_NOTHING))[:, columns]
+        return (weights / weights.sum(dim=-1, keepdim=True).clamp(min=NOTHING))[:, columns]
 
 
 def log_features(
@@ -160,10 +154,10 @@ def _whole(
         _key_features(key, features, seen, size), value.split(size, dim=-2), strict=True
     ):
         largest = torch.maximum(peak, logs.detach().amax(dim=-2, keepdim=True))
-        fall = torch.exp(peak - _finite(largest)).transpose(-1, -2)
-        mixed = mixed * fall + logs.sub_(_finite(largest)).exp_().transpose(-1, -2) @ part
+        fall = torch.exp(peak - finite(largest)).transpose(-1, -2)
+        mixed = mixed * fall + logs.sub_(finite(largest)).exp_().transpose(-1, -2) @ part
         peak = largest
-    left = (log_features(part, features).add_(_finite(peak)) for part in query.split(size, dim=-2))
+    left = (log_features(part, features).add_(finite(peak)) for part in query.split(size, dim=-2))
     return torch.cat([torch.softmax(part, dim=-1) @ mixed for part in left], dim=-2)
 
 
@@ -187,7 +181,3 @@ def _key_features(
     for part, here in zip(key.split(size, dim=-2), shown, strict=False):
         logs = log_features(part, features)
         yield logs if here is None else logs.masked_fill(~here, -inf)
-
-
-def _finite(peak: Tensor) -> Tensor:
-    return peak.masked_fill(peak == -inf, 0.0)

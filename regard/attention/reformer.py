@@ -19,20 +19,16 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.attention.form import FormInputs, RandomForm, key_mask, tile_key_mask, upcast_half
+from regard.attention.form import FormInputs, RandomForm, key_mask, tile_key_mask
 from regard.attention.mask import Mask
 from regard.attention.pattern import Pattern
-from regard.attention.softmax import softmax_over_keys
+from regard.attention.softmax import softmax_over_keys, upcast_half
 from regard.attention.tile import Tile
 from regard.errors import InputError, ShapeError
 from regard.tap import tap
 
-_BLOCK = 2**19
-"""Scores computed at once: as many as fit the cache, because memory traffic dominates."""
-_SHORT = 2**13
-"""Codes below this fit into short integers, which are faster."""
-_FAR = 1e30
-"""Subtracted from forbidden scores when the largest is searched."""
+_BLOCK = 2**19  # scores computed at once: as many as fit the cache
+_SHORT = 2**13  # codes below this fit into short integers, which are faster
 
 
 class Reformer(RandomForm):
@@ -43,13 +39,10 @@ class Reformer(RandomForm):
     attention.
 
     Args:
-        d_k: width of each head's queries.
         n_buckets: an even number, or 1; about the length divided by `chunk` is usual.
-        n_rounds: number of hash rounds.
         chunk: tokens of a chunk: a query sees its own chunk of the bucket and the one before. If
             causal, it sees `chunk` tokens back, because chunk borders depend on later tokens.
         redraw_every: draw new directions after this many training batches; 0 never does.
-        generator: source of random numbers; torch's default generator if None.
     """
 
     title = "a Reformer"
@@ -95,7 +88,6 @@ class Reformer(RandomForm):
             )
 
     def keys(self, query: Tensor, key: Tensor) -> Tensor:
-        del key
         return F.normalize(query, dim=-1)
 
     def compute(self, given: FormInputs) -> Tensor:
@@ -130,9 +122,7 @@ class ReformerPattern(Pattern):
     chunk: int
     allowed: Mask
 
-    def weights(
-        self, query: Float[Tensor, "query d_q"], key: Float[Tensor, "key d_k"], tile: Tile
-    ) -> Float[Tensor, "rows columns"]:
+    def weights(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
         rows = tile.grid.rows
         columns = torch.arange(tile.grid.n_key, device=rows.device)
         causal, seen = tile_key_mask(Reformer.title, self.allowed, tile)
@@ -180,16 +170,10 @@ def _sort(
 
 @dataclass(frozen=True)
 class _Settings:
-    n_buckets: int
-    """Including one for hidden tokens."""
+    n_buckets: int  # including one for hidden tokens
     chunk: int
     causal: bool
     dropout: float
-
-    def largest_code(self, n_token: int) -> int:
-        """Return an upper bound of the codes (see `_sort`)."""
-        step = 1 if self.causal else self.chunk
-        return n_token // step + 1 + 2 * (self.chunk if self.causal else 1) * self.n_buckets
 
 
 def _in_groups(
@@ -200,7 +184,9 @@ def _in_groups(
     rows = torch.cat([upcast_half(x) for x in parts], dim=-1)
     n_token = rows.size(-2)
     order, codes = _sort(buckets, settings.chunk, settings.causal)
-    short = settings.largest_code(n_token) + 4 * settings.chunk < _SHORT
+    step, width = (1, settings.chunk) if settings.causal else (settings.chunk, 1)
+    largest = n_token // step + 1 + 2 * width * settings.n_buckets  # bounds the codes
+    short = largest + 4 * settings.chunk < _SHORT
     codes = codes.to(torch.int16 if short else torch.int32)
     size = max(1, _BLOCK // (2 * settings.chunk * n_token))
     rows, order, codes = (x.reshape(-1, *x.shape[-2:]).split(size) for x in (rows, order, codes))
@@ -245,8 +231,9 @@ class _Heads:
         rows = self.rows.flatten(0, 1).index_select(0, laid)
         query, key, value = rows.split(self.widths, dim=-1)
         keep = self._keep(number, laid).to(rows.dtype)
-        scores = self._chunks(query) @ self._windows(key) * self.widths[0] ** -0.5
-        peak = (scores.detach() + (keep - 1).mul_(_FAR)).amax(dim=-1, keepdim=True)
+        query = query[self.chunk :].unflatten(0, (-1, self.chunk))
+        scores = query @ self._windows(key) * self.widths[0] ** -0.5
+        peak = (scores.detach() + (keep - 1).mul_(1e30)).amax(dim=-1, keepdim=True)
         parts = scores.sub_(peak).mul_(keep).exp_().mul(keep)
         total = parts.sum(dim=-1, keepdim=True)
         parts = F.dropout(parts, self.settings.dropout) if self.settings.dropout else parts
@@ -290,9 +277,6 @@ class _Heads:
         slots = torch.arange(2 * chunk, device=laid.device) - chunk
         own = torch.arange(chunk, device=laid.device)[:, None]
         return keep.clamp_(0, 1).mul_(slots < own if causal else slots != own)
-
-    def _chunks(self, x: Tensor) -> Tensor:
-        return x[self.chunk :].unflatten(0, (-1, self.chunk))
 
     def _windows(self, x: Tensor) -> Tensor:
         """Return each chunk with the one before it, as overlapping views: (chunk, d, key)."""

@@ -22,6 +22,8 @@ class Similarity:
     """Base of all similarities."""
 
     name = "similarity"
+    widths: tuple[int, int] | None = None
+    """The widths of queries and keys that trained weights were made for."""
     biased = False
     """True if scores also depend on the positions of query and key (see `bias`)."""
 
@@ -33,40 +35,46 @@ class Similarity:
 
     def scale(self, d_k: int) -> float:
         """Return the factor between similarities and scores."""
-        del d_k
         return 1.0
 
     def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return vectors whose plain dot products are the similarities, if there are any."""
-        del query, key
         return None
 
     def bias(self, grid: Grid) -> Tensor | None:
         """Return what is added to the scores because of the positions of query and key."""
-        del grid
         return None
 
     def check(self, d_q: int, d_k: int) -> None:
         """Refuse widths that cannot be compared."""
-        if d_q != d_k:
+        if self.widths is not None and self.widths != (d_q, d_k):
+            raise ShapeError(
+                f"queries and keys are {d_q} and {d_k} wide, but this {self.name} similarity was "
+                f"built for {self.widths[0]} and {self.widths[1]}."
+            )
+        if self.widths is None and d_q != d_k:
             raise ShapeError(
                 f"queries are {d_q} wide and keys {d_k}, but {self.name} compares vectors of one "
                 "width: project one of them, or use similarity=regard.General(d_q, d_k)."
             )
 
 
-class Dot(Similarity):
+class DotProduct(Similarity):
+    """Base of the similarities that are dot products of transformed vectors."""
+
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return query, key
+
+    def compare(self, query: Tensor, key: Tensor) -> Tensor:
+        query, key = self.as_dot(query, key)
+        exact = torch.promote_types(query.dtype, torch.float32)  # as fused kernels do
+        return query.to(exact) @ key.to(exact).transpose(-1, -2)
+
+
+class Dot(DotProduct):
     """q · k."""
 
     name = "dot"
-
-    def compare(
-        self, query: Float[Tensor, "*#batch query d_k"], key: Float[Tensor, "*#batch key d_k"]
-    ) -> Float[Tensor, "*#batch query key"]:
-        return _products(query, key)
-
-    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
-        return query, key
 
 
 class ScaledDot(Dot):
@@ -78,43 +86,33 @@ class ScaledDot(Dot):
         return d_k**-0.5
 
 
-class Cosine(Similarity):
+class Cosine(DotProduct):
     """The cosine of the angle between q and k: the dot product of unit vectors."""
 
     name = "cosine"
 
-    def compare(
-        self, query: Float[Tensor, "*#batch query d_k"], key: Float[Tensor, "*#batch key d_k"]
-    ) -> Float[Tensor, "*#batch query key"]:
-        return _products(_normalize(query), _normalize(key))
-
-    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
-        return _normalize(query), _normalize(key)
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        # The smallest length keeps a zero vector zero, also in half precision.
+        least = max(torch.finfo(query.dtype).tiny, 1e-12)
+        return F.normalize(query, dim=-1, eps=least), F.normalize(key, dim=-1, eps=least)
 
 
-class General(nn.Module, Similarity):
+class General(nn.Module, DotProduct):
     """q W k, a trained bilinear form (Luong et al. 2015)."""
 
     name = "general"
 
     def __init__(self, d_q: int, d_k: int) -> None:
         super().__init__()
+        self.widths = (d_q, d_k)
         self.weight = nn.Parameter(torch.empty(d_q, d_k))
         nn.init.xavier_uniform_(self.weight)
 
-    def compare(
-        self, query: Float[Tensor, "*#batch query d_q"], key: Float[Tensor, "*#batch key d_k"]
-    ) -> Float[Tensor, "*#batch query key"]:
-        return _products(query @ self.weight, key)
+    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return query @ self.weight, key
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return self.compare(query, key)
-
-    def as_dot(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor] | None:
-        return query @ self.weight, key
-
-    def check(self, d_q: int, d_k: int) -> None:
-        _check_learned(self.name, (d_q, d_k), tuple(self.weight.shape))
 
 
 class Additive(nn.Module, Similarity):
@@ -124,22 +122,21 @@ class Additive(nn.Module, Similarity):
 
     def __init__(self, d_q: int, d_k: int, d_hidden: int) -> None:
         super().__init__()
+        self.widths = (d_q, d_k)
         self.to_query = nn.Linear(d_q, d_hidden, bias=False)
         self.to_key = nn.Linear(d_k, d_hidden, bias=False)
         self.to_score = nn.Linear(d_hidden, 1, bias=False)
 
-    def compare(
-        self, query: Float[Tensor, "*#batch query d_q"], key: Float[Tensor, "*#batch key d_k"]
-    ) -> Float[Tensor, "*#batch query key"]:
-        mixed = self.to_query(query).unsqueeze(-2) + self.to_key(key).unsqueeze(-3)
+    def compare(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.compare_projected(query, self.to_key(key))
+
+    def compare_projected(self, query: Tensor, key: Tensor) -> Tensor:
+        """Compare with keys that `to_key` has projected."""
+        mixed = self.to_query(query).unsqueeze(-2) + key.unsqueeze(-3)
         return self.to_score(torch.tanh(mixed)).squeeze(-1)
 
     def forward(self, query: Tensor, key: Tensor) -> Tensor:
         return self.compare(query, key)
-
-    def check(self, d_q: int, d_k: int) -> None:
-        widths = (self.to_query.in_features, self.to_key.in_features)
-        _check_learned(self.name, (d_q, d_k), widths)
 
 
 class Alibi(ScaledDot):
@@ -173,9 +170,7 @@ class CustomSimilarity(Similarity):
     def __init__(self, function: Compare) -> None:
         self.function = function
 
-    def compare(
-        self, query: Float[Tensor, "*#batch query d_q"], key: Float[Tensor, "*#batch key d_k"]
-    ) -> Float[Tensor, "*#batch query key"]:
+    def compare(self, query: Tensor, key: Tensor) -> Tensor:
         scores = self.function(query, key)
         lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
         wanted = (*lead, query.size(-2), key.size(-2))
@@ -239,23 +234,3 @@ def alibi_slopes(n_heads: int) -> list[float]:
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     extra = [2 ** (-8 * (i + 1) / (2 * power)) for i in range(0, 2 * power, 2)]
     return slopes + extra[: n_heads - power]
-
-
-def _products(query: Tensor, key: Tensor) -> Tensor:
-    """Return dot products, summed in float32 at least, as fused kernels do."""
-    exact = torch.promote_types(query.dtype, torch.float32)
-    return query.to(exact) @ key.to(exact).transpose(-1, -2)
-
-
-def _normalize(vectors: Tensor) -> Tensor:
-    """Divide vectors by their lengths; a zero vector stays zero, also in half precision."""
-    least = max(torch.finfo(vectors.dtype).tiny, 1e-12)
-    return F.normalize(vectors, dim=-1, eps=least)
-
-
-def _check_learned(name: str, given: tuple[int, int], made_for: tuple[int, ...]) -> None:
-    if given != made_for:
-        raise ShapeError(
-            f"queries and keys are {given[0]} and {given[1]} wide, but this {name} similarity was "
-            f"built for {made_for[0]} and {made_for[1]}."
-        )

@@ -17,11 +17,6 @@ from regard.attention.mask import Everything, Mask, split_causal
 from regard.attention.tile import Grid
 from regard.errors import InputError
 
-_SMALL = 32
-"""Smallest number of queries in a block: the kernel handles that many at once."""
-_WINDOW_BLOCKS = 5
-"""Largest number of blocks of half a radius in a window: two on each side and its own."""
-
 
 @dataclass(frozen=True, repr=False)
 class LongformerMask(Mask):
@@ -98,8 +93,8 @@ class _Blocks:
     def __init__(self, n_token: int, first: int, reach: LongformerMask, causal: bool) -> None:
         self.n_token, self.first, self.reach = n_token, first, reach
         self.count = len(range(first, n_token, reach.dilation))
-        self.size = max(_SMALL, -(-reach.radius // 2))
-        if self.count <= _WINDOW_BLOCKS * self.size:
+        self.size = max(32, -(-reach.radius // 2))  # the kernel handles 32 queries at once
+        if self.count <= 5 * self.size:  # a window has two blocks on each side and its own
             self.size, self.back = self.count, 0
         else:
             self.back = -(-reach.radius // self.size)

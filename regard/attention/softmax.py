@@ -37,8 +37,7 @@ def softmax_over_keys(
     the largest score (shared equally among equals), which is also the limit.
     """
     check_temperature(temperature)
-    peak = scores.detach().amax(dim=-1, keepdim=True)
-    peak = peak.masked_fill(peak == -inf, 0.0)  # -inf - -inf would be NaN
+    peak = finite(scores.detach().amax(dim=-1, keepdim=True))
     if isinstance(temperature, Tensor):
         cold = temperature == 0
         warm = _normalize(torch.exp(_cool(scores - peak, temperature.masked_fill(cold, 1.0))))
@@ -46,6 +45,16 @@ def softmax_over_keys(
     if temperature == 0:
         return _best_keys(scores, peak)
     return _normalize(torch.exp(_cool(scores - peak, temperature)))
+
+
+def finite(peak: Tensor) -> Tensor:
+    """Return 0 where the peak is -inf, because -inf - -inf would be NaN."""
+    return peak.masked_fill(peak == -inf, 0.0)
+
+
+def upcast_half(x: Tensor) -> Tensor:
+    """Return half-precision numbers as float32, whose sums keep more digits; others unchanged."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def _cool(scores: Tensor, temperature: Temperature) -> Tensor:

@@ -7,6 +7,13 @@ import torch
 from torch import Tensor
 
 
+def select_head(tensor: Tensor, index: tuple[int, ...]) -> Tensor:
+    """Return the last two axes at one index of the leading ones, which may be 1 or absent."""
+    lead = tensor.shape[:-2]
+    index = index[len(index) - len(lead) :]
+    return tensor[tuple(0 if n == 1 else i for n, i in zip(lead, index, strict=True))]
+
+
 @dataclass(frozen=True)
 class Grid:
     """Rows (queries) and columns (keys) of the scores of all heads and sequences."""
@@ -39,9 +46,7 @@ class Tile:
 
     def of(self, tensor: Tensor) -> Tensor:
         """Return this tile of a tensor that broadcasts against (*lead, rows, columns)."""
-        lead = tensor.shape[:-2]
-        index = self.index[len(self.index) - len(lead) :]
-        picked = tensor[tuple(0 if n == 1 else i for n, i in zip(lead, index, strict=True))]
+        picked = select_head(tensor, self.index)
         return picked.expand(len(self.grid.rows), len(self.grid.columns))
 
     def with_rows(self, rows: Tensor) -> "Tile":

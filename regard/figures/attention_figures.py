@@ -1,7 +1,7 @@
 """Figures of attention: patterns, heads, alignments, the steps of a query, masks, positions."""
 
 from functools import partial
-from math import exp, inf, sqrt
+from math import exp, inf, isclose
 
 import numpy as np
 
@@ -9,49 +9,25 @@ from regard.analysis.heads import thumbnails
 from regard.analysis.steps import head_temperature
 from regard.attention.mask import Mask, causal, padding, window
 from regard.errors import InputError
+from regard.figures import grid
 from regard.figures.captions import caption
-from regard.figures.drawing import (
-    FAINT,
-    HAIRLINE,
-    ROLES,
-    Box,
-    Drawing,
-    Image,
-    Line,
-    Text,
-    add_frame,
-    shade,
-    shade_array,
-    shade_signed,
-    show_spaces,
-    text_width,
-    truncate,
-)
-from regard.figures.grid import (
-    MAX_LABELED,
-    PIXELS_LEFT,
-    PIXELS_TOP,
-    GridData,
-    cell_size,
-    draw_circle_legend,
-    draw_color_legend,
-    draw_grid,
-    draw_pixels,
-)
-from regard.figures.head_view import HeadView
+from regard.figures.colors import FAINT, HAIRLINE, ROLES, shade, shade_array, shade_signed
+from regard.figures.drawing import Box, Drawing, Image, Line, Text, add_frame
+from regard.figures.head_view import HeadView, to_numpy
+from regard.figures.labels import show_spaces, text_width, truncate
 from regard.layers.position import sinusoid
 
 
 def draw_pattern(view: HeadView) -> Drawing:
     """Draw the weights of a head, with a row for each query and a column for each key."""
     language, weights = view.language, view.weights()
-    grid = draw_grid(GridData(weights, *view.labels(), *view.axis_titles()), style=view.style)
-    if view.style == "heat" or max(weights.shape) > MAX_LABELED:
-        legend = draw_color_legend(language)
-    else:
-        legend = draw_circle_legend(cell_size(weights), language)
-    grid.place_below(legend, left=34)
-    return add_frame(grid, view.title(), [caption("weights", language)], language)
+    drawing = grid.draw_grid(
+        grid.GridData(weights, *view.labels(), *view.axis_titles()), style=view.style
+    )
+    colored = view.style == "heat" or max(weights.shape) > grid.MAX_LABELED
+    circles = grid.draw_circle_legend(grid.cell_size(weights), language)
+    drawing.place_below(grid.draw_color_legend(language) if colored else circles, left=34)
+    return add_frame(drawing, view.title(), [caption("weights", language)], language)
 
 
 def draw_lines(view: HeadView) -> Drawing:
@@ -69,14 +45,14 @@ def draw_lines(view: HeadView) -> Drawing:
             tooltip = f"{sides[0][i]} → {sides[1][j]}: {value:.4f}"
             width, opacity = 0.5 + 5 * value, min(1, 0.12 + value)
             drawing.add(Line(points, ROLES["weight"], width, opacity, tooltip=tooltip))
-    titles = zip((0, ends[1]), view.axis_titles(), ("query", "key"), strict=True)
-    for x, title, role in titles:
+    for x, title, role in zip((0, ends[1]), view.axis_titles(), ("query", "key"), strict=True):
         drawing.add(Text(x, 12, title, 12, bold=True, color=ROLES[role]))
     for x, anchor, names in ((left, "end", labels[0]), (ends[1] + 10, "start", labels[1])):
         for i, name in enumerate(names):
             drawing.add(Text(x, 30 + step * (i + 0.5), name, anchor=anchor))
-    note = caption("thicker lines", view.language)
-    return add_frame(drawing, view.title(), [note], view.language)
+    return add_frame(
+        drawing, view.title(), [caption("thicker lines", view.language)], view.language
+    )
 
 
 def draw_heads(view: HeadView) -> Drawing:
@@ -93,7 +69,7 @@ def draw_heads(view: HeadView) -> Drawing:
         drawing.add(Text(x, y + 13, f"{caption('head', language)} {head}", 12, bold=True))
         drawing.add(Image(x, y + 20, width, height, shade_array(pixels)))
         drawing.add(Box(x, y + 20, width, height, stroke=HAIRLINE))
-    drawing.place_below(draw_color_legend(language))
+    drawing.place_below(grid.draw_color_legend(language))
     queries, keys = view.axis_titles()
     note = f"{queries} ↓   {keys} →   {site.n_query} × {site.n_key}"
     return add_frame(drawing, site.path, [note], language)
@@ -103,10 +79,10 @@ def draw_alignment(view: HeadView) -> Drawing:
     """Draw the weights between target and source words, as in Bahdanau et al."""
     language = view.language
     titles = caption("target words", language), caption("source words", language)
-    grid = draw_grid(GridData(*view.word_weights(), *titles), style="heat")
-    grid.place_below(draw_color_legend(language), left=34)
+    drawing = grid.draw_grid(grid.GridData(*view.word_weights(), *titles), style="heat")
+    drawing.place_below(grid.draw_color_legend(language), left=34)
     title = f"{view.title()} · {caption('alignment', language)}"
-    return add_frame(grid, title, [caption("alignment weights", language)], language)
+    return add_frame(drawing, title, [caption("alignment weights", language)], language)
 
 
 _ROW, _STRIP, _COLUMN = 30, 150, 92
@@ -115,17 +91,14 @@ _ROW, _STRIP, _COLUMN = 30, 150, 92
 def draw_steps(view: HeadView) -> Drawing:
     """Draw one query's steps from comparison to weighted sum, with a row for each key."""
     site, language, names = view.site, view.language, view.labels()
-    if site.n_key > MAX_LABELED:
+    if site.n_key > grid.MAX_LABELED:
         raise InputError(
-            f"{site.path} has {site.n_key} keys, but this figure can show at most {MAX_LABELED}: "
-            "give a shorter text."
+            f"{site.path} has {site.n_key} keys, but this figure can show at most "
+            f"{grid.MAX_LABELED}: give a shorter text."
         )
-    row, columns = view.query_index, _step_columns(view)
-    query, keys, values = (
-        site.vectors(name, view.head_index).detach().float().cpu().numpy()
-        for name in ("query", "key", "value")
-    )
-    context = site.context(view.head_index if site.lead else None, rows=[row])[0]
+    row, head, columns = view.query_index, view.head_index, _step_columns(view)
+    query, keys, values = (to_numpy(site.vectors(n, head)) for n in ("query", "key", "value"))
+    context = to_numpy(site.context(head if site.lead else None, rows=[row])[0])
     largest = max(float(np.abs(part).max()) for part in (query[row], keys, values))
     first, top = 110, 66
     numbers_x = first + _STRIP + 18
@@ -147,14 +120,13 @@ def draw_steps(view: HeadView) -> Drawing:
     _add_step_columns(drawing, columns, numbers_x, top)
     y = top + _ROW * site.n_key
     drawing.add(Text(numbers_x, y + 20, caption("weighted sum", language), 12, color=FAINT))
-    add_strip(context.detach().float().cpu().numpy(), values_x, y + 6)
-    legend = draw_color_legend(language, low=-largest, high=largest, label="vector entries")
+    add_strip(context, values_x, y + 6)
+    legend = grid.draw_color_legend(language, low=-largest, high=largest, label="vector entries")
     drawing.place_below(legend)
     return add_frame(drawing, view.title(), [caption("query steps", language)], language)
 
 
 def _add_strip(drawing: Drawing, largest: float, vector: np.ndarray, x: float, y: float) -> None:
-    """Draw a vector as colored cells."""
     drawing.add(Image(x, y, _STRIP, 18, shade_signed(vector[None], largest)))
     drawing.add(Box(x, y, _STRIP, 18, stroke=HAIRLINE))
 
@@ -162,7 +134,6 @@ def _add_strip(drawing: Drawing, largest: float, vector: np.ndarray, x: float, y
 def _add_step_columns(
     drawing: Drawing, columns: dict[str, list[float]], left: float, top: float
 ) -> None:
-    """Draw the numbers of each step, and the sum of the weights below them."""
     for j, (heading, numbers) in enumerate(columns.items()):
         end, last = left + _COLUMN * (j + 1) - 12, j == len(columns) - 1
         drawing.add(Text(end, top - 8, heading, 12, "end", color=FAINT))
@@ -190,16 +161,15 @@ def _step_columns(view: HeadView) -> dict[str, list[float]]:
     columns = {"q · k" if similarity in ("dot", "scaled_dot") else "a(q, k)": compared}
     if scale != 1.0:
         d_k = site.key.shape[-1]
-        by_root = abs(scale * sqrt(d_k) - 1) < 1e-9
-        columns[f"÷ √{d_k}" if by_root else f"× {scale:.4g}"] = scores
+        columns[f"÷ √{d_k}" if isclose(scale, d_k**-0.5) else f"× {scale:.4g}"] = scores
     if masked != scores:
         columns["+ mask"] = masked
     peak, temperature = max(masked), head_temperature(site, head)
     if peak == -inf or temperature == 0:
-        exponentials = [float(x == peak != -inf) for x in masked]
+        columns["exp(s − max)"] = [float(x == peak != -inf) for x in masked]
     else:
-        exponentials = [exp((x - peak) / temperature) for x in masked]
-    return {**columns, "exp(s − max)": exponentials, "÷ Σ": weights}
+        columns["exp(s − max)"] = [exp((x - peak) / temperature) for x in masked]
+    return {**columns, "÷ Σ": weights}
 
 
 _CELL = 22
@@ -221,8 +191,9 @@ def draw_masks(*, length: int = 8, language: str = "en") -> Drawing:
         drawing.add(Text(x, y + 12, caption(name, language), 13, bold=True))
         drawing.add(Text(x, y + 28, code, 12, color=FAINT))
         drawing.place(_draw_mask(mask.tensor(length, lead=(1,))[0].numpy(), language), x, y + 34)
-    note = caption("masks legend", language)
-    return add_frame(drawing, caption("masks", language), [note], language)
+    return add_frame(
+        drawing, caption("masks", language), [caption("masks legend", language)], language
+    )
 
 
 def _draw_mask(allowed: np.ndarray, language: str) -> Drawing:
@@ -244,13 +215,12 @@ def _draw_mask(allowed: np.ndarray, language: str) -> Drawing:
 
 def draw_positions(*, length: int = 64, d_model: int = 128, language: str = "en") -> Drawing:
     """Draw sinusoidal positions, with a row for each position."""
-    width, height = 640, 400
     table = sinusoid(length, d_model).numpy()
-    drawing = draw_pixels(shade_signed(table, 1.0), width, height)
-    middle = PIXELS_TOP + height / 2
-    drawing.add(Text(PIXELS_LEFT, 20, caption("dimension", language), 12, bold=True))
+    drawing = grid.draw_pixels(shade_signed(table, 1.0), width=640, height=400)
+    middle = grid.PIXELS_TOP + 200
+    drawing.add(Text(grid.PIXELS_LEFT, 20, caption("dimension", language), 12, bold=True))
     drawing.add(Text(14, middle, caption("position", language), 12, "middle", True, rotation=90))
-    legend = draw_color_legend(language, low=-1, high=1, label="vector entries")
-    drawing.place_below(legend, left=PIXELS_LEFT, gap=0)
+    legend = grid.draw_color_legend(language, low=-1, label="vector entries")
+    drawing.place_below(legend, left=grid.PIXELS_LEFT, gap=0)
     formula = f"PE(pos, 2i) = sin(pos / 10000^(2i / {d_model})),  PE(pos, 2i+1) = cos(…)"
     return add_frame(drawing, caption("positions", language), [formula], language)

@@ -2,29 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import exp
+from math import ceil, exp
 from typing import Any
 
 from regard.figures.captions import caption
 from regard.figures.drawing import Drawing, add_frame
 from regard.figures.plots import Axis, Points, Series, draw_plot, linear_axis, logarithmic_axis
 
-_SIZE = (420, 190)
-_MAX_POINTS = 300
-"""Longer series are averaged in groups of neighboring points."""
-_SCORES = {"bleu": "BLEU", "chrf": "chrF"}
-_SHARES = {"exact": "exact match", "accuracy": "accuracy"}
 Entry = Mapping[str, Any]
-_FROM_ZERO = ("learning rate", "speed", "score")
+_MAX_POINTS = 300  # longer series are averaged in groups of neighboring points
 
 
 def run_history(
     entries: Sequence[Entry], language: str = "en"
 ) -> tuple[dict[str, list[Series]], int | None]:
-    """Return the series of a run by panel, and the step of the best validation.
-
-    The panels are "loss", "perplexity", "score", "learning rate" and "speed".
-    """
+    """Return the series of a run by panel, and the step of the best validation."""
     steps = [entry for entry in entries if "surprise" in entry]
     validations = [entry for entry in entries if "validation" in entry]
     train, held_out = caption("training", language), caption("validation", language)
@@ -45,10 +37,7 @@ def run_history(
 
 
 def _validation_points(validations: Sequence[Entry], name: str, scale: float = 1.0) -> Points:
-    """Return a validation measure by step; the first one where a step was validated twice.
-
-    The second validation of a step is that of averaged weights at the end of a run.
-    """
+    """Return a measure by step, without the averaged weights validated at the end of a run."""
     found: dict[float, float] = {}
     for entry in validations:
         if name in entry["validation"]:
@@ -58,21 +47,17 @@ def _validation_points(validations: Sequence[Entry], name: str, scale: float = 1
 
 def _scores(validations: Sequence[Entry], language: str) -> list[Series]:
     series = [
-        Series(name, _validation_points(validations, key), marked=True)
-        for key, name in _SCORES.items()
+        Series(name, _validation_points(validations, name.lower()), marked=True)
+        for name in ("BLEU", "chrF")
     ]
-    series += [
-        Series(caption(name, language), _validation_points(validations, key, 100), True, " %")
-        for key, name in _SHARES.items()
-    ]
+    for key, name in (("exact", "exact match"), ("accuracy", "accuracy")):
+        points = _validation_points(validations, key, 100)
+        series.append(Series(caption(name, language), points, marked=True, unit=" %"))
     return [one for one in series if one.points]
 
 
 def _speeds(entries: Sequence[Entry]) -> Points:
-    """Return target tokens per second; from the clock where an entry has no speed.
-
-    The clock is not used across a validation, which takes time, too.
-    """
+    """Return target tokens per second; from the clock, but not across a validation, if needed."""
     points, before = [], None
     for entry in entries:
         if "surprise" not in entry:
@@ -93,15 +78,11 @@ def _exponentiate(points: Any) -> Points:
 
 
 def _average(points: Points) -> Points:
-    """Average neighboring points so that at most `_MAX_POINTS` remain."""
-    size = -(-len(points) // _MAX_POINTS)
+    size = ceil(len(points) / _MAX_POINTS)
     if size <= 1:
         return points
     groups = [points[first : first + size] for first in range(0, len(points), size)]
-    return [
-        (sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group))
-        for group in groups
-    ]
+    return [tuple(sum(axis) / len(axis) for axis in zip(*group, strict=True)) for group in groups]
 
 
 def draw_curves(entries: Sequence[Entry], *, language: str = "en", title: str = "") -> Drawing:
@@ -111,11 +92,8 @@ def draw_curves(entries: Sequence[Entry], *, language: str = "en", title: str = 
     panels = {name: many for name, many in panels.items() if any(one.points for one in many)}
     last = max((s.points[-1][0] for many in panels.values() for s in many if s.points), default=1)
     x = linear_axis(caption("step", language), 0, last, tight=True)
-    style = {"size": _SIZE, "values": True, "marker": best}
-    plots = [
-        draw_plot(series, x, _y_axis(name, series, language), **style)
-        for name, series in panels.items()
-    ]
+    style = {"size": (420, 190), "values": True, "marker": best}
+    plots = [draw_plot(s, x, _y_axis(name, s, language), **style) for name, s in panels.items()]
     column = max((plot.width for plot in plots), default=0) + 16
     inner = Drawing(0, 0)
     for first in range(0, len(plots), 2):
@@ -124,12 +102,11 @@ def draw_curves(entries: Sequence[Entry], *, language: str = "en", title: str = 
             row.place(plot, i * column, 0)
             row.width = i * column + plot.width
         inner.place_below(row, gap=16 if first else 0)
-    heading = " · ".join(part for part in (caption("curves", language), title) if part)
+    heading = " · ".join(filter(None, (caption("curves", language), title)))
     return add_frame(inner, heading, [note], language)
 
 
 def _summary(panels: Mapping[str, Sequence[Series]], best: int | None, language: str) -> str:
-    """Describe the best validation in one line."""
     if best is None:
         return caption("no validation", language)
     parts = [f"{caption('best', language)}: {caption('step', language)} {best:,}"]
@@ -147,7 +124,7 @@ def _y_axis(name: str, series: Sequence[Series], language: str) -> Axis:
     title = caption("loss per target" if name == "loss" else name, language)
     if name == "perplexity":
         return logarithmic_axis(f"{title} ({caption('logarithmic', language)})", values)
-    low = 0.0 if name in _FROM_ZERO else values[0]
+    low = 0.0 if name in ("learning rate", "speed", "score") else values[0]
     # The loss of the first steps may be far above all others.
     high = values[min(len(values) - 1, int(0.99 * len(values)))] if name == "loss" else values[-1]
     return linear_axis(title, low, high)

@@ -3,22 +3,14 @@
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from html import escape
+from itertools import pairwise
 
 from regard.evaluation.alignment_heads import HeadErrors
 from regard.evaluation.report import Evaluation
 from regard.evaluation.scores import Group
 from regard.figures.captions import caption
-from regard.figures.drawing import (
-    FAINT,
-    INK,
-    SERIES,
-    Box,
-    Drawing,
-    Line,
-    Text,
-    add_frame,
-    shade,
-)
+from regard.figures.colors import FAINT, INK, SERIES, shade
+from regard.figures.drawing import Box, Drawing, Line, Text, add_frame
 from regard.figures.formats import html_page, to_svg
 from regard.text.pieces import word_spans
 
@@ -49,7 +41,6 @@ def draw_evaluation(evaluation: Evaluation, *, language: str = "en") -> Drawing:
 
 
 def _draw_bars(title: str, systems: Sequence[Sequence[Group]]) -> Drawing:
-    """Draw a group of bars for each label, one bar for each system, with error bars."""
     drawing = Drawing(_WIDTH, _HEIGHT + 80)
     labels = list(dict.fromkeys(group.label for groups in systems for group in groups))
     top = max([group.value + group.margin for groups in systems for group in groups], default=1.0)
@@ -71,14 +62,13 @@ def _draw_bars(title: str, systems: Sequence[Sequence[Group]]) -> Drawing:
                 drawing.add(Line(((center, y - margin), (center, y + margin)), INK))
             drawing.add(Text(center, y - margin - 5, f"{group.value:.1f}", 12, "middle"))
             if i == 0 or label not in {other.label for other in systems[0]}:
-                n = f"n = {group.n:,}"
-                drawing.add(Text(middle, bottom + 35, n, 12, "middle", color=FAINT))
+                count = Text(middle, bottom + 35, f"n = {group.n:,}", 12, "middle", color=FAINT)
+                drawing.add(count)
     drawing.add(Line(((0, bottom), (_WIDTH, bottom)), "#888888"))
     return drawing
 
 
 def _draw_heads(title: str, errors: HeadErrors, language: str) -> Drawing:
-    """Draw the alignment error of each head, with a row for each layer."""
     best = errors.best
     sites = list(dict.fromkeys(head.site for head in errors.heads))
     drawing = Drawing(_WIDTH, 62 + 24 * len(sites))
@@ -90,10 +80,8 @@ def _draw_heads(title: str, errors: HeadErrors, language: str) -> Drawing:
     for head in errors.heads:
         x, y = 180 + 62 * head.head, 62 + 24 * sites.index(head.site)
         error = head.error_after if best.after else head.error
-        chosen = (head.site, head.head) in best.places
-        fill = shade(0.4 * (1 - error))
-        stroke = INK if chosen else None
-        drawing.add(Box(x, y, 58, 20, fill, stroke, stroke_width=2 if chosen else 1))
+        stroke, width = (INK, 2) if (head.site, head.head) in best.places else (None, 1)
+        drawing.add(Box(x, y, 58, 20, shade(0.4 * (1 - error)), stroke, stroke_width=width))
         drawing.add(Text(x + 29, y + 15, f"{error:.3f}", anchor="middle"))
         if head.site == sites[0]:
             label = f"{caption('head', language)} {head.head}"
@@ -143,10 +131,8 @@ def mark_differences(reference: str, text: str) -> str:
     """Return a text as HTML: <ins> for words not in the reference, <del> for missing ones."""
     expected, given = _split_words(reference), _split_words(text)
     parts: list[str] = []
-    matcher = SequenceMatcher(
-        None, [w.strip() for w in expected], [w.strip() for w in given], False
-    )
-    for kind, i, j, k, end in matcher.get_opcodes():
+    stripped = ([word.strip() for word in words] for words in (expected, given))
+    for kind, i, j, k, end in SequenceMatcher(None, *stripped, autojunk=False).get_opcodes():
         if kind == "equal":
             parts.append(escape("".join(given[k:end])))
         if kind in ("delete", "replace"):
@@ -161,12 +147,10 @@ def mark_differences(reference: str, text: str) -> str:
 def _split_words(text: str) -> list[str]:
     """Split a text into words and punctuation, each with the space after it."""
     starts = [start for start, _ in word_spans(text)]
-    ends = [*starts[1:], len(text)][: len(starts)]
-    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
+    return [text[start:end] for start, end in pairwise([*starts, len(text)])]
 
 
 def _sentence_order(evaluation: Evaluation) -> list[int]:
-    """Sort sentences by the difference between two systems, or by the score of one."""
     first, *others = (system.sentences for system in evaluation.systems)
     keys = [-abs(a - b) for a, b in zip(first, others[0], strict=True)] if others else first
     return sorted(range(len(keys)), key=keys.__getitem__)
@@ -188,7 +172,6 @@ def _sentence_row(evaluation: Evaluation, i: int) -> str:
 
 
 def _score_table(evaluation: Evaluation, language: str) -> str:
-    """Return the scores of all systems as a table, with sacreBLEU's signatures below."""
     systems, signatures = evaluation.systems, ""
     compared = any(score.p_value is not None for system in systems for score in system.scores)
     heads = [system.name for system in systems] + [caption("p-value", language)] * compared
@@ -197,8 +180,8 @@ def _score_table(evaluation: Evaluation, language: str) -> str:
         values = [f"{score.value:.2f} <small>± {score.margin:.2f}</small>" for score in scores]
         p_values = [f"{score.p_value:.3f}" for score in scores if score.p_value is not None]
         rows.append([scores[0].name, *values, *p_values])
-        signature = escape(scores[0].signature)
-        signatures += f"<li>{escape(scores[0].name)} <code>{signature}</code></li>"
+        name, signature = escape(scores[0].name), escape(scores[0].signature)
+        signatures += f"<li>{name} <code>{signature}</code></li>"
     exact = [f"{100 * system.exact:.1f} %" for system in systems]
     rows.append([caption("exact match", language), *exact, *[""] * compared])
     perplexities = ["" if s.perplexity is None else f"{s.perplexity:.2f}" for s in systems]

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import re
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from regard.errors import InputError
-from regard.figures.drawing import INK, Box, Circle, Drawing, Image, Line, Shape, Text
+from regard.figures.colors import INK
+from regard.figures.drawing import Box, Circle, Drawing, Image, Line, Shape, Text
 from regard.files import write_atomic
 
 FONTS = "Inter, 'Noto Sans', 'Noto Sans KR', 'Noto Sans CJK KR', sans-serif"
@@ -36,50 +38,51 @@ def to_svg(drawing: Drawing) -> str:
 def _svg_element(shape: Shape) -> str:
     if isinstance(shape, Text):
         return _svg_text(shape)
+    if isinstance(shape, Circle):
+        place = {"cx": shape.x, "cy": shape.y, "r": shape.radius}
+        return _tag("circle", _svg_tooltip(shape), **place, fill=shape.fill)
     if isinstance(shape, Line):
         return _svg_line(shape)
+    place = {"x": shape.x, "y": shape.y, "width": shape.width, "height": shape.height}
     if isinstance(shape, Image):
-        return _svg_image(shape)
-    if isinstance(shape, Circle):
-        place = f'cx="{_short(shape.x)}" cy="{_short(shape.y)}" r="{_short(shape.radius)}"'
-        return _svg_tag(f'circle {place} fill="{shape.fill}"', shape.tooltip)
-    corner = f' rx="{_short(shape.radius)}"' if shape.radius else ""
-    edge = f' stroke="{shape.stroke}"' if shape.stroke else ""
-    edge += "" if shape.stroke_width == 1 else f' stroke-width="{_short(shape.stroke_width)}"'
-    return _svg_tag(
-        f'rect {_svg_rectangle(shape)}{corner} fill="{shape.fill or "none"}"{edge}',
-        shape.tooltip,
-    )
-
-
-def _svg_rectangle(shape: Box | Image) -> str:
-    return (
-        f'x="{_short(shape.x)}" y="{_short(shape.y)}" '
-        f'width="{_short(shape.width)}" height="{_short(shape.height)}"'
+        style = {"preserveAspectRatio": "none", "style": "image-rendering:pixelated"}
+        return _tag("image", **place, **style, href=_png_url(shape.pixels))
+    style = {"fill": shape.fill or "none", "stroke": shape.stroke}
+    width = None if shape.stroke_width == 1 else shape.stroke_width
+    return _tag(
+        "rect", _svg_tooltip(shape), **place, rx=shape.radius or None, **style, stroke_width=width
     )
 
 
 def _svg_text(text: Text) -> str:
-    x, y = _short(text.x), _short(text.y)
-    attributes = f'x="{x}" y="{y}"'
+    place: dict[str, Any] = {"x": text.x, "y": text.y}
     if text.rotation:
-        attributes = f'transform="translate({x} {y}) rotate({_short(-text.rotation)})"'
-    attributes += "" if text.size == 13 else f' font-size="{_short(text.size)}"'
-    attributes += "" if text.anchor == "start" else f' text-anchor="{text.anchor}"'
-    attributes += ' font-weight="600"' if text.bold else ""
-    attributes += "" if text.color == INK else f' fill="{text.color}"'
-    return f"<text {attributes}>{escape(text.text, quote=False)}</text>"
+        x, y, degrees = map(_short, (text.x, text.y, -text.rotation))
+        place = {"transform": f"translate({x} {y}) rotate({degrees})"}
+    return _tag(
+        "text",
+        escape(text.text, quote=False),
+        **place,
+        font_size=None if text.size == 13 else text.size,
+        text_anchor=None if text.anchor == "start" else text.anchor,
+        font_weight="600" if text.bold else None,
+        fill=None if text.color == INK else text.color,
+    )
 
 
 def _svg_line(line: Line) -> str:
-    attributes = f'points="{_svg_points(line.points)}" fill="none" stroke="{line.stroke}"'
-    attributes += f' stroke-width="{_short(line.width)}"'
-    attributes += "" if line.opacity == 1 else f' stroke-opacity="{line.opacity:.4g}"'
-    if line.dash:
-        attributes += f' stroke-dasharray="{" ".join(map(_short, line.dash))}"'
-    drawn = _svg_tag(f"polyline {attributes}", line.tooltip)
+    drawn = _tag(
+        "polyline",
+        _svg_tooltip(line),
+        points=_svg_points(line.points),
+        fill="none",
+        stroke=line.stroke,
+        stroke_width=line.width,
+        stroke_opacity=None if line.opacity == 1 else f"{line.opacity:.4g}",
+        stroke_dasharray=" ".join(map(_short, line.dash)) or None,
+    )
     if line.arrow:
-        drawn += f'<polygon points="{_svg_points(_arrow_head(line))}" fill="{line.stroke}"/>'
+        drawn += _tag("polygon", points=_svg_points(_arrow_head(line)), fill=line.stroke)
     return drawn
 
 
@@ -87,21 +90,26 @@ def _svg_points(points: Iterable[tuple[float, float]]) -> str:
     return " ".join(f"{_short(x)},{_short(y)}" for x, y in points)
 
 
-def _svg_image(image: Image) -> str:
+def _png_url(pixels: np.ndarray) -> str:
     from PIL import Image as Pillow
 
     png = io.BytesIO()
-    Pillow.fromarray(image.pixels).save(png, "PNG", optimize=True)
-    data = base64.b64encode(png.getvalue()).decode()
-    return (
-        f'<image {_svg_rectangle(image)} preserveAspectRatio="none" '
-        f'style="image-rendering:pixelated" href="data:image/png;base64,{data}"/>'
-    )
+    Pillow.fromarray(pixels).save(png, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"
 
 
-def _svg_tag(start: str, tooltip: str) -> str:
-    name = start.partition(" ")[0]
-    return f"<{start}><title>{escape(tooltip)}</title></{name}>" if tooltip else f"<{start}/>"
+def _svg_tooltip(shape: Box | Circle | Line) -> str | None:
+    return f"<title>{escape(shape.tooltip)}</title>" if shape.tooltip else None
+
+
+def _tag(name: str, content: str | None = None, **attributes: float | str | None) -> str:
+    """Return an SVG element; attributes that are None are left out."""
+    start = name
+    for key, value in attributes.items():
+        if value is not None:
+            text = value if isinstance(value, str) else _short(value)
+            start += f' {key.replace("_", "-")}="{text}"'
+    return f"<{start}/>" if content is None else f"<{start}>{content}</{name}>"
 
 
 def _short(number: float) -> str:
@@ -121,17 +129,8 @@ _KOREAN_FONTS = "Noto Sans KR|Noto Sans CJK KR|Noto Sans CJK JP|NanumGothic|Appl
 _KOREAN_FONTS += "|Malgun Gothic|UnDotum"
 FONT_FAMILIES = ("Inter", "Noto Sans", *_KOREAN_FONTS.split("|"), "DejaVu Sans")
 """Preferred fonts of PNG and PDF files; the last one comes with matplotlib."""
-_KOREAN_FILES = (
-    "notosanscjk",
-    "notosanskr",
-    "nanumgothic",
-    "applesdgothicneo",
-    "malgun",
-    "undotum",
-)
+_KOREAN_FILES = "notosanscjk|notosanskr|nanumgothic|applesdgothicneo|malgun|undotum"
 _MISSING = "□"
-_DPI = 144
-"""Two pixels for each unit of a drawing (72 to the inch), sharp on high-density screens."""
 
 
 @lru_cache
@@ -144,7 +143,7 @@ def installed_fonts() -> tuple[str, ...]:
 
     if not known() & set(FONT_FAMILIES[2:-1]):  # matplotlib's font list may be out of date
         for path in font_manager.findSystemFonts():
-            if Path(path).stem.lower().replace("-", "").startswith(_KOREAN_FILES):
+            if re.match(_KOREAN_FILES, Path(path).stem.lower().replace("-", "")):
                 font_manager.fontManager.addfont(path)
     return tuple(name for name in FONT_FAMILIES if name in known())
 
@@ -178,19 +177,16 @@ def rasterize(drawing: Drawing, extension: str) -> bytes:
             "fonts-noto-cjk), or save the figure as .svg.",
             stacklevel=4,
         )
-    settings: Any = {"font.family": list(installed_fonts()), "pdf.fonttype": 3}
-    with matplotlib.rc_context(settings):
-        canvas = Canvas((drawing.width / 72, drawing.height / 72), dpi=_DPI, facecolor="white")
+    with matplotlib.rc_context({"font.family": list(installed_fonts()), "pdf.fonttype": 3}):
+        canvas = Canvas((drawing.width / 72, drawing.height / 72), dpi=144, facecolor="white")
         axes = canvas.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, drawing.width), ylim=(drawing.height, 0))
         axes.axis("off")
         for order, shape in enumerate(drawing.shapes):
             _paint(axes, shape, order, missing)
         buffer = io.BytesIO()
-        metadata: dict[str, Any] = {"Title": drawing.title}
-        if extension == "pdf":
-            metadata["CreationDate"] = None  # equal figures give equal files
-        canvas.savefig(buffer, format=extension, metadata=metadata)
+        undated: Any = {"CreationDate": None} if extension == "pdf" else {}  # equal files
+        canvas.savefig(buffer, format=extension, metadata={"Title": drawing.title, **undated})
     return buffer.getvalue()
 
 
@@ -205,29 +201,19 @@ def _paint(axes: Any, shape: Shape, order: int, missing: set[str]) -> None:
         axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
     elif isinstance(shape, Line):
         dash = (0, tuple(length / shape.width for length in shape.dash)) if shape.dash else "-"
-        style = {"color": shape.stroke, "lw": shape.width, "alpha": shape.opacity}
-        axes.plot(
-            *zip(*shape.points, strict=True), ls=dash, solid_capstyle="butt", zorder=order, **style
-        )
+        style = {"color": shape.stroke, "lw": shape.width, "alpha": shape.opacity, "ls": dash}
+        axes.plot(*zip(*shape.points, strict=True), **style, solid_capstyle="butt", zorder=order)
         if shape.arrow:
-            head = _arrow_head(shape)
-            axes.add_patch(patches.Polygon(head, color=shape.stroke, lw=0, zorder=order))
+            style = {"color": shape.stroke, "lw": 0, "zorder": order}
+            axes.add_patch(patches.Polygon(_arrow_head(shape), **style))
     elif isinstance(shape, Circle):
-        place = (shape.x, shape.y)
-        axes.add_patch(patches.Circle(place, shape.radius, color=shape.fill, lw=0, zorder=order))
+        style = {"color": shape.fill, "lw": 0, "zorder": order}
+        axes.add_patch(patches.Circle((shape.x, shape.y), shape.radius, **style))
     else:
-        style = {"fc": shape.fill or "none", "ec": shape.stroke or "none", "zorder": order}
+        style = {"fc": shape.fill or "none", "ec": shape.stroke or "none", "lw": shape.stroke_width}
         corner = f"round,pad=0,rounding_size={shape.radius}" if shape.radius else "square,pad=0"
-        axes.add_patch(
-            patches.FancyBboxPatch(
-                (shape.x, shape.y),
-                shape.width,
-                shape.height,
-                boxstyle=corner,
-                lw=shape.stroke_width,
-                **style,
-            )
-        )
+        place = (shape.x, shape.y), shape.width, shape.height
+        axes.add_patch(patches.FancyBboxPatch(*place, boxstyle=corner, zorder=order, **style))
 
 
 def _paint_text(axes: Any, text: Text, order: int, missing: set[str]) -> None:

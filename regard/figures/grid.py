@@ -7,30 +7,13 @@ import numpy as np
 
 from regard.errors import InputError
 from regard.figures.captions import caption
-from regard.figures.drawing import (
-    FAINT,
-    HAIRLINE,
-    INK,
-    ROLES,
-    Box,
-    Circle,
-    Drawing,
-    Image,
-    Line,
-    Text,
-    shade,
-    shade_array,
-    shade_signed,
-    show_spaces,
-    text_width,
-    truncate,
-)
+from regard.figures.colors import FAINT, HAIRLINE, INK, ROLES, shade, shade_array, shade_signed
+from regard.figures.drawing import Box, Circle, Drawing, Image, Line, Text
+from regard.figures.labels import show_spaces, text_width, truncate
 
 STYLES = ("circles", "heat")
-MAX_LABELED = 40
-"""With more rows or columns, cells become pixels without labels."""
-_MAX_DIGITS = 16
-"""With more columns, colored cells do not hold their numbers."""
+MAX_LABELED = 40  # with more rows or columns, cells become pixels without labels
+_MAX_DIGITS = 16  # with more columns, colored cells do not hold their numbers
 _MAX_LABEL, _GAP, _FONT = 130, 8, 12
 _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -46,14 +29,6 @@ class GridData:
     column_title: str = ""
 
 
-@dataclass(frozen=True)
-class _Layout:
-    cell: float
-    left: float
-    top: float
-    slanted: bool
-
-
 def draw_grid(data: GridData, *, style: str | None = None) -> Drawing:
     """Draw a grid of circles whose area is the value, or of colored cells for style "heat"."""
     if style is not None and style not in STYLES:
@@ -64,14 +39,24 @@ def draw_grid(data: GridData, *, style: str | None = None) -> Drawing:
         drawing = draw_pixels(shade_array(data.values), n_columns * scale, n_rows * scale)
         _add_titles(drawing, data, left=PIXELS_LEFT, middle=PIXELS_TOP + n_rows * scale / 2)
         return drawing
-    layout = _lay_out(data)
-    lean = text_width(show_spaces(data.columns[-1]), _FONT) * 0.72 if layout.slanted else 0
-    width = layout.left + layout.cell * n_columns + max(12, min(lean, _MAX_LABEL * 0.72))
-    drawing = Drawing(width, layout.top + layout.cell * n_rows + 12)
-    (_add_cells if style == "heat" else _add_circles)(drawing, data, layout)
-    _add_labels(drawing, data, layout)
-    middle = layout.top + layout.cell * n_rows / 2
-    _add_titles(drawing, data, left=layout.left, middle=middle)
+    cell, above = cell_size(data.values), _widest(data.columns)
+    slanted = above > cell - 4
+    left = max(_widest(data.rows) + _GAP, 20) + (20 if data.row_title else 0) + 12
+    top = (22 if data.column_title else 0) + (above * 0.72 + 18 if slanted else 24)
+    lean = _widest(data.columns[-1:]) * 0.72 if slanted else 0
+    drawing = Drawing(left + cell * n_columns + max(12, lean), top + cell * n_rows + 12)
+    (_add_cells if style == "heat" else _add_circles)(drawing, data, cell, left, top)
+    rows, columns = (
+        [truncate(show_spaces(name), _MAX_LABEL, _FONT) for name in names]
+        for names in (data.rows, data.columns)
+    )
+    for i, label in enumerate(rows):
+        drawing.add(Text(left - _GAP, top + cell * (i + 0.5) + 4, label, _FONT, "end"))
+    anchor, rotation = ("start", 45) if slanted else ("middle", 0)
+    for j, label in enumerate(columns):
+        x = left + cell * (j + 0.5)
+        drawing.add(Text(x, top - _GAP, label, _FONT, anchor, rotation=rotation))
+    _add_titles(drawing, data, left=left, middle=top + cell * n_rows / 2)
     return drawing
 
 
@@ -85,28 +70,9 @@ def circle_radius(value: float, cell: float) -> float:
     return max(value, 0.0) ** 0.5 * cell * 0.46
 
 
-def _lay_out(data: GridData) -> _Layout:
-    def widest(names: Sequence[str]) -> float:
-        widths = (text_width(show_spaces(name), _FONT) for name in names)
-        return min(max(widths, default=0), _MAX_LABEL)
-
-    cell, above = cell_size(data.values), widest(data.columns)
-    slanted = above > cell - 4
-    title = 22 if data.column_title else 0
-    left = max(widest(data.rows) + _GAP, 20) + (20 if data.row_title else 0) + 12
-    return _Layout(cell, left, title + (above * 0.72 + 18 if slanted else 24), slanted)
-
-
-def _add_labels(drawing: Drawing, data: GridData, layout: _Layout) -> None:
-    cell, left, top = layout.cell, layout.left, layout.top
-    for i, name in enumerate(data.rows):
-        label = truncate(show_spaces(name), _MAX_LABEL, _FONT)
-        drawing.add(Text(left - _GAP, top + cell * (i + 0.5) + 4, label, _FONT, "end"))
-    anchor, rotation = ("start", 45) if layout.slanted else ("middle", 0)
-    for j, name in enumerate(data.columns):
-        label = truncate(show_spaces(name), _MAX_LABEL, _FONT)
-        x = left + cell * (j + 0.5)
-        drawing.add(Text(x, top - _GAP, label, _FONT, anchor, rotation=rotation))
+def _widest(names: Sequence[str]) -> float:
+    widths = (text_width(show_spaces(name), _FONT) for name in names)
+    return min(max(widths, default=0), _MAX_LABEL)
 
 
 def _add_titles(drawing: Drawing, data: GridData, *, left: float, middle: float) -> None:
@@ -116,8 +82,7 @@ def _add_titles(drawing: Drawing, data: GridData, *, left: float, middle: float)
         drawing.add(Text(14, middle, data.row_title, 12, "middle", True, ROLES["query"], 90))
 
 
-def _add_circles(drawing: Drawing, data: GridData, layout: _Layout) -> None:
-    cell, left, top = layout.cell, layout.left, layout.top
+def _add_circles(drawing: Drawing, data: GridData, cell: float, left: float, top: float) -> None:
     n_rows, n_columns = data.values.shape
     right, bottom = left + cell * n_columns, top + cell * n_rows
     for i in range(n_rows + 1):
@@ -130,10 +95,9 @@ def _add_circles(drawing: Drawing, data: GridData, layout: _Layout) -> None:
             drawing.add(Circle(x, y, radius, ROLES["weight"], _tooltip(data, i, j)))
 
 
-def _add_cells(drawing: Drawing, data: GridData, layout: _Layout) -> None:
-    cell = layout.cell
+def _add_cells(drawing: Drawing, data: GridData, cell: float, left: float, top: float) -> None:
     for (i, j), value in np.ndenumerate(data.values):
-        x, y = layout.left + cell * j, layout.top + cell * i
+        x, y = left + cell * j, top + cell * i
         tooltip = _tooltip(data, i, j)
         drawing.add(Box(x, y, cell, cell, shade(float(value)), HAIRLINE, tooltip=tooltip))
         if data.values.shape[1] <= _MAX_DIGITS:

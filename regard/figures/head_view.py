@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from torch import Tensor
 
 from regard.analysis.heads import Selection, default_selection, sides
 from regard.errors import InputError, UnknownNameError
@@ -11,6 +12,11 @@ from regard.evaluation.alignment import membership
 from regard.figures.captions import caption
 from regard.trace.site import Site
 from regard.trace.trace import Trace
+
+
+def to_numpy(tensor: Tensor) -> np.ndarray:
+    """Return a tensor as an array of float32."""
+    return tensor.detach().float().cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class HeadView:
     def weights(self) -> np.ndarray:
         """Return the head's weights, query × key."""
         head = self.head_index if self.site.lead else None
-        return self.site.weights(head).detach().float().cpu().numpy()
+        return to_numpy(self.site.weights(head))
 
     @property
     def writes(self) -> bool:
@@ -79,29 +85,22 @@ class HeadView:
 
     def axis_titles(self) -> tuple[str, str]:
         """Return the titles of the query axis and the key axis."""
-        queries = caption("written tokens" if self.writes else "query tokens", self.language)
-        return queries, caption("key tokens", self.language)
+        queries = "written tokens" if self.writes else "query tokens"
+        return caption(queries, self.language), caption("key tokens", self.language)
 
     def title(self) -> str:
         """Return the site's path and the head."""
         return f"{self.site.path} · {caption('head', self.language)} {self.head_index}"
 
     def word_weights(self) -> tuple[np.ndarray, list[str], list[str]]:
-        """Return weights between words, with target and source words.
-
-        Weights are summed over the tokens of a source word and averaged over those of a target
-        word.
-        """
+        """Return weights summed by source word and averaged by target word, and both words."""
         trace = self.trace
         if not self.writes:
             crossing = ", ".join(path for path in trace if path.endswith("cross"))
-            raise InputError(
-                f"{self.site.path} does not align two texts; "
-                + (f"sites that do are {crossing}." if crossing else "no site of this model does.")
-            )
-        (target, target_words), (source, source_words) = (
-            _words(trace, side) for side in ("output", "source")
-        )
+            others = f"sites that do are {crossing}" if crossing else "no site of this model does"
+            raise InputError(f"{self.site.path} does not align two texts; {others}.")
+        target, target_words = _words(trace, "output")
+        source, source_words = _words(trace, "source")
         by_target = membership(target, len(target_words))
         summed = by_target.T @ self.weights() @ membership(source, len(source_words))
         return summed / by_target.sum(axis=0)[:, None], target_words, source_words

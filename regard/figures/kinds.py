@@ -6,16 +6,8 @@ from torch import nn
 
 from regard.analysis.architecture import architecture
 from regard.errors import InputError, UnknownNameError, nearest
+from regard.figures import attention_figures as attention
 from regard.figures.architecture_figure import draw_architecture
-from regard.figures.attention_figures import (
-    draw_alignment,
-    draw_heads,
-    draw_lines,
-    draw_masks,
-    draw_pattern,
-    draw_positions,
-    draw_steps,
-)
 from regard.figures.captions import check_language
 from regard.figures.drawing import Drawing
 from regard.figures.formats import Figure
@@ -24,25 +16,24 @@ from regard.figures.plots import draw_complexity
 from regard.trace.trace import Trace
 
 TRACE_KINDS: dict[str, Callable[[HeadView], Drawing]] = {
-    "pattern": draw_pattern,
-    "lines": draw_lines,
-    "heads": draw_heads,
-    "steps": draw_steps,
-    "alignment": draw_alignment,
+    "pattern": attention.draw_pattern,
+    "lines": attention.draw_lines,
+    "heads": attention.draw_heads,
+    "steps": attention.draw_steps,
+    "alignment": attention.draw_alignment,
 }
 CONCEPT_KINDS: dict[str, Callable[..., Drawing]] = {
-    "masks": draw_masks,
-    "positions": draw_positions,
+    "masks": attention.draw_masks,
+    "positions": attention.draw_positions,
     "complexity": draw_complexity,
 }
 KINDS = (*TRACE_KINDS, "architecture", *CONCEPT_KINDS, "schedule")
-LENGTHS = {
+LENGTHS = {  # smallest and largest
     "masks": (2, 24),
     "positions": (2, 4096),
     "complexity": (256, 2**24),
     "schedule": (100, 10_000_000),
 }
-"""Smallest and largest length of each figure that has one."""
 
 
 def trace_figure(

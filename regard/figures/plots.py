@@ -7,32 +7,19 @@ from statistics import fmean
 
 from regard.analysis.approximation import FORM_COSTS
 from regard.figures.captions import caption
-from regard.figures.drawing import (
-    FAINT,
-    HAIRLINE,
-    SERIES,
-    Circle,
-    Drawing,
-    Line,
-    Text,
-    add_frame,
-    darken,
-    text_width,
-)
+from regard.figures.colors import FAINT, HAIRLINE, SERIES, darken
+from regard.figures.drawing import Circle, Drawing, Line, Text, add_frame
+from regard.figures.labels import text_width
 
-Points = Sequence[tuple[float, float]]
+Point = tuple[float, float]
+Points = Sequence[Point]
 _LEFT, _TOP, _LABEL_GAP = 74, 26, 17
 _DASHES = ((), (7, 3), (2, 3), (9, 3, 2, 3))
 
 
 @dataclass(frozen=True)
 class Series:
-    """A named line of a plot.
-
-    Args:
-        marked: whether each point gets a dot.
-        unit: text after values in labels.
-    """
+    """A named line of a plot; `marked` points get dots, and `unit` follows values in labels."""
 
     name: str
     points: Points
@@ -56,25 +43,17 @@ class Axis:
 
     def fraction(self, value: float) -> float:
         """Return the position of a value between both ends, clipped to 0 and 1."""
-        low, high, at = (self._scaled(x) for x in (self.low, self.high, value))
+        low, high, at = self.low, self.high, value
+        if self.logarithmic:
+            low, high, at = (log10(max(x, 1e-12)) for x in (low, high, at))
         return min(max((at - low) / ((high - low) or 1.0), 0.0), 1.0)
-
-    def _scaled(self, value: float) -> float:
-        return log10(max(value, 1e-12)) if self.logarithmic else value
 
 
 def linear_axis(title: str, low: float, high: float, *, tight: bool = False) -> Axis:
-    """Return an axis with about four round ticks that enclose the range.
-
-    Args:
-        tight: end the axis at `high` instead of at the next tick.
-    """
-    ticks = round_ticks(low, high)
-    if tight:
-        ticks = [tick for tick in ticks if tick <= high]
-    return Axis(
-        title, ticks[0], high if tight else ticks[-1], [(x, short_number(x)) for x in ticks]
-    )
+    """Return an axis with about four round ticks; a `tight` one ends at `high`."""
+    ticks = [tick for tick in round_ticks(low, high) if tick <= high or not tight]
+    labels = [(tick, short_number(tick)) for tick in ticks]
+    return Axis(title, ticks[0], high if tight else ticks[-1], labels)
 
 
 def logarithmic_axis(title: str, values: Sequence[float]) -> Axis:
@@ -93,27 +72,26 @@ def draw_plot(
     values: bool = False,
     marker: float | None = None,
 ) -> Drawing:
-    """Draw a line plot with the name of each series at its end.
+    """Draw lines with their names at their ends, with their last values if `values`.
 
     Args:
-        values: whether the labels include each series' last value.
         marker: x value of a dotted vertical line.
     """
     width, height = size
     bottom, right = _TOP + height, _LEFT + width
-    labels = [s.describe(s.points[-1][1]) if values else s.name for s in series if s.points]
+    lines = [line for line in series if line.points]
+    labels = [line.describe(line.points[-1][1]) if values else line.name for line in lines]
     widest = max((text_width(label, 12) for label in labels), default=0)
     drawing = Drawing(right + 14 + widest, bottom + 40)
 
-    def place(point: tuple[float, float]) -> tuple[float, float]:
+    def place(point: Point) -> Point:
         return _LEFT + width * x.fraction(point[0]), bottom - height * y.fraction(point[1])
 
-    _add_axes(drawing, x, y, place, right=right, bottom=bottom)
+    _add_axes(drawing, x, y, place, right, bottom)
     if marker is not None:
         at = place((marker, y.low))[0]
         drawing.add(Line(((at, _TOP), (at, bottom)), "#888888", dash=(1, 3)))
-    lines = [s for s in series if s.points]
-    ends = spread_labels([place(s.points[-1])[1] for s in lines])
+    ends = spread_labels([place(line.points[-1])[1] for line in lines])
     for i, (line, label, end) in enumerate(zip(lines, labels, ends, strict=True)):
         color, points = SERIES[i % len(SERIES)], tuple(place(point) for point in line.points)
         dash = _DASHES[i % len(_DASHES)] if line.marked else ()
@@ -125,13 +103,7 @@ def draw_plot(
 
 
 def _add_axes(
-    drawing: Drawing,
-    x: Axis,
-    y: Axis,
-    place: Callable[[tuple[float, float]], tuple[float, float]],
-    *,
-    right: float,
-    bottom: float,
+    drawing: Drawing, x: Axis, y: Axis, place: Callable[[Point], Point], right: float, bottom: float
 ) -> None:
     drawing.add(Text(_LEFT, 12, y.title, 12, bold=True))
     drawing.add(Text(right, bottom + 34, x.title, 12, "end", color=FAINT))
@@ -139,8 +111,7 @@ def _add_axes(
         at = place((x.low, value))[1]
         drawing.add(Line(((_LEFT, at), (right, at)), HAIRLINE, 0.5))
         drawing.add(Text(_LEFT - 8, at + 4, label, 11, "end", color=FAINT))
-    every = ceil(len(x.ticks) / 9)
-    for value, label in x.ticks[::every]:
+    for value, label in x.ticks[:: ceil(len(x.ticks) / 9)]:
         drawing.add(Text(place((value, y.low))[0], bottom + 16, label, 11, "middle", color=FAINT))
     drawing.add(Line(((_LEFT, bottom), (right, bottom)), FAINT, 1))
 
@@ -179,10 +150,9 @@ def decade_ticks(low: float, high: float) -> list[float]:
 
 def short_number(value: float) -> str:
     """Return a number with about three significant digits."""
-    size = abs(value)
-    if size >= 100:
+    if abs(value) >= 100:
         return f"{value:,.0f}"
-    if size >= 10:
+    if abs(value) >= 10:
         return f"{value:.1f}".removesuffix(".0")
     return f"{value:.3g}"
 
@@ -211,16 +181,13 @@ def draw_complexity(*, length: int = 16_384, d_model: int = 512, language: str =
     ticks = [(n, f"{n:,}") for n in lengths]
     x = Axis(caption("tokens", language), lengths[0], lengths[-1], ticks, logarithmic=True)
     both = Drawing(0, 0)
-    costs = {
-        "multiplications": [[form.products(n, d_model) for n in lengths] for form in FORM_COSTS],
-        "stored numbers": [[form.numbers(n, d_model) for n in lengths] for form in FORM_COSTS],
-    }
-    for name, rows in costs.items():
-        y = logarithmic_axis(caption(name, language), [cost for row in rows for cost in row])
+    for name, cost in (("multiplications", "products"), ("stored numbers", "numbers")):
         series = [
-            Series(form.name, list(zip(lengths, row, strict=True)))
-            for form, row in zip(FORM_COSTS, rows, strict=True)
+            Series(form.name, [(n, getattr(form, cost)(n, d_model)) for n in lengths])
+            for form in FORM_COSTS
         ]
+        costs = [cost for line in series for _, cost in line.points]
+        y = logarithmic_axis(caption(name, language), costs)
         both.place_below(draw_plot(series, x, y), gap=24 if both.height else 0)
     note = f"{caption('by formula', language)} d = {d_model}"
     return add_frame(both, caption("complexity", language), [note], language)

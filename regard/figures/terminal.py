@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from regard.figures.drawing import show_spaces, truncate
+from regard.figures.labels import show_spaces, truncate
 
 SHADES = " ·░▒▓█"
 ASCII_SHADES = " .:+#@"

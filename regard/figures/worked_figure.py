@@ -7,8 +7,10 @@ from pathlib import Path
 
 from regard.analysis.worked_example import WorkedExample, WorkedTable
 from regard.figures.captions import caption
-from regard.figures.drawing import FAINT, Box, Drawing, Text, add_frame, shade, text_width
+from regard.figures.colors import FAINT, shade
+from regard.figures.drawing import Box, Drawing, Text, add_frame
 from regard.figures.formats import FORMATS, Figure, check_extension, html_page
+from regard.figures.labels import text_width
 from regard.files import write_atomic
 
 _CELL = 84

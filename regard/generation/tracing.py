@@ -20,11 +20,16 @@ from regard.generation.stepper import (
     UncachedModule,
 )
 from regard.generation.torch_engine import TorchEngine, pad_ids
-from regard.generation.translator import Translation, Translator, translator_limits
+from regard.generation.translator import (
+    TranslatedPart,
+    Translation,
+    Translator,
+    translator_limits,
+)
 from regard.model import Model
 from regard.tap import listen
 from regard.text.tokenizer import suppressed_ids
-from regard.trace.capture import TolerantEditor, read_tokens, trace_model
+from regard.trace.capture import TolerantEditor, trace_model
 from regard.trace.edits import Ablate, Edit
 from regard.trace.outputs import AlternativeTranslation
 from regard.trace.trace import Trace
@@ -50,7 +55,7 @@ def trace_answer(
 
     Args:
         given: a text or token ids, which are one part; an image for vision models.
-        target: a text or token ids to read instead of the model's own answer.
+        target: a text, or token ids as in `trace_model`, to read instead of the model's answer.
         missing: "error" to refuse edits that apply nowhere, "ignore" to skip them.
     """
     if model.family not in ("transformer", "seq2seq") or target is not None:
@@ -99,8 +104,12 @@ def _trace_part(
     # Characters of the text itself are better labels than decoded ids, where both agree.
     assert model.tokenizer is not None
     same = model.tokenizer.encode(part.source) == part.source_ids
-    end = [tokenizer.end_id] if part.finished else []
-    target = read_tokens(tokenizer, [tokenizer.start_id, *part.ids, *end])
+    start, end = tokenizer.required_id("start"), (tokenizer.required_id("end"),)
+
+    def ids_of(part: TranslatedPart) -> tuple[int, ...]:
+        return (*part.ids, *(end if part.finished else ()))
+
+    target = (start, *ids_of(part))
     with listen(*editors):
         trace = trace_model(model, part.source if same else part.source_ids, target)
     ranked = [one.parts[index] for one in answer.alternatives]
@@ -111,7 +120,7 @@ def _trace_part(
         part_text=part.text,
         score=part.score,
         alternatives=tuple(
-            AlternativeTranslation(one.text, tuple(one.ids), one.score) for one in ranked
+            AlternativeTranslation(one.text, ids_of(one), one.score) for one in ranked
         ),
     )
     return trace

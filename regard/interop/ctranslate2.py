@@ -17,7 +17,7 @@ from regard.capabilities import unsupported_reason
 from regard.errors import FileError, InputError
 from regard.files import atomic_folder
 from regard.model_folder import read_description, read_tokenizers, weights_file
-from regard.text.tokenizer import Tokenizer, token_names
+from regard.text.tokenizer import token_names
 
 Weights = Mapping[str, np.ndarray]
 
@@ -33,8 +33,6 @@ _ACTIVATIONS = {
     "geglu": "GELU",
 }
 _GATED = ("swiglu", "geglu")
-_SUPPRESSED_BIAS = -1e9
-"""The bias of tokens that must not be generated; -inf would become NaN in some kernels."""
 _NAMES = (
     *("model.bin", "config.json", "vocabulary.json"),
     *("shared_vocabulary.json", "source_vocabulary.json", "target_vocabulary.json"),
@@ -71,10 +69,19 @@ def convert(
     if family == "transformer":
         spec = _translator(specs, model, weights)
         _suppress(spec.decoder.projection, suppressed)
-        _set_translator_tokens(spec, model, tokenizer, target_tokenizer or tokenizer)
+        target = target_tokenizer or tokenizer
+        n_source = model["n_source_vocab"] or model["n_vocab"]
+        spec.register_source_vocabulary(token_names(tokenizer, n_source))
+        spec.register_target_vocabulary(token_names(target, model["n_vocab"]))
+        start, end = (target.token_of(target.required_id(role)) for role in ("start", "end"))
+        spec.config.decoder_start_token = start
     else:
-        spec = _generator(specs, model, weights)
-        _set_generator_tokens(spec, model, tokenizer)
+        spec, target = _generator(specs, model, weights), tokenizer
+        spec.register_vocabulary(token_names(tokenizer, model["n_vocab"]))
+        end = tokenizer.roles.get("end") or tokenizer.token_of(0)
+        start = tokenizer.roles.get("start", end)
+    spec.config.bos_token, spec.config.eos_token = start, end
+    spec.config.unk_token = target.roles.get("unknown", end)
     spec.config.layer_norm_epsilon = float(model["norm_eps"])
     spec.validate()
     spec.optimize(quantization)
@@ -107,16 +114,14 @@ def read_arrays(file: Path) -> dict[str, np.ndarray]:
             f"{file} is damaged, truncated or not a safetensors file ({error}): download the "
             "folder again, or save the model again."
         ) from error
-    return {name: _array(stored) for name, stored in tensors}
-
-
-def _array(stored: Mapping[str, Any]) -> np.ndarray:
-    data, shape, dtype = (stored[name] for name in ("data", "shape", "dtype"))
-    if dtype == "BF16":  # the upper half of a float32
-        numbers = np.frombuffer(data, "<u2").astype(np.uint32) << 16
-        return numbers.view(np.float32).reshape(shape)
-    types = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
-    return np.frombuffer(data, types[dtype]).astype(np.float32).reshape(shape)
+    types = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "BF16": "<u2"}
+    arrays = {}
+    for name, stored in tensors:
+        array = np.frombuffer(stored["data"], types[stored["dtype"]]).reshape(stored["shape"])
+        if stored["dtype"] == "BF16":  # the upper half of a float32
+            array = (array.astype(np.uint32) << 16).view(np.float32)
+        arrays[name] = array.astype(np.float32)
+    return arrays
 
 
 def _stack_options(specs: Any, model: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,7 +186,7 @@ def _suppress(projection: Any, ids: Sequence[int]) -> None:
         bias = getattr(projection, "bias", None)
         missing = not isinstance(bias, np.ndarray)
         bias = np.zeros(len(projection.weight), np.float32) if missing else bias.copy()
-        bias[list(ids)] = _SUPPRESSED_BIAS
+        bias[list(ids)] = -1e9  # -inf would become NaN in some kernels
         projection.bias = bias
 
 
@@ -242,24 +247,3 @@ def _positions(side: str, model: Mapping[str, Any], weights: Weights) -> np.ndar
         return np.concatenate([sines, cosines], axis=1).astype(np.float32)
     table[:, 0::2], table[:, 1::2] = sines, cosines
     return table
-
-
-def _set_translator_tokens(
-    spec: Any, model: Mapping[str, Any], source: Tokenizer, target: Tokenizer
-) -> None:
-    n_target = model["n_vocab"]
-    spec.register_source_vocabulary(token_names(source, model["n_source_vocab"] or n_target))
-    spec.register_target_vocabulary(token_names(target, n_target))
-    start, end = (target.token_of(target.required_id(role)) for role in ("start", "end"))
-    spec.config.decoder_start_token = spec.config.bos_token = start
-    spec.config.eos_token = end
-    spec.config.unk_token = target.roles.get("unknown", end)
-
-
-def _set_generator_tokens(spec: Any, model: Mapping[str, Any], tokenizer: Tokenizer) -> None:
-    spec.register_vocabulary(token_names(tokenizer, model["n_vocab"]))
-    roles = tokenizer.roles
-    end = roles.get("end") or tokenizer.token_of(0)
-    spec.config.bos_token = roles.get("start", end)
-    spec.config.eos_token = end
-    spec.config.unk_token = roles.get("unknown", end)

@@ -2,23 +2,19 @@
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from regard.errors import InputError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
     from regard.model import Model
 
-SYSTEMS = ("huggingface", "onnx", "ctranslate2")
 System = Literal["huggingface", "onnx", "ctranslate2"]
+SYSTEMS = get_args(System)
 
 
 def export(
-    model: "Model | str | Path",
-    folder: str | Path,
-    *,
-    to: System,
-    quantization: str | None = None,
+    model: "Model | str | Path", folder: str | Path, *, to: System, quantization: str | None = None
 ) -> str:
     """Write a model for another system; return a description of what was written.
 

@@ -9,28 +9,25 @@ from safetensors.torch import save_file
 from regard.errors import InputError
 from regard.files import atomic_folder, write_atomic
 from regard.interop.bert import BERT, DISTILBERT
-from regard.interop.families import CONFIG, WEIGHTS, CheckpointFamily
+from regard.interop.families import CheckpointFamily
 from regard.interop.gpt2 import GPT2
 from regard.interop.llama import LLAMA
 from regard.interop.marian import MARIAN, PEGASUS
 from regard.interop.vit import DEIT, VIT
 from regard.model import Model
+from regard.model_folder import CONFIG, TOKENIZER, WEIGHTS, write_tokenizer
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_files import ROLE_KEYS
 
 _GENERATION, _PIXELS = "generation_config.json", "preprocessor_config.json"
-_TOKENIZER, _TOKENIZER_CONFIG, _TARGET = "tokenizer.json", "tokenizer_config.json", "target"
+_TOKENIZER_CONFIG, _TARGET = "tokenizer_config.json", "target"
 _MODULES, _POOLING = "modules.json", "1_Pooling"
-_NAMES = (
-    *(WEIGHTS, CONFIG, _GENERATION, _PIXELS, _TOKENIZER, _TOKENIZER_CONFIG, _TARGET),
-    *(_MODULES, _POOLING),
-)
+_TEXT = (_GENERATION, TOKENIZER, _TOKENIZER_CONFIG, _TARGET, _MODULES, _POOLING)
 
 
 def export_huggingface(model: Model, folder: str | Path) -> str:
     """Write a Hugging Face folder; return the name of its model class."""
-    family = _family_of(model)
-    config = model.config
+    family, config = _family_of(model), model.config
     settings = {
         "model_type": family.model_types[0],
         "dtype": "float32",
@@ -40,7 +37,7 @@ def export_huggingface(model: Model, folder: str | Path) -> str:
     }
     architecture = settings["architectures"][0]
     tensors = family.to_hf(model.module.state_dict(), config, architecture)
-    with atomic_folder(folder, names=_NAMES) as fresh:
+    with atomic_folder(folder, names=(WEIGHTS, CONFIG, _PIXELS, *_TEXT)) as fresh:
         save_file(tensors, fresh / WEIGHTS, metadata={"format": "pt"})
         _write_json(fresh / CONFIG, settings)
         if model.task in ("language", "translation"):
@@ -58,7 +55,6 @@ def export_huggingface(model: Model, folder: str | Path) -> str:
 
 
 def _family_of(model: Model) -> CheckpointFamily:
-    """Return the family that is most similar to a model."""
     config, family = model.config, model.family
     if family == "encoder":
         return BERT if config.n_token_types else DISTILBERT
@@ -75,7 +71,6 @@ def _family_of(model: Model) -> CheckpointFamily:
 
 
 def _classes(model: Model) -> dict[str, Any]:
-    """Return the names of the classes, if the model is a classifier."""
     n_classes = getattr(model.config, "n_classes", None)
     if n_classes is None:
         return {}
@@ -87,12 +82,11 @@ def _classes(model: Model) -> dict[str, Any]:
 
 
 def _special_ids(model: Model) -> dict[str, int | None]:
-    """Return the ids of the padding, start and end tokens."""
     if model.family == "vision":
         return {}
-    tokenizer, pad_id = model.target_tokenizer, model.config.pad_id
-    start_id = None if tokenizer is None else tokenizer.start_id
-    end_id = None if tokenizer is None else tokenizer.end_id
+    tokenizer, pad_id, start_id, end_id = model.target_tokenizer, model.config.pad_id, None, None
+    if tokenizer is not None:
+        start_id, end_id = tokenizer.start_id, tokenizer.end_id
     ids = {"pad_token_id": pad_id, "bos_token_id": start_id, "eos_token_id": end_id}
     if model.family == "transformer":
         ids["decoder_start_token_id"] = pad_id if start_id is None else start_id
@@ -110,7 +104,6 @@ def _generation(model: Model) -> dict[str, Any]:
 
 
 def _pixels(model: Model) -> dict[str, Any]:
-    """Return the image processor's settings."""
     config, scale = model.config, model.pixels
     half = [0.5] * config.n_channels
     return {
@@ -140,12 +133,10 @@ def _write_pooling(folder: Path, d_model: int) -> None:
 
 
 def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
-    write_atomic(folder / _TOKENIZER, tokenizer.backend.to_str(pretty=True))
+    write_tokenizer(folder / TOKENIZER, tokenizer)
     tokens = {key: token for role, token in tokenizer.roles.items() for key in ROLE_KEYS[role]}
-    _write_json(
-        folder / _TOKENIZER_CONFIG,
-        {"tokenizer_class": "PreTrainedTokenizerFast", **tokens},
-    )
+    described = {"tokenizer_class": "PreTrainedTokenizerFast", **tokens}
+    _write_json(folder / _TOKENIZER_CONFIG, described)
 
 
 def _write_json(file: Path, contents: Any) -> None:

@@ -25,12 +25,9 @@ from regard.models.weights import build_from_weights
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_files import read_json
 
-FAMILIES: tuple[CheckpointFamily, ...] = (
-    *(BERT, DISTILBERT, GPT2, LLAMA, VIT, DEIT, MARIAN, PEGASUS),
-)
+FAMILIES = (BERT, DISTILBERT, GPT2, LLAMA, VIT, DEIT, MARIAN, PEGASUS)
 _BY_TYPE = {model_type: family for family in FAMILIES for model_type in family.model_types}
 _SUPPORTED = f"{', '.join(_BY_TYPE)} and llama2.c binaries"
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.spm", "*.model", "README.md"]
 
 Tokenizers = tuple[Tokenizer | None, Tokenizer | None]
@@ -46,7 +43,12 @@ def import_checkpoint(source: str | Path, *, tokenizer: str | Path | None = None
     path = Path(source).expanduser()
     given = None if tokenizer is None else Path(tokenizer).expanduser()
     if path.is_file():
-        model = _import_file(path, given)
+        if not is_llama2c(path):
+            raise InputError(
+                f"{path} is not a llama2.c binary: give the folder of another checkpoint. regard "
+                f"imports {_SUPPORTED}, and does not open pickled files."
+            )
+        model = read_llama2c(path, tokenizer=given)
     else:
         model = _import_folder(path if path.is_dir() else download(str(source)), given)
     origin = {"imported from": path.resolve().name if path.exists() else str(source)}
@@ -56,7 +58,7 @@ def import_checkpoint(source: str | Path, *, tokenizer: str | Path | None = None
 
 def download(name: str) -> Path:
     """Download a checkpoint from the Hugging Face hub, unless it is cached; return its folder."""
-    if not _HUB_NAME.fullmatch(name) or name.startswith((".", "/")):
+    if not re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", name):
         raise FileError(f"{name} does not exist: check the path.")
     try:
         from huggingface_hub import snapshot_download
@@ -94,20 +96,14 @@ def identify(settings: CheckpointSettings) -> tuple[CheckpointFamily, Checkpoint
     return family, settings
 
 
-def _import_file(file: Path, tokenizer: Path | None) -> Model:
-    if not is_llama2c(file):
-        raise InputError(
-            f"{file} is not a llama2.c binary: give the folder of another checkpoint. regard "
-            f"imports {_SUPPORTED}, and does not open pickled files."
-        )
-    return read_llama2c(file, tokenizer=tokenizer)
-
-
 def _import_folder(folder: Path, tokenizer: Path | None) -> Model:
     family, settings = identify(read_settings(folder))
     config = family.read_config(settings)
     weights = family.from_hf(read_tensors(folder), config, folder)
     task = family.architectures[settings.architecture]
+    labels = settings.get("id2label") if task == "classification" else None
+    if labels is not None:
+        labels = tuple(str(labels[id]) for id in sorted(labels, key=int))
     source, target = _read_tokenizers(folder, settings)
     if tokenizer is not None:
         source, target = Tokenizer.load(tokenizer), None
@@ -116,7 +112,7 @@ def _import_folder(folder: Path, tokenizer: Path | None) -> Model:
         task=task,
         tokenizer=source,
         target_tokenizer=target,
-        labels=_labels(settings) if task == "classification" else None,
+        labels=labels,
         pixels=_read_normalization(folder),
         card=_read_card(folder),
     )
@@ -158,12 +154,6 @@ def _read_marian_tokenizers(folder: Path, settings: CheckpointSettings) -> Token
         marian_tokenizer(source, ids, start=None, end=end),
         marian_tokenizer(target, target_ids, start=start, end=end),
     )
-
-
-def _labels(settings: CheckpointSettings) -> tuple[str, ...] | None:
-    """Return the names of the classes in the order of their indices."""
-    table = settings.get("id2label")
-    return None if table is None else tuple(str(table[id]) for id in sorted(table, key=int))
 
 
 def _read_normalization(folder: Path) -> Normalization | None:

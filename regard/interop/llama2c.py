@@ -9,7 +9,15 @@ import torch
 from torch import Tensor
 
 from regard.errors import FileError
-from regard.interop.sentencepiece import SPACE, SentencePieceEntry, llama_tokenizer
+from regard.interop.sentencepiece import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    SPACE,
+    UNKNOWN,
+    SentencePieceEntry,
+    llama_tokenizer,
+)
 from regard.model import Model
 from regard.models.decoder import DecoderConfig, llama_config
 from regard.models.weights import build_from_weights
@@ -18,7 +26,6 @@ from regard.text.tokenizer import Tokenizer
 
 _HEADER = struct.Struct("<7i")
 _LATER_MAGIC = b"24ka"
-_UNKNOWN, _CONTROL, _BYTE, _NORMAL = 2, 3, 6, 1
 
 
 def read_llama2c(file: Path, *, tokenizer: Path | None = None) -> Model:
@@ -38,7 +45,8 @@ def read_llama2c(file: Path, *, tokenizer: Path | None = None) -> Model:
         tensors[name] = torch.from_numpy(part.astype(np.float32))
         at += prod(shape)
     model = build_from_weights(config, _named(tensors, config), source=file)
-    found = tokenizer or _find_tokenizer(file, config.n_vocab)
+    nearby = (file.with_name(name) for name in (f"tok{config.n_vocab}.bin", "tokenizer.bin"))
+    found = tokenizer or next((path for path in nearby if path.is_file()), None)
     read = None if found is None else read_tokenizer(found, config.n_vocab)
     return Model(module=model, task="language", tokenizer=read)
 
@@ -105,7 +113,6 @@ def _read_header(file: Path, data: np.ndarray) -> tuple[DecoderConfig, dict[str,
 
 
 def _named(tensors: dict[str, Tensor], config: DecoderConfig) -> dict[str, Tensor]:
-    """Rename the tensors as in our model."""
     ours = {"tokens.weight": tensors["tokens"], "decoder.norm.weight": tensors["norm"]}
     if "projection" in tensors:
         ours["projection.weight"] = tensors["projection"]
@@ -138,12 +145,6 @@ def pairs_to_halves(weight: Tensor, n_heads: int) -> Tensor:
     return pairs.transpose(1, 2).reshape(weight.shape)
 
 
-def _find_tokenizer(file: Path, n_vocab: int) -> Path | None:
-    """Return the tokenizer file in the folder of a model, or None."""
-    names = (f"tok{n_vocab}.bin", "tokenizer.bin")
-    return next((file.with_name(n) for n in names if file.with_name(n).is_file()), None)
-
-
 def read_tokenizer(file: Path, n_vocab: int) -> Tokenizer:
     """Read a llama2.c tokenizer: for each piece its score, its length and its bytes."""
     try:
@@ -156,7 +157,12 @@ def read_tokenizer(file: Path, n_vocab: int) -> Tokenizer:
             score, length = struct.unpack_from("<fi", data, at)
             raw = data[at + 8 : at + 8 + length]
             at += 8 + length
-            pieces.append(_entry(id, raw.decode(), score))
+            text, kind = raw.decode(), NORMAL
+            if id < 3:  # unknown, and start and end, which have line breaks around them
+                text, kind = text.strip(), CONTROL if id else UNKNOWN
+            elif is_byte_token(text):
+                kind = BYTE
+            pieces.append(SentencePieceEntry(text.replace(" ", SPACE), score, kind))
     except (struct.error, UnicodeDecodeError) as error:
         raise FileError(
             f"{file} is not a tokenizer of {n_vocab} pieces: give another file."
@@ -166,11 +172,3 @@ def read_tokenizer(file: Path, n_vocab: int) -> Tokenizer:
             f"{file} has more than the {n_vocab} pieces of the model: give another tokenizer file."
         )
     return llama_tokenizer(pieces)
-
-
-def _entry(id: int, text: str, score: float) -> SentencePieceEntry:
-    """Build an entry; the file has plain spaces, and line breaks around start and end."""
-    if id < 3:
-        return SentencePieceEntry(text.strip(), score, _UNKNOWN if id == 0 else _CONTROL)
-    kind = _BYTE if is_byte_token(text) else _NORMAL
-    return SentencePieceEntry(text.replace(" ", SPACE), score, kind)

@@ -26,8 +26,18 @@ from regard.model import Model
 from regard.model_folder import TARGET_TOKENIZER, TOKENIZER, write_tokenizer
 
 _NAMES = ("model.onnx", "encoder.onnx", "decoder.onnx", TOKENIZER, TARGET_TOKENIZER)
-_BATCH, _TOKEN = 2, 3
-"""Sizes of the traced example; 1 would be treated as a constant."""
+_AXES = {
+    "ids": ("batch", "token"),
+    "lengths": ("batch",),
+    "images": ("batch",),
+    "source_ids": ("batch", "source"),
+    "source_lengths": ("batch",),
+    "target_ids": ("batch", "target"),
+    "memory": ("batch", "source"),
+}
+"""The leading axes of each input, which may have any size."""
+_SIZES = {"batch": 2, "token": 3, "source": 5, "target": 3}
+"""The sizes in the traced example: not 1, and source ≠ target, which would become constants."""
 
 
 class _FunctionModule(nn.Module):
@@ -49,8 +59,6 @@ class _Graph:
     compute: Callable[..., Any]
     """A function of the model and the inputs."""
     inputs: dict[str, Tensor]
-    axes: dict[str, tuple[str, ...]]
-    """The leading axes of each input that may have any size."""
     outputs: tuple[str, ...]
 
 
@@ -62,12 +70,7 @@ def export_onnx(model: Model, folder: str | Path) -> list[str]:
         raise MissingExtraError(
             "exporting to ONNX needs onnx and onnxscript: pip install 'regard[onnx]'."
         ) from error
-    makers = {
-        "encoder": _encoder,
-        "decoder": _decoder,
-        "vision": _vision,
-        "transformer": _transformer,
-    }
+    makers = dict(encoder=_encoder, decoder=_decoder, vision=_vision, transformer=_transformer)
     if model.family not in makers:
         raise InputError(
             f"{model.family} models cannot be exported to ONNX because they loop over the text; "
@@ -88,10 +91,10 @@ def _write(graph: _Graph, model: Model, folder: Path) -> None:
     config = model.config
     learned = getattr(config, "positions", "") == "learned"
     dims: dict[str, Any] = {}
-    for name in {axis for axes in graph.axes.values() for axis in axes}:
+    for name in {axis for given in graph.inputs for axis in _AXES[given]}:
         bound = {"max": config.max_positions} if learned and name != "batch" else {}
         dims[name] = torch.export.Dim(name, **bound)
-    shapes = [{i: dims[axis] for i, axis in enumerate(graph.axes[name])} for name in graph.inputs]
+    shapes = [{i: dims[axis] for i, axis in enumerate(_AXES[name])} for name in graph.inputs]
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
             _FunctionModule(model.module, graph.compute).eval(),
@@ -120,19 +123,10 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _ids(n_token: int = _TOKEN) -> Tensor:
-    return torch.zeros(_BATCH, n_token, dtype=torch.long)
-
-
-def _lengths(n_token: int = _TOKEN) -> Tensor:
-    return torch.full((_BATCH,), n_token, dtype=torch.long)
-
-
-_TEXT = {"ids": ("batch", "token"), "lengths": ("batch",)}
-
-
-def _text() -> dict[str, Tensor]:
-    return {"ids": _ids(), "lengths": _lengths()}
+def _zeros(*names: str) -> dict[str, Tensor]:
+    """Return examples of token ids or lengths."""
+    shapes = {name: [_SIZES[axis] for axis in _AXES[name]] for name in names}
+    return {name: torch.zeros(shape, dtype=torch.long) for name, shape in shapes.items()}
 
 
 def _encoder(model: Model) -> list[_Graph]:
@@ -147,49 +141,35 @@ def _encoder(model: Model) -> list[_Graph]:
         results["classes"] = lambda: module.classify(states, lengths)
         return tuple(results[name]() for name in outputs)
 
-    return [_Graph("model.onnx", compute, _text(), _TEXT, tuple(outputs))]
+    return [_Graph("model.onnx", compute, _zeros("ids", "lengths"), tuple(outputs))]
 
 
-def _decoder(model: Model) -> list[_Graph]:
-    del model
+def _call(module: Any, *inputs: Tensor) -> Tensor:
+    return module(*inputs)
 
-    def compute(module: Any, ids: Tensor, lengths: Tensor) -> Tensor:
-        return module(ids, lengths)
 
-    return [_Graph("model.onnx", compute, _text(), _TEXT, ("logits",))]
+def _decoder(_model: Model) -> list[_Graph]:
+    return [_Graph("model.onnx", _call, _zeros("ids", "lengths"), ("logits",))]
 
 
 def _vision(model: Model) -> list[_Graph]:
     config = model.config
-    images = torch.zeros(_BATCH, config.n_channels, config.image_size, config.image_size)
+    shape = (_SIZES["batch"], config.n_channels, config.image_size, config.image_size)
     output = "vectors" if config.n_classes is None else "classes"
-
-    def compute(module: Any, images: Tensor) -> Tensor:
-        return module(images)
-
-    return [_Graph("model.onnx", compute, {"images": images}, {"images": ("batch",)}, (output,))]
+    return [_Graph("model.onnx", _call, {"images": torch.zeros(shape)}, (output,))]
 
 
 def _transformer(model: Model) -> list[_Graph]:
-    n_source = _TOKEN + 2  # must differ from the target, or the tracer would treat them as equal
-    ids, lengths = _ids(n_source), _lengths(n_source)
-    memory = torch.zeros(_BATCH, n_source, model.config.d_model)
-    axes = {
-        "source_ids": ("batch", "source"),
-        "source_lengths": ("batch",),
-        "target_ids": ("batch", "target"),
-        "memory": ("batch", "source"),
-    }
-
     def encode(module: Any, source_ids: Tensor, source_lengths: Tensor) -> Tensor:
         return module.encode(source_ids, source_lengths)
 
     def decode(module: Any, target_ids: Tensor, memory: Tensor, source_lengths: Tensor) -> Tensor:
         return module.project(module.decode(target_ids, memory, source_lengths))
 
-    source = {"source_ids": ids, "source_lengths": lengths}
-    target = {"target_ids": _ids(), "memory": memory, "source_lengths": lengths}
+    memory = torch.zeros(_SIZES["batch"], _SIZES["source"], model.config.d_model)
+    source = _zeros("source_ids", "source_lengths")
+    target = _zeros("target_ids") | {"memory": memory} | _zeros("source_lengths")
     return [
-        _Graph("encoder.onnx", encode, source, {name: axes[name] for name in source}, ("memory",)),
-        _Graph("decoder.onnx", decode, target, {name: axes[name] for name in target}, ("logits",)),
+        _Graph("encoder.onnx", encode, source, ("memory",)),
+        _Graph("decoder.onnx", decode, target, ("logits",)),
     ]

@@ -25,10 +25,8 @@ from regard.errors import FileError, InputError
 from regard.text.tokenizer import Tokenizer
 
 SPACE = "▁"
-_NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
-_UNIGRAM, _BPE = 1, 2
-_FOREIGN_SCORE = -1e6
-"""The score of a piece of the other side's vocabulary, used only where no other piece matches."""
+NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6
+_UNIGRAM = 1
 
 
 @dataclass(frozen=True)
@@ -37,12 +35,12 @@ class SentencePieceEntry:
 
     text: str
     score: float
-    kind: int = _NORMAL
+    kind: int = NORMAL
 
     @property
     def special(self) -> bool:
         """True for tokens that are not part of a text."""
-        return self.kind in (_UNKNOWN, _CONTROL)
+        return self.kind in (UNKNOWN, CONTROL)
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def read_vocabulary(file: Path) -> Vocabulary:
 
 def _entry(fields: Mapping[int, int | bytes]) -> SentencePieceEntry:
     (score,) = struct.unpack("<f", _bytes(fields.get(2, b"\0\0\0\0")))
-    return SentencePieceEntry(_bytes(fields[1]).decode(), score, int(fields.get(3, _NORMAL)))
+    return SentencePieceEntry(_bytes(fields[1]).decode(), score, int(fields.get(3, NORMAL)))
 
 
 def _bytes(value: int | bytes) -> bytes:
@@ -131,14 +129,14 @@ def llama_tokenizer(
     ids = {piece.text: id for id, piece in enumerate(pieces)}
     made: list[tuple[float, int, int, tuple[str, str]]] = []
     for piece in pieces:
-        if piece.kind not in (_NORMAL, _USER):
+        if piece.kind not in (NORMAL, USER):
             continue
         for cut in range(1, len(piece.text)):
             left, right = piece.text[:cut], piece.text[cut:]
             if left in ids and right in ids:
                 made.append((-piece.score, ids[left], ids[right], (left, right)))
     merges = [pair for *_, pair in sorted(made)]
-    unknown = next((piece.text for piece in pieces if piece.kind == _UNKNOWN), None)
+    unknown = next((piece.text for piece in pieces if piece.kind == UNKNOWN), None)
     model = models.BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     backend = Backend(model)
     scheme = "first" if dummy_prefix else "never"
@@ -172,9 +170,9 @@ def marian_tokenizer(
     by_id = {id: piece for piece, id in ids.items()}
     if sorted(by_id) != list(range(len(by_id))) or len(by_id) != len(ids):
         raise InputError("vocab.json has missing or repeated ids: download the checkpoint again.")
-    unknown = ids.get("<unk>")
-    table = [(by_id[id], scores.get(by_id[id], _FOREIGN_SCORE)) for id in range(len(by_id))]
-    backend = Backend(models.Unigram(table, unk_id=unknown, byte_fallback=False))
+    # a piece of the other side is used only where no other matches
+    table = [(by_id[id], scores.get(by_id[id], -1e6)) for id in range(len(by_id))]
+    backend = Backend(models.Unigram(table, unk_id=ids.get("<unk>"), byte_fallback=False))
     rules: list[normalizers.Normalizer] = []
     if vocabulary.charsmap:
         rules.append(normalizers.Precompiled(vocabulary.charsmap))

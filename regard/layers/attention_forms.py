@@ -59,18 +59,13 @@ class AttentionConfig:
     def make_form(
         self, *, n_heads: int, d_k: int, d_v: int | None = None, n_tokens: int = 512, alibi: bool
     ) -> nn.Module:
-        """Build the form; with `alibi`, exact attention minus a slope times the distance."""
+        """Build the form; with `alibi`, exact attention prefers near keys."""
         self.check_attention()
         size: dict[str, Any] = {}
         if self.attention_size is not None and self.attention in _SIZES:
             size = {_SIZES[self.attention]: self.attention_size}
         if self.attention == "exact":
             return ExactForm(Alibi(n_heads)) if alibi else ExactForm()
-        if alibi:
-            raise InputError(
-                f"ALiBi changes the scores of single pairs, which {self.attention} attention never "
-                "computes: choose other positions, or exact attention."
-            )
         if self.attention == "efficient":
             return Efficient(self.attention_normalization)
         if self.attention == "linformer":
@@ -115,15 +110,9 @@ _SIZES = {
 def attention_products(
     form: str, n: int, d: int, *, n_heads: int, size: int = 64, n_rounds: int = 4
 ) -> int:
-    """Count the multiplications of one layer of attention, without its projections.
+    """Count the multiplications of one layer of attention to n tokens, without its projections.
 
-    Args:
-        form: the form's name.
-        n: tokens.
-        d: width of all heads together.
-        n_heads: number of heads.
-        size: radius, projected keys or features (`attention_size`); for reformer, the chunk.
-        n_rounds: hash rounds of reformer.
+    `d` is the width of all heads together, `size` the `attention_size` (for reformer, the chunk).
     """
     if form == "efficient":
         return 2 * n * d * d // n_heads

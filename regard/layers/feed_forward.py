@@ -5,6 +5,7 @@ W2 (silu(x W_gate) · (x W1)) (SwiGLU, Shazeer 2020).
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -14,26 +15,19 @@ from regard.errors import UnknownNameError, nearest
 from regard.layers.dropout import Dropout
 from regard.tap import path_at, tap
 
-
-def gelu_new(x: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
-    """GELU with GPT-2's tanh approximation."""
-    return F.gelu(x, approximate="tanh")
-
-
 _PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
-    "gelu_new": gelu_new,
+    "gelu_new": partial(F.gelu, approximate="tanh"),  # GPT-2's
     "silu": F.silu,
-    "tanh": F.tanh,
 }
 _GATED = {"swiglu": F.silu, "geglu": F.gelu}
-ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu", *_GATED)
+ACTIVATIONS = (*_PLAIN, *_GATED)
 
 
 def activation_function(name: str) -> Callable[[Tensor], Tensor]:
     """Return the activation function of this name."""
-    known = _PLAIN | _GATED
+    known = _PLAIN | _GATED | {"tanh": F.tanh}
     if name not in known:
         raise UnknownNameError(f"there is no activation {name!r}; {nearest(name, known)}.")
     return known[name]

@@ -14,28 +14,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from regard.errors import UnknownNameError, nearest
+from regard.errors import check_choice
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.position import LearnedPositions
-
-
-def _lecun(weight: Tensor) -> None:
-    nn.init.normal_(weight, std=weight[0].numel() ** -0.5)
-
-
-def _normal(weight: Tensor) -> None:
-    nn.init.normal_(weight, std=0.02)
-
-
-def _embedding(weight: Tensor) -> None:
-    nn.init.normal_(weight, std=weight.size(-1) ** -0.5)
-
 
 _MATRICES: dict[str, Callable[[Tensor], object]] = {
     "xavier_uniform": nn.init.xavier_uniform_,
     "xavier_normal": nn.init.xavier_normal_,
-    "lecun": _lecun,
-    "normal": _normal,
+    "lecun": lambda weight: nn.init.normal_(weight, std=weight[0].numel() ** -0.5),
+    "normal": lambda weight: nn.init.normal_(weight, std=0.02),
 }
 INITIALIZATIONS = tuple(_MATRICES)
 
@@ -43,17 +30,15 @@ INITIALIZATIONS = tuple(_MATRICES)
 @torch.no_grad()
 def initialize(model: nn.Module, scheme: str = "xavier_uniform") -> None:
     """Initialize every matrix, bias, embedding and norm of the model."""
-    if scheme not in _MATRICES:
-        raise UnknownNameError(
-            f"there is no initialization {scheme!r}; {nearest(scheme, _MATRICES)}."
-        )
+    check_choice("initialization", scheme, _MATRICES)
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
             _MATRICES[scheme](module.weight)
             if module.bias is not None:
                 module.bias.zero_()
         elif isinstance(module, TokenEmbedding | LearnedPositions | nn.Embedding):
-            (_normal if scheme == "normal" else _embedding)(module.weight)
+            std = 0.02 if scheme == "normal" else module.weight.size(-1) ** -0.5
+            nn.init.normal_(module.weight, std=std)
         elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
             module.weight.fill_(1.0)
             if isinstance(module, nn.LayerNorm):

@@ -130,14 +130,8 @@ class PatchEmbedding(nn.Module):
     special tokens ── join ────┴── + positions ──▶
 
     Args:
-        d_model: width of the tokens.
         image_size: height and width for which positions are learned.
-        patch_size: height and width of a patch.
-        n_channels: color channels of the images.
         n_special: learned tokens in front of the patches (class token, distillation token).
-        stem: "linear" or "convolution".
-        dropout: on the result, in training.
-        path: the name in traces.
     """
 
     def __init__(

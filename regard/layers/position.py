@@ -54,18 +54,12 @@ def sinusoid(
     return table
 
 
-def _table(
-    n_position: int, d_model: int, layout: str, device: torch.device, dtype: torch.dtype
-) -> Tensor:
-    return sinusoid(n_position, d_model, layout=layout).to(device, dtype)
-
-
 @lru_cache(maxsize=32)
 def _cached_table(
     n_position: int, d_model: int, layout: str, device: torch.device, dtype: torch.dtype
 ) -> Tensor:
     with torch.inference_mode(False):  # a table made during inference must serve training, too
-        return _table(n_position, d_model, layout, device, dtype)
+        return sinusoid(n_position, d_model, layout=layout).to(device, dtype)
 
 
 class SinusoidalPositions(nn.Module):
@@ -80,7 +74,7 @@ class SinusoidalPositions(nn.Module):
     ) -> Float[Tensor, "rows token d_model"]:
         """Return the vectors of positions below `stop`, with the device and dtype of `like`."""
         if torch.compiler.is_compiling():
-            return _table(stop, self.d_model, self.layout, like.device, like.dtype)[where]
+            return sinusoid(stop, self.d_model, layout=self.layout).to(like)[where]
         capacity = 1 << max(stop - 1, 63).bit_length()  # few tables serve all lengths
         return _cached_table(capacity, self.d_model, self.layout, like.device, like.dtype)[where]
 
@@ -100,7 +94,6 @@ class LearnedPositions(nn.Module):
         self, where: Int[Tensor, "rows token"], like: Float[Tensor, "..."], *, stop: int
     ) -> Float[Tensor, "rows token d_model"]:
         """Return the vectors of these positions, all below `stop`."""
-        del like
         if stop > len(self.weight):
             raise InputError(
                 f"the sequence has {stop} tokens, but this model has learned only "
@@ -138,7 +131,7 @@ class RotaryPositions:
         if not 0 < self.d_rotary <= d_k or self.d_rotary % 2:
             raise ShapeError(
                 f"rotary positions cannot rotate {self.d_rotary} of a head's {d_k} numbers: choose "
-                f"an even number up to {d_k}."
+                f"an even d_rotary up to {d_k}."
             )
 
     def __call__(
@@ -170,7 +163,6 @@ class RotaryPositions:
 
 def _rotate(cos: Tensor, sin: Tensor, x: Tensor, first: int) -> Tensor:
     """Rotate the first numbers of each vector in pairs; the angles already include `first`."""
-    del first
     n_pairs = cos.size(-1)
     left, right = x[..., :n_pairs], x[..., n_pairs : 2 * n_pairs]
     rotated = [left * cos - right * sin, right * cos + left * sin]

@@ -32,11 +32,12 @@ class RecurrentState:
         """Return the state of these rows of the batch, in this order."""
         return self.map(lambda x: x[rows])
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> "RecurrentState":
-        """Apply `function` to every part of the state."""
-        return RecurrentState(
-            function(self.hidden), None if self.cell is None else function(self.cell)
-        )
+    def map(self, function: Callable[..., Tensor], *others: "RecurrentState") -> "RecurrentState":
+        """Apply `function` to every part of this state and of the others."""
+        hidden = function(self.hidden, *(other.hidden for other in others))
+        if self.cell is None:
+            return RecurrentState(hidden)
+        return RecurrentState(hidden, function(self.cell, *(other.cell for other in others)))
 
 
 def lstm_step(
@@ -92,9 +93,7 @@ class RecurrentLayer(nn.Module):
     layout of the weights are those of torch's layers.
 
     Args:
-        d_input: width of the input.
         d_hidden: width of the state, in each direction.
-        cell: "lstm" or "gru".
         bidirectional: also read from the end to the start, with a second set of weights.
         path: the layer's name in traces; the directions are `path.forward` and `path.backward`,
             and steps are counted in the order of reading.
@@ -161,15 +160,14 @@ class RecurrentLayer(nn.Module):
         lengths: Int[Tensor, "batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch token d_output"], RecurrentState]:
         """Compute the same step by step, as in the formulas."""
-        real = None
-        if lengths is not None:
-            columns = torch.arange(x.size(1), device=x.device)
-            real = length_mask(lengths, columns, x.size(1))
+        columns = torch.arange(x.size(1), device=x.device)
+        real = None if lengths is None else length_mask(lengths, columns, x.size(1))
         states, last = self._read(x, real, 0)
         if self.n_directions == 1:
             return states, last
         back, first = self._read(x.flip(1), None if real is None else real.flip(1), 1)
-        return torch.cat([states, back.flip(1)], dim=-1), _combine(_concatenate, last, first)
+        both = last.map(lambda *directions: torch.cat(directions, dim=-1), first)
+        return torch.cat([states, back.flip(1)], dim=-1), both
 
     def tap_first_state(self, state: RecurrentState) -> RecurrentState:
         """Tap the state before the first step."""
@@ -190,13 +188,15 @@ class RecurrentLayer(nn.Module):
 
     def _fast(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, RecurrentState]:
         """Compute the same by torch's kernel, which skips the padding of packed sequences."""
+        zeros: Any = x.new_zeros(self.n_directions, x.size(0), self.d_hidden)
+        zeros = (zeros, zeros) if self.cell == "lstm" else zeros
         if lengths is None:
-            return self._kernel(x, self._zeros(x, x.size(0)), batch_first=True)
+            return self._kernel(x, zeros, batch_first=True)
         if int(lengths.min()) == 0:  # the kernel refuses empty sequences
             return self.definition(x, lengths)
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         data, sizes, order, back = packed
-        states, last = self._kernel(data, sizes, self._zeros(x, x.size(0)))
+        states, last = self._kernel(data, sizes, zeros)
         states, _ = pad_packed_sequence(
             PackedSequence(states, sizes, order, back), batch_first=True, total_length=x.size(1)
         )
@@ -204,16 +204,11 @@ class RecurrentLayer(nn.Module):
         return states, last.keep(back)
 
     def _kernel(self, *inputs: Any, **options: Any) -> tuple[Tensor, RecurrentState]:
-        """Run torch's kernel on a batch or a packed batch; directions are concatenated."""
         weights = [weight for i in range(self.n_directions) for weight in self.weights(i)]
         kernel: Any = torch.lstm if self.cell == "lstm" else torch.gru
         both = self.n_directions == 2
         states, *last = kernel(*inputs, weights, True, 1, 0.0, self.training, both, **options)
         return states, RecurrentState(*(torch.cat(part.unbind(0), dim=-1) for part in last))
-
-    def _zeros(self, x: Tensor, n_batch: int) -> Any:
-        zeros = x.new_zeros(self.n_directions, n_batch, self.d_hidden)
-        return (zeros, zeros) if self.cell == "lstm" else zeros
 
     def zero_state(self, x: Float[Tensor, "batch *rest"]) -> RecurrentState:
         """Return the zero state for a batch like `x`."""
@@ -231,16 +226,14 @@ class RecurrentLayer(nn.Module):
         direction: int,
     ) -> tuple[Float[Tensor, "batch token d_hidden"], RecurrentState]:
         input_weight, hidden_weight, input_bias, hidden_bias = self.weights(direction)
-        inputs = F.linear(
-            x, input_weight, input_bias
-        )  # all steps at once, because they need no state
+        inputs = F.linear(x, input_weight, input_bias)  # of all steps, because it needs no state
         site = f"{self.path}.{('forward', 'backward')[direction]}"
         state, states = self.zero_state(x), []
         for i in range(x.size(1)):
             memory = F.linear(state.hidden, hidden_weight, hidden_bias)
             new = self._step(inputs[:, i], memory, state, site=f"{site}@{i}")
             if real is not None:  # finished sequences keep their state
-                new = _combine(partial(torch.where, real[:, i, None]), new, state)
+                new = new.map(partial(torch.where, real[:, i, None]), state)
             state = new
             states.append(state.hidden)
         hidden = torch.stack(states, dim=1)
@@ -280,19 +273,6 @@ def check_lengths(
             f"lengths range from {low} to {high}, but the padded sequences have {x.size(1)} "
             f"tokens: each length must be from 0 to {x.size(1)}."
         )
-
-
-def _combine(
-    how: Callable[[Tensor, Tensor], Tensor], one: RecurrentState, other: RecurrentState
-) -> RecurrentState:
-    hidden = how(one.hidden, other.hidden)
-    if one.cell is None or other.cell is None:
-        return RecurrentState(hidden)
-    return RecurrentState(hidden, how(one.cell, other.cell))
-
-
-def _concatenate(one: Tensor, other: Tensor) -> Tensor:
-    return torch.cat([one, other], dim=-1)
 
 
 def _tap_step(site: str, name: str, value: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -27,12 +26,8 @@ class EncodedSource(NamedTuple):
 class RNNAttention(nn.Module):
     """Attention of a decoder's state to an encoder's states: one site, one head.
 
-    Args:
-        similarity: "additive" (Bahdanau et al. 2015), "dot" or "general" (Luong et al. 2015).
-        d_query: width of the decoder's state.
-        d_key: width of the encoder's states, which are both keys and values.
-        d_hidden: width of additive similarity's hidden layer.
-        path: the site's name in traces.
+    `similarity` is "additive" (Bahdanau et al. 2015), with a hidden layer of width `d_hidden`,
+    "dot" or "general" (Luong et al. 2015). The encoder's states are both keys and values.
     """
 
     def __init__(
@@ -80,11 +75,8 @@ class ProjectedKeys(Similarity):
     def __init__(self, additive: Additive) -> None:
         self.additive = additive
 
-    def compare(
-        self, query: Float[Tensor, "*#batch query d_q"], key: Float[Tensor, "*#batch key d_hidden"]
-    ) -> Float[Tensor, "*#batch query key"]:
-        mixed = self.additive.to_query(query).unsqueeze(-2) + key.unsqueeze(-3)
-        return self.additive.to_score(torch.tanh(mixed)).squeeze(-1)
+    def compare(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.additive.compare_projected(query, key)
 
     def check(self, d_q: int, d_k: int) -> None:
         """Accept the widths, which RNNAttention has chosen."""

@@ -1,6 +1,7 @@
 """Layers of encoders and decoders, stacks of them, and the embedding in front."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -16,6 +17,10 @@ from regard.layers.position import LearnedPositions, SinusoidalPositions
 from regard.tap import path_at, tap
 
 NORMS = ("layer", "rms")
+Stream: TypeAlias = Float[Tensor, "batch token d_model"]
+Memory: TypeAlias = Float[Tensor, "batch source d_model"]
+Cache: TypeAlias = dict[str, KeyValueCache]
+"""The cached keys and values of every attention site, by path."""
 
 
 def make_norm(kind: str, d_model: int, *, eps: float = 1e-5) -> nn.Module:
@@ -62,7 +67,7 @@ class LayerConfig(AttentionConfig):
 
     @property
     def d_head(self) -> int:
-        """Width of a head's queries and keys."""
+        """`d_k` or its default."""
         return self.d_k or self.d_model // self.n_heads
 
     def make_norm(self) -> nn.Module:
@@ -102,13 +107,7 @@ class SubLayer(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.norm_first = config.norm == "pre"
 
-    def forward(
-        self,
-        x: Float[Tensor, "batch token d_model"],
-        *inputs: object,
-        first: int,
-        **options: object,
-    ) -> Float[Tensor, "batch token d_model"]:
+    def forward(self, x: Stream, *inputs: object, first: int, **options: object) -> Stream:
         """Return the residual stream after this sub-layer, whose first token is at `first`."""
         here = path_at(self.inner.path, first)
         normed = tap(f"{here}.input", self.norm(x) if self.norm_first else x, "token d_model")
@@ -140,14 +139,14 @@ class Layer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "batch token d_model"],
-        memory: Float[Tensor, "batch source d_model"] | None = None,
+        x: Stream,
+        memory: Memory | None = None,
         *,
         allowed: Mask | None = None,
         memory_allowed: Mask | None = None,
-        cache: dict[str, KeyValueCache] | None = None,
+        cache: Cache | None = None,
         rotate: Rotate | None = None,
-    ) -> Float[Tensor, "batch token d_model"]:
+    ) -> Stream:
         """Return the residual stream after this layer."""
         own = cache[f"{self.path}.self"] if cache is not None else None
         first = own.length if own is not None else 0
@@ -162,12 +161,9 @@ class InputEmbedding(nn.Module):
     """Token vectors plus position vectors, with an optional norm, and dropout.
 
     Args:
-        d_model: width of the vectors.
         positions: position vectors to add; None if attention handles positions.
         norm: a norm for the sum, as in BERT.
         n_types: number of token types (2 in BERT: first and second sentence).
-        dropout: on the result.
-        path: prefix of the names in traces.
     """
 
     def __init__(
@@ -189,12 +185,12 @@ class InputEmbedding(nn.Module):
 
     def forward(
         self,
-        tokens: Float[Tensor, "batch token d_model"],
+        tokens: Stream,
         where: Int[Tensor, "rows token"],
         *,
         types: Int[Tensor, "batch token"] | None = None,
         first: int = 0,
-    ) -> Float[Tensor, "batch token d_model"]:
+    ) -> Stream:
         """Return the input of the first layer; `where` holds the position of each token."""
         here = path_at(self.path, first)
         x = tap(f"{here}.tokens", tokens, "token d_model")
@@ -227,25 +223,19 @@ class Stack(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "batch token d_model"],
-        memory: Float[Tensor, "batch source d_model"] | None = None,
+        x: Stream,
+        memory: Memory | None = None,
         *,
         allowed: Mask | None = None,
         memory_allowed: Mask | None = None,
-        cache: dict[str, KeyValueCache] | None = None,
+        cache: Cache | None = None,
         rotate: Rotate | None = None,
-    ) -> Float[Tensor, "batch token d_model"]:
+    ) -> Stream:
         """Return the residual stream after the last layer."""
         first = cache_length(cache)
+        shared = {"memory_allowed": memory_allowed, "cache": cache, "rotate": rotate}
         for layer in self.layers:
-            x = layer(
-                x,
-                memory,
-                allowed=allowed,
-                memory_allowed=memory_allowed,
-                cache=cache,
-                rotate=rotate,
-            )
+            x = layer(x, memory, allowed=allowed, **shared)
         x = x if self.norm is None else self.norm(x)
         return tap(f"{path_at(self.path, first)}.output", x, "token d_model")
 
@@ -254,14 +244,14 @@ class Stack(nn.Module):
         """True if new tokens can be read without reading the earlier ones again."""
         return self.form in CACHEABLE
 
-    def new_cache(self) -> dict[str, KeyValueCache]:
+    def new_cache(self) -> Cache:
         """Return an empty cache for every attention site, by path."""
         if not self.cacheable:
             raise InputError(
                 f"{self.form} attention cannot use cached keys: read the whole text again at each "
                 "step, without a cache."
             )
-        sites: dict[str, KeyValueCache] = {}
+        sites: Cache = {}
         for i, layer in enumerate(self.layers):
             sites[f"{self.path}.layers.{i}.self"] = KeyValueCache()
             if layer.cross_attention is not None:
@@ -274,7 +264,7 @@ def without_padding(lengths: Lengths | None) -> Mask | None:
     return None if lengths is None else padding(lengths)
 
 
-def cache_length(cache: dict[str, KeyValueCache] | None) -> int:
+def cache_length(cache: Cache | None) -> int:
     """Return the number of positions read so far, which is the position of the next token."""
     if not cache:
         return 0

@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from regard.errors import InputError, UnknownNameError, check_choice, nearest
+from regard.attention.multi_head import check_heads
+from regard.errors import (
+    InputError,
+    UnknownNameError,
+    check_choice,
+    check_counts,
+    check_probabilities,
+    nearest,
+)
 from regard.layers.attention_forms import NOT_CAUSAL
 from regard.layers.feed_forward import ACTIVATIONS
 from regard.layers.initialize import INITIALIZATIONS
@@ -58,6 +66,10 @@ class ModelConfig:
                     f"{_describe(hints[field.name])}."
                 )
 
+    def check_counts(self, *names: str) -> None:
+        """Refuse a count or width below 1 in these fields."""
+        check_counts(**{name: getattr(self, name) for name in names})
+
     def to_dict(self) -> dict[str, Any]:
         """Return the family and all fields."""
         return {"family": self.family, **asdict(self)}
@@ -84,7 +96,7 @@ class StackConfig(ModelConfig, LayerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_layers(self)
-        check_counts(self, "max_positions", "d_rotary")
+        self.check_counts("max_positions", "d_rotary")
         check_choice("positions", self.positions, POSITIONS)
         check_choice("position_layout", self.position_layout, LAYOUTS)
         check_choice("initialization", self.initialization, INITIALIZATIONS)
@@ -139,7 +151,8 @@ def config_from_dict(given: Mapping[str, Any]) -> ModelConfig:
             raise UnknownNameError(
                 f"a {family} model has no setting {name!r}; {nearest(name, known)}."
             )
-    missing = [name for name in required(kind) if name not in rest]
+    required = (name for name, field in known.items() if field.default is MISSING)
+    missing = [name for name in required if name not in rest]
     if missing:
         raise InputError(f"a {family} model also needs {', '.join(missing)}.")
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in rest.items()})
@@ -151,54 +164,19 @@ def config_class(family: str) -> type[ModelConfig]:
     return getattr(import_module(entry.module), entry.config)
 
 
-def required(kind: type[ModelConfig]) -> list[str]:
-    """Return the fields without a default."""
-    return [
-        field.name
-        for field in fields(kind)
-        if field.default is MISSING and field.default_factory is MISSING
-    ]
-
-
-def check_layers(config: LayerConfig) -> None:
+def check_layers(config: Any) -> None:
     """Refuse settings of which no layer can be made."""
-    check_counts(config, "d_model", "n_heads", "d_ff", "d_k", "d_v", "n_kv_heads")
-    check_counts(config, "attention_size", "attention_dilation", "attention_rounds")
-    check_counts(config, "attention_chunk")
-    check_probabilities(config, "dropout", "attention_dropout", "activation_dropout")
+    config.check_counts("d_model", "d_ff", "d_k", "d_v", "attention_size", "attention_dilation")
+    config.check_counts("attention_rounds", "attention_chunk")
+    check_heads(config.d_model, config.n_heads, d_k=config.d_k, n_kv_heads=config.n_kv_heads)
+    dropouts = ("dropout", "attention_dropout", "activation_dropout")
+    check_probabilities(**{name: getattr(config, name) for name in dropouts})
     check_choice("norm", config.norm, ("post", "pre"))
     check_choice("norm_kind", config.norm_kind, NORMS)
     check_choice("activation", config.activation, ACTIVATIONS)
     config.check_attention()
-    d_model, n_heads, n_kv_heads = config.d_model, config.n_heads, config.n_kv_heads
-    if config.d_k is None and d_model % n_heads:
-        raise InputError(
-            f"d_model is {d_model}, which {n_heads} heads cannot share evenly: choose n_heads that "
-            f"divides {d_model}, or give d_k."
-        )
-    if n_kv_heads is not None and n_heads % n_kv_heads:
-        raise InputError(
-            f"n_kv_heads is {n_kv_heads}, which {n_heads} heads cannot share evenly: choose a "
-            f"divisor of {n_heads}."
-        )
     if not config.norm_eps > 0:
         raise InputError(f"norm_eps is {config.norm_eps}; it must be larger than 0.")
-
-
-def check_counts(config: Any, *names: str) -> None:
-    """Refuse a count or width below 1; None means "not given" and passes."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and value < 1:
-            raise InputError(f"{name} is {value}; it must be 1 or more.")
-
-
-def check_probabilities(config: Any, *names: str) -> None:
-    """Refuse a probability outside [0, 1); None means "not given" and passes."""
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and not 0 <= value < 1:
-            raise InputError(f"{name} is {value}; it must be at least 0 and less than 1.")
 
 
 def check_pad(pad_id: int, n_vocab: int) -> None:
@@ -225,12 +203,7 @@ def _check_positions(config: StackConfig) -> None:
             f"positions are 'alibi', which change the scores of single pairs; {config.attention} "
             "attention never computes those: choose other positions, or attention 'exact'."
         )
-    d_rotary = config.d_rotary or config.d_head
-    if config.positions == "rotary" and (d_rotary % 2 or d_rotary > config.d_head):
-        raise InputError(
-            f"rotary positions cannot rotate {d_rotary} of a head's {config.d_head} numbers: "
-            f"choose an even d_rotary up to {config.d_head}."
-        )
+    config.make_rotary()  # refuses an impossible d_rotary
     if not config.rotary_theta > 0:
         raise InputError(f"rotary_theta is {config.rotary_theta}; it must be larger than 0.")
     if config.rotary_scaling is not None:

@@ -11,14 +11,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.kv_cache import KeyValueCache
-from regard.attention.mask import Lengths, Mask, causal, padding
+from regard.attention.mask import Lengths, causal, padding
 from regard.errors import InputError
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.initialize import initialize
 from regard.layers.position import token_positions
-from regard.layers.stack import InputEmbedding, Stack, cache_length
-from regard.models.config import StackConfig, check_causal, check_counts, check_pad
+from regard.layers.stack import Cache, InputEmbedding, Stack, cache_length
+from regard.models.config import StackConfig, check_causal, check_pad
 from regard.models.summary import summarize
 from regard.tap import path_at, tap
 
@@ -45,7 +44,7 @@ class DecoderConfig(StackConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_causal(self)
-        check_counts(self, "n_vocab", "n_layers")
+        self.check_counts("n_vocab", "n_layers")
         check_pad(self.pad_id, self.n_vocab)
 
 
@@ -74,11 +73,9 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.tokens = TokenEmbedding(config.n_vocab, config.d_model)
+        positions, dropout = config.make_positions(), config.dropout
         self.embedding = InputEmbedding(
-            config.d_model,
-            positions=config.make_positions(),
-            dropout=config.dropout,
-            path="decoder",
+            config.d_model, positions=positions, dropout=dropout, path="decoder"
         )
         self.decoder = Stack(config, config.n_layers, path="decoder")
         self.rotary = config.make_rotary()
@@ -92,7 +89,7 @@ class Decoder(nn.Module):
         ids: Int[Tensor, "batch token"],
         lengths: Lengths | None = None,
         *,
-        cache: dict[str, KeyValueCache] | None = None,
+        cache: Cache | None = None,
         side: str = "right",
     ) -> Float[Tensor, "batch token vocab"]:
         """Return the logits of the next token at every token."""
@@ -104,7 +101,7 @@ class Decoder(nn.Module):
         ids: Int[Tensor, "batch token"],
         lengths: Lengths | None = None,
         *,
-        cache: dict[str, KeyValueCache] | None = None,
+        cache: Cache | None = None,
         side: str = "right",
     ) -> Float[Tensor, "batch token d_model"]:
         """Return one vector for each token, which depends on no later token.
@@ -115,18 +112,22 @@ class Decoder(nn.Module):
             cache: made by `new_cache`.
             side: the side of the padding; on the left, positions count from the first real token.
         """
-        first = cache_length(cache)
-        left = side == "left" and lengths is not None
-        where = token_positions(
-            ids.size(1),
-            first=first,
-            lengths=torch.as_tensor(lengths) if left else None,
-            device=ids.device,
-        )
+        first, counted = cache_length(cache), None
+        allowed = causal(offset=first)
+        if lengths is not None:
+            allowed = allowed & padding(lengths, side=side)
+            if side == "left":
+                counted = torch.as_tensor(lengths)
+            elif cache is not None:
+                raise InputError(
+                    "with a cache, new tokens would come after the padding on the right: pad on "
+                    "the left (side='left')."
+                )
+        where = token_positions(ids.size(1), first=first, lengths=counted, device=ids.device)
         tokens = self.tokens(ids)
         return self.decoder(
             self.embedding(tokens, where, first=first),
-            allowed=_allowed(first, lengths, side, cache),
+            allowed=allowed,
             cache=cache,
             rotate=None if self.rotary is None else self.rotary.at(where, tokens),
         )
@@ -138,7 +139,7 @@ class Decoder(nn.Module):
         logits = (self.projection or self.tokens.project)(states)
         return tap(f"{path_at('output', first)}.logits", logits, "token vocab")
 
-    def new_cache(self) -> dict[str, KeyValueCache]:
+    def new_cache(self) -> Cache:
         """Return empty caches for `states`, by attention site."""
         return self.decoder.new_cache()
 
@@ -149,19 +150,3 @@ class Decoder(nn.Module):
 
     def __repr__(self) -> str:
         return str(summarize(self))
-
-
-def _allowed(
-    first: int, lengths: Lengths | None, side: str, cache: dict[str, KeyValueCache] | None
-) -> Mask:
-    """Let every token see itself and the real ones before it."""
-    mask = causal(offset=first)
-    if lengths is None:
-        return mask
-    hidden = padding(lengths, side=side)
-    if cache is not None and side == "right":
-        raise InputError(
-            "with a cache, new tokens would come after the padding on the right: pad on the left "
-            "(side='left')."
-        )
-    return mask & hidden

@@ -18,7 +18,7 @@ from regard.layers.feed_forward import activation_function
 from regard.layers.initialize import initialize
 from regard.layers.position import token_positions
 from regard.layers.stack import InputEmbedding, Stack, without_padding
-from regard.models.config import StackConfig, check_counts, check_pad
+from regard.models.config import StackConfig, check_pad
 from regard.models.summary import summarize
 from regard.tap import tap
 
@@ -54,7 +54,7 @@ class EncoderConfig(StackConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_counts(self, "n_vocab", "n_layers", "n_classes")
+        self.check_counts("n_vocab", "n_layers", "n_classes")
         check_pad(self.pad_id, self.n_vocab)
         check_choice("pool", self.pool, POOLS)
         check_choice("pooler", self.pooler, POOLERS)
@@ -100,11 +100,10 @@ class Encoder(nn.Module):
         self.encoder = Stack(config, config.n_layers, path="encoder")
         self.rotary = config.make_rotary()
         self.fill = FillHead(config) if config.fill_head else None
-        self.pooler = None
+        self.dropout = Dropout(config.dropout)
+        self.pooler = self.classifier = None
         if config.pooler != "none":
             self.pooler = nn.Linear(config.d_model, config.d_model)
-        self.dropout = Dropout(config.dropout)
-        self.classifier = None
         if config.n_classes is not None:
             self.classifier = nn.Linear(config.d_model, config.n_classes)
         initialize(self, config.initialization)

@@ -1,7 +1,7 @@
 """What the encoder–decoder families share: embeddings, teacher forcing and the projection."""
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -10,17 +10,19 @@ from torch import Tensor, nn
 from regard.attention.mask import Lengths
 from regard.errors import InputError, check_choice
 from regard.layers.embedding import TokenEmbedding
-from regard.models.config import check_counts, check_pad
+from regard.models.config import check_pad
 from regard.models.summary import summarize
 from regard.tap import path_at, tap
 
+SourceIds: TypeAlias = Int[Tensor, "batch source"]
+TargetIds: TypeAlias = Int[Tensor, "batch target"]
 TIES = ("all", "target", "none")
 """Matrices that are one: source, target and projection; target and projection; or none."""
 
 
 def check_vocabularies(config: Any) -> None:
     """Refuse vocabularies without tokens, and one embedding for two vocabularies."""
-    check_counts(config, "n_vocab", "n_source_vocab")
+    config.check_counts("n_vocab", "n_source_vocab")
     check_pad(config.pad_id, config.n_vocab)
     check_choice("tie", config.tie, TIES)
     if config.tie == "all" and config.n_source_vocab not in (None, config.n_vocab):
@@ -46,8 +48,8 @@ class EncoderDecoder(nn.Module):
 
     def forward(
         self,
-        source_ids: Int[Tensor, "batch source"],
-        target_ids: Int[Tensor, "batch target"],
+        source_ids: SourceIds,
+        target_ids: TargetIds,
         source_lengths: Lengths | None = None,
         target_lengths: Lengths | None = None,
     ) -> Float[Tensor, "batch target-1 vocab"]:
@@ -60,8 +62,8 @@ class EncoderDecoder(nn.Module):
 
     def states(
         self,
-        source_ids: Int[Tensor, "batch source"],
-        target_ids: Int[Tensor, "batch target"],
+        source_ids: SourceIds,
+        target_ids: TargetIds,
         source_lengths: Lengths | None = None,
         target_lengths: Lengths | None = None,
     ) -> Float[Tensor, "batch target-1 d"]:
@@ -73,15 +75,13 @@ class EncoderDecoder(nn.Module):
         return self.decode(inputs, memory, source_lengths, target_lengths=target_lengths)
 
     @abstractmethod
-    def encode(
-        self, source_ids: Int[Tensor, "batch source"], source_lengths: Lengths | None = None
-    ) -> Any:
+    def encode(self, source_ids: SourceIds, source_lengths: Lengths | None = None) -> Any:
         """Read the source and return what the decoder reads."""
 
     @abstractmethod
     def decode(
         self,
-        target_ids: Int[Tensor, "batch target"],
+        target_ids: TargetIds,
         memory: Any,
         source_lengths: Lengths | None = None,
         *,
@@ -113,7 +113,7 @@ class EncoderDecoder(nn.Module):
         return str(summarize(self))
 
 
-def shift_right(target_ids: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target-1"]:
+def shift_right(target_ids: TargetIds) -> Int[Tensor, "batch target-1"]:
     """Return the decoder's input: the target without its last token."""
     if target_ids.size(1) < 2:
         raise InputError(

@@ -33,6 +33,14 @@ def _paper(name: str, about: str, *, label_smoothing: float = 0.1, **changes: An
     return Preset(name, config, f"table 3, {about}", label_smoothing)
 
 
+def _small(
+    name: str, about: str, *, n_layers: int, d_model: int, n_heads: int = 4, d_ff: int = 256
+) -> Preset:
+    layers = {"n_encoder_layers": n_layers, "n_decoder_layers": n_layers, "norm": "pre"}
+    config = TransformerConfig(n_vocab=8000, d_model=d_model, n_heads=n_heads, d_ff=d_ff, **layers)
+    return Preset(name, config, f"{about}: {n_layers} layers, d_model {d_model}", 0.1)
+
+
 _ALL = (
     _paper("base", "base: 6 layers, d_model 512, 8 heads"),
     _paper("big", "big: d_model 1024, 16 heads", d_model=1024, d_ff=4096, n_heads=16, dropout=0.3),
@@ -54,33 +62,9 @@ _ALL = (
     _paper("D-smoothing0", "row D: no label smoothing", label_smoothing=0.0),
     _paper("D-smoothing2", "row D: label smoothing 0.2", label_smoothing=0.2),
     _paper("E", "row E: learned positions", positions="learned"),
-    Preset(
-        "tiny",
-        TransformerConfig(
-            n_vocab=8000,
-            d_model=128,
-            n_heads=4,
-            d_ff=256,
-            n_encoder_layers=4,
-            n_decoder_layers=4,
-            norm="pre",
-        ),
-        "a Transformer that learns to translate on a CPU: 4 layers, d_model 128",
-        0.1,
-    ),
-    Preset(
-        "small",
-        TransformerConfig(
-            n_vocab=8000,
-            d_model=256,
-            n_heads=8,
-            d_ff=1024,
-            n_encoder_layers=3,
-            n_decoder_layers=3,
-            norm="pre",
-        ),
-        "a larger Transformer for a CPU: 3 layers, d_model 256",
-        0.1,
+    _small("tiny", "a Transformer that learns to translate on a CPU", n_layers=4, d_model=128),
+    _small(
+        "small", "a larger Transformer for a CPU", n_layers=3, d_model=256, n_heads=8, d_ff=1024
     ),
     Preset(
         "bert-base",

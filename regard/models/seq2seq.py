@@ -13,14 +13,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.mask import Lengths, Mask
-from regard.errors import InputError, check_choice
+from regard.errors import InputError, check_choice, check_probabilities
 from regard.layers.dropout import Dropout
 from regard.layers.initialize import INITIALIZATIONS, initialize
 from regard.layers.position import token_positions
 from regard.layers.recurrent import CELLS, Bridge, RecurrentLayer, RecurrentState
 from regard.layers.rnn_attention import EncodedSource, RNNAttention
 from regard.layers.stack import InputEmbedding, without_padding
-from regard.models.config import ModelConfig, check_counts, check_probabilities
+from regard.models.config import ModelConfig
 from regard.models.encoder_decoder import EncoderDecoder, check_vocabularies
 from regard.tap import tap
 
@@ -60,8 +60,8 @@ class Seq2SeqConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_counts(self, "n_layers", "d_model", "d_embedding", "d_encoder", "d_attention")
-        check_probabilities(self, "dropout")
+        self.check_counts("n_layers", "d_model", "d_embedding", "d_encoder", "d_attention")
+        check_probabilities(dropout=self.dropout)
         check_choice("cell", self.cell, CELLS)
         check_choice("attention", self.attention, ATTENTIONS)
         check_choice("initialization", self.initialization, INITIALIZATIONS)
@@ -105,19 +105,16 @@ class Memory:
         return Memory(self.states[rows], tuple(state.keep(rows) for state in self.last))
 
 
+@dataclass(eq=False)
 class RecurrentCache:
     """The state of a decoder between two steps, and its keys and values of the source."""
 
-    grows = True
-
-    def __init__(self) -> None:
-        self.length = 0
-        self.states: tuple[RecurrentState, ...] = ()
-        self.fed: Tensor | None = None
-        """The vector of the last prediction, for input feeding."""
-        self.context: Tensor | None = None
-        """The last encoder state, for decoders without attention."""
-        self.read: EncodedSource | None = None
+    grows: ClassVar[bool] = True
+    length: int = 0
+    states: tuple[RecurrentState, ...] = ()
+    fed: Tensor | None = None  # the vector of the last prediction, for input feeding
+    context: Tensor | None = None  # the last encoder state, for decoders without attention
+    read: EncodedSource | None = None
 
     def keep(self, rows: Int[Tensor, "rows"]) -> None:
         """Keep these rows of the batch, in this order, as beams move and finish."""
@@ -175,9 +172,8 @@ class Seq2Seq(EncoderDecoder):
     ) -> Memory:
         """Return a vector for each source token, and the last state of each layer."""
         tokens = (self.source_tokens or self.tokens)(source_ids)
-        x = self.encoder_embedding(
-            tokens, token_positions(source_ids.size(1), device=source_ids.device)
-        )
+        where = token_positions(source_ids.size(1), device=source_ids.device)
+        x = self.encoder_embedding(tokens, where)
         lengths = None
         if source_lengths is not None:
             lengths = torch.as_tensor(source_lengths, device=source_ids.device)
@@ -202,7 +198,6 @@ class Seq2Seq(EncoderDecoder):
         `memory` is used in the first call only. `target_lengths` is not needed: padding on the
         right is read last.
         """
-        del target_lengths
         own = (self.new_cache() if cache is None else cache)["decoder"]
         if own.length == 0:
             self._start(own, memory)
@@ -217,7 +212,7 @@ class Seq2Seq(EncoderDecoder):
 
     def _start(self, cache: RecurrentCache, memory: Memory) -> None:
         """Start the decoder from the encoder's output."""
-        states = list(memory.last)
+        states = memory.last
         if self.bridges is not None:
             states = [bridge(one) for bridge, one in zip(self.bridges, states, strict=True)]
         pairs = zip(self._cells(), states, strict=True)
@@ -246,8 +241,7 @@ class Seq2Seq(EncoderDecoder):
             x = state.hidden
         output = self.dropout(torch.tanh(self.to_output(torch.cat([x, context], dim=-1))))
         # "@0" tells listeners from the first step on that more may follow
-        seen = tap(f"decoder@{step}.output", output.unsqueeze(-2), "token d_embedding")
-        output = seen.squeeze(-2)
+        output = tap(f"decoder@{step}.output", output.unsqueeze(-2), "token d_embedding")[:, 0]
         cache.states, cache.length = tuple(states), step + 1
         cache.fed = output if self.config.input_feeding else None
         return output

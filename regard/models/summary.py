@@ -64,11 +64,15 @@ class Summary:
             )
             for row in self.rows
         ]
-        total = ("total", "", _size(self.memory), f"{self.parameters:,}", f"{self.flops:,}")
-        lines = [head, *body, total]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+        memory = f"{self.memory / 1e6:,.1f} MB"
+        lines = [head, *body, ("total", "", memory, f"{self.parameters:,}", f"{self.flops:,}")]
+        widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
         rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
-        texts = [_line(line, widths) for line in lines]
+        sides = "<<<>>"  # the first three columns are flush left, the numbers right
+        texts = [
+            "  ".join(f"{cell:{sides[i]}{widths[i]}}" for i, cell in enumerate(line))
+            for line in lines
+        ]
         end = f"FLOPs for {self.given} of {self.n_token} tokens"
         return "\n".join([self.title, rule, texts[0], rule, *texts[1:-1], rule, texts[-1], end])
 
@@ -206,16 +210,6 @@ def _together(rows: list[SummaryRow]) -> Iterator[SummaryRow]:
             flops=sum(row.flops for row in same),
             count=len(same),
         )
-
-
-def _line(cells: tuple[str, ...], widths: list[int]) -> str:
-    left = [cell.ljust(width) for cell, width in zip(cells[:3], widths[:3], strict=True)]
-    right = [cell.rjust(width) for cell, width in zip(cells[3:], widths[3:], strict=True)]
-    return "  ".join([*left, *right]).rstrip()
-
-
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / 1e6:,.1f} MB"
 
 
 def _join(path: str, name: str) -> str:

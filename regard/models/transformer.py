@@ -10,12 +10,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.kv_cache import KeyValueCache
 from regard.attention.mask import Lengths, causal, padding
 from regard.layers.initialize import initialize
 from regard.layers.position import token_positions
-from regard.layers.stack import InputEmbedding, Stack, cache_length, without_padding
-from regard.models.config import StackConfig, check_causal, check_counts
+from regard.layers.stack import Cache, InputEmbedding, Stack, cache_length, without_padding
+from regard.models.config import StackConfig, check_causal
 from regard.models.encoder_decoder import EncoderDecoder, check_vocabularies
 
 
@@ -42,7 +41,7 @@ class TransformerConfig(StackConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_causal(self)
-        check_counts(self, "n_encoder_layers", "n_decoder_layers")
+        self.check_counts("n_encoder_layers", "n_decoder_layers")
         check_vocabularies(self)
 
 
@@ -87,7 +86,7 @@ class Transformer(EncoderDecoder):
         source_lengths: Lengths | None = None,
         *,
         target_lengths: Lengths | None = None,
-        cache: dict[str, KeyValueCache] | None = None,
+        cache: Cache | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
         """Return one vector for each token of the decoder's input, which sees no later token.
 
@@ -109,6 +108,6 @@ class Transformer(EncoderDecoder):
             rotate=None if self.rotary is None else self.rotary.at(where, tokens),
         )
 
-    def new_cache(self) -> dict[str, KeyValueCache]:
+    def new_cache(self) -> Cache:
         """Return empty caches for `decode`, by attention site."""
         return self.decoder.new_cache()

@@ -5,7 +5,7 @@ al. 2021 (DeiT).
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -16,10 +16,12 @@ from regard.layers.feed_forward import activation_function
 from regard.layers.initialize import INITIALIZATIONS, initialize
 from regard.layers.patch import STEMS, PatchEmbedding, PatchGrid, cut_grid
 from regard.layers.stack import LayerConfig, Stack
-from regard.models.config import ModelConfig, check_counts, check_layers
+from regard.models.config import ModelConfig, check_layers
 from regard.models.summary import summarize
 from regard.tap import tap
 
+Images: TypeAlias = Float[Tensor, "batch channel height width"]
+States: TypeAlias = Float[Tensor, "batch token d_model"]
 POOLS = ("class", "mean")
 POOLERS = ("none", "tanh", "relu")
 DISTILLATIONS = ("none", "token", "classifier")
@@ -62,8 +64,8 @@ class VisionConfig(ModelConfig, LayerConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_layers(self)
-        check_counts(self, "n_classes", "image_size", "patch_size", "n_channels")
-        check_counts(self, "n_layers", "d_pooler")
+        self.check_counts("n_classes", "image_size", "patch_size", "n_channels")
+        self.check_counts("n_layers", "d_pooler")
         check_choice("stem", self.stem, STEMS)
         check_choice("pool", self.pool, POOLS)
         check_choice("pooler", self.pooler, POOLERS)
@@ -74,7 +76,15 @@ class VisionConfig(ModelConfig, LayerConfig):
                 f"image_size is {self.image_size}, which is not a multiple of patch_size "
                 f"{self.patch_size}: choose a patch_size that divides it."
             )
-        _check_distillation(self)
+        if self.distillation != "none" and self.pool != "class":
+            raise InputError(
+                f"distillation is {self.distillation!r} with pool {self.pool!r}, but the "
+                "distillation token needs a class token: choose pool 'class'."
+            )
+        if self.distillation == "classifier" and self.n_classes is None:
+            raise InputError(
+                "distillation is 'classifier', but there are no classes: give n_classes."
+            )
 
     @property
     def n_special(self) -> int:
@@ -90,8 +100,7 @@ def patch_grid(
     config: VisionConfig, height: int | None = None, width: int | None = None
 ) -> PatchGrid:
     """Return the patches of an image of this size; of the model's image_size by default."""
-    height = config.image_size if height is None else height
-    width = config.image_size if width is None else width
+    height, width = (config.image_size if n is None else n for n in (height, width))
     return cut_grid(height, width, config.patch_size, first=config.n_special)
 
 
@@ -126,31 +135,23 @@ class Vision(nn.Module):
                 self.distillation_classifier = nn.Linear(config.d_model, n_classes)
         initialize(self, config.initialization)
 
-    def forward(
-        self, images: Float[Tensor, "batch channel height width"]
-    ) -> Float[Tensor, "batch class"]:
+    def forward(self, images: Images) -> Float[Tensor, "batch class"]:
         """Return the logits of the classes, or one vector for each image without classes."""
         states = self.states(images)
         return self.pooled(states) if self.classifier is None else self.classify(states)
 
-    def states(
-        self, images: Float[Tensor, "batch channel height width"]
-    ) -> Float[Tensor, "batch token d_model"]:
+    def states(self, images: Images) -> States:
         """Return one vector for each token: special ones first, then the patches row by row."""
         return self.encoder(self.embedding(images))
 
-    def pooled(
-        self, states: Float[Tensor, "batch token d_model"]
-    ) -> Float[Tensor, "batch d_pooled"]:
+    def pooled(self, states: States) -> Float[Tensor, "batch d_pooled"]:
         """Return one vector for each image."""
         vector = states[:, 0] if self.config.pool == "class" else states.mean(dim=1)
         if self.pooler is not None:
             vector = activation_function(self.config.pooler)(self.pooler(vector))
         return tap("output.pooled", vector, "d_pooled")
 
-    def classify(
-        self, states: Float[Tensor, "batch token d_model"]
-    ) -> Float[Tensor, "batch class"]:
+    def classify(self, states: States) -> Float[Tensor, "batch class"]:
         """Return the logits of the classes."""
         if self.classifier is None:
             raise InputError("this model cannot classify because it was built without n_classes.")
@@ -161,13 +162,3 @@ class Vision(nn.Module):
 
     def __repr__(self) -> str:
         return str(summarize(self))
-
-
-def _check_distillation(config: VisionConfig) -> None:
-    if config.distillation != "none" and config.pool != "class":
-        raise InputError(
-            f"distillation is {config.distillation!r} with pool {config.pool!r}, but the "
-            "distillation token needs a class token: choose pool 'class'."
-        )
-    if config.distillation == "classifier" and config.n_classes is None:
-        raise InputError("distillation is 'classifier', but there are no classes: give n_classes.")

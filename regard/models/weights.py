@@ -11,11 +11,7 @@ from torch import Tensor, nn
 from regard.errors import FileError, InputError
 from regard.models.config import ModelConfig, build_on_meta
 
-STORED: dict[str, torch.dtype] = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
+STORED = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 """The dtypes that weights can be stored in."""
 
 
@@ -45,9 +41,8 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
     except SafetensorError as error:
-        what = (
-            "is empty" if file.stat().st_size == 0 else "is damaged, truncated or of another kind"
-        )
+        empty = file.stat().st_size == 0
+        what = "is empty" if empty else "is damaged, truncated or of another kind"
         raise FileError(
             f"{file} {what} ({error}): download the folder again, or save the model again."
         ) from error
@@ -65,8 +60,6 @@ def build_from_weights(
     """Build the model with these weights, in eval mode.
 
     Args:
-        config: the model's configuration.
-        weights: all of its weights, by name.
         dtype: the dtype of the model; that of the stored weights if None.
         source: where the weights come from, for error messages.
     """

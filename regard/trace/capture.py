@@ -1,13 +1,7 @@
 """Run a model on one input and record everything it computes.
 
-| family               | input           | tokens of the trace                  | output          |
-|----------------------|-----------------|--------------------------------------|-----------------|
-| transformer, seq2seq | text and target | source; target, read by the decoder; | translation     |
-|                      |                 | output, predicted by it              |                 |
-| encoder              | text            | source                               | gaps or classes |
-| decoder              | text            | target                               | next tokens     |
-| vision               | image           | source: patches                      | classes         |
-
+The tokens of a trace are "source" for encoders (patches of an image) and "target" for decoders;
+translators have both, and "output": what the decoder predicts while it reads the target.
 `regard.generation.tracing` finds the target of a translator if none is given.
 """
 
@@ -24,24 +18,14 @@ from regard.model import Model
 from regard.models.vision import patch_grid
 from regard.tap import Tapped
 from regard.text.tokenizer import Tokenizer
+from regard.trace import outputs
 from regard.trace.editor import Editor
 from regard.trace.edits import Edit
-from regard.trace.outputs import (
-    ClassificationOutput,
-    FillOutput,
-    Gap,
-    NextTokenOutput,
-    ScoredCandidate,
-    TranslationOutput,
-)
 from regard.trace.trace import Trace, watch
 
 
 class TolerantEditor(Editor):
-    """An editor of one edit that ignores sites where the edit does not fit.
-
-    While a text grows, and in some of its parts, the positions of an edit do not exist.
-    """
+    """An editor of one edit that ignores texts too short for it: of early steps, of some parts."""
 
     def __init__(self, edit: Edit) -> None:
         super().__init__([edit])
@@ -74,7 +58,7 @@ def trace_model(
 
     Args:
         given: a text or token ids; an image's path, an image or a tensor for vision models.
-        target: a text or token ids, to which missing start and end tokens are added, or Tokens;
+        target: a text, or token ids, which are read as given except for a missing start token;
             required for models with a target.
         edits: changes to what is computed, which must all fit.
     """
@@ -125,23 +109,26 @@ def _run_translator(model: Model, given: Any, target: Any, trace: Trace) -> None
     if target is None:
         raise InputError("this model needs a target: give one, or call model.trace.")
     source, tokenizer = read_tokens(model.tokenizer, given), model.target_tokenizer
-    read = target
-    if not isinstance(target, Tokens):
-        read = _with_start_and_end(tokenizer, read_tokens(tokenizer, target))
+    read = _read_target(tokenizer, target)
     logits = model.module(source.batch(model), read.batch(model))
     trace.tokens = {"source": source.pieces, "target": read.pieces[:-1], "output": read.pieces[1:]}
     trace.words = {"source": source.words, "target": read.words[:-1], "output": read.words[1:]}
     part_source = "" if model.tokenizer is None else model.tokenizer.decode(source.ids)
     text = "" if tokenizer is None else tokenizer.decode(read.ids)
     ids, log_probs = tuple(read.ids[1:]), _log_probs(logits[0], read.ids[1:])
-    trace.output = TranslationOutput(text, ids, log_probs, part_source=part_source, part_text=text)
+    trace.output = outputs.TranslationOutput(
+        text, ids, log_probs, part_source=part_source, part_text=text
+    )
 
 
-def _with_start_and_end(tokenizer: Tokenizer | None, tokens: Tokens) -> Tokens:
-    """Add the start and end tokens that the decoder was trained with."""
+def _read_target(tokenizer: Tokenizer | None, given: Any) -> Tokens:
+    """Tokenize a target and add missing special tokens: the start, and the end of a text."""
+    tokens = read_tokens(tokenizer, given)
     if tokenizer is None:
         return tokens
     ids = tokenizer.add_start_and_end(tokens.ids)
+    if not isinstance(given, str):  # an answer that reached the length limit has no end
+        ids = ids[: len(ids) - (tokens.ids[-1] != tokenizer.end_id)]
     front = int(len(ids) > len(tokens.ids) and ids[0] != tokens.ids[0])
     back = len(ids) - len(tokens.ids) - front
     names = [tokenizer.token_of(id) for id in (ids[0], ids[-1])]
@@ -157,14 +144,14 @@ def _run_encoder(model: Model, given: Any, trace: Trace) -> None:
         logits = module.fill_logits(states)[0]
         mask_id = None if model.tokenizer is None else model.tokenizer.mask_id
         masked = [i for i, id in enumerate(tokens.ids) if id == mask_id]
-        gaps = (Gap(i, _candidates(logits[i], model.tokenizer)) for i in masked)
-        trace.output = FillOutput(tuple(gaps))
+        gaps = (outputs.Gap(i, _candidates(logits[i], model.tokenizer)) for i in masked)
+        trace.output = outputs.FillOutput(tuple(gaps))
     if module.classifier is None:
         module.pooled(states)
         return
     classes = module.classify(states)[0]
     if not (trace.output and trace.output.gaps):
-        trace.output = ClassificationOutput(_candidates(classes, model.labels))
+        trace.output = outputs.ClassificationOutput(_candidates(classes, model.labels))
 
 
 def _run_decoder(model: Model, given: Any, trace: Trace) -> None:
@@ -176,7 +163,7 @@ def _run_decoder(model: Model, given: Any, trace: Trace) -> None:
     trace.tokens, trace.words = {"target": tokens.pieces}, {"target": tokens.words}
     logits = model.module(tokens.batch(model))[0]
     log_probs = _log_probs(logits[:-1], tokens.ids[1:])
-    trace.output = NextTokenOutput(_candidates(logits[-1], model.tokenizer), log_probs)
+    trace.output = outputs.NextTokenOutput(_candidates(logits[-1], model.tokenizer), log_probs)
 
 
 def _run_vision(model: Model, given: Any, trace: Trace) -> None:
@@ -190,7 +177,7 @@ def _run_vision(model: Model, given: Any, trace: Trace) -> None:
     patches = [f"{row},{column}" for row in range(grid.n_rows) for column in range(grid.n_columns)]
     trace.tokens = {"source": special + patches}
     if config.n_classes is not None:
-        trace.output = ClassificationOutput(_candidates(logits[0], model.labels))
+        trace.output = outputs.ClassificationOutput(_candidates(logits[0], model.labels))
 
 
 def _log_probs(logits: Tensor, ids: Sequence[int]) -> tuple[float, ...]:
@@ -200,12 +187,14 @@ def _log_probs(logits: Tensor, ids: Sequence[int]) -> tuple[float, ...]:
 
 def _candidates(
     logits: Tensor, names: Tokenizer | tuple[str, ...] | None
-) -> tuple[ScoredCandidate, ...]:
+) -> tuple[outputs.ScoredCandidate, ...]:
     """Return the five most probable entries, the best first."""
     values, ids = logits.softmax(dim=-1).topk(min(5, len(logits)))
-    name_of = names.token_of if isinstance(names, Tokenizer) else (names or ()).__getitem__
-    known = 0 if names is None else len(names)
-    return tuple(
-        ScoredCandidate(id, name_of(id) if id < known else str(id), value)
-        for id, value in zip(ids.tolist(), values.tolist(), strict=True)
-    )
+
+    def name(id: int) -> str:
+        if names is None or id >= len(names):
+            return str(id)
+        return names.token_of(id) if isinstance(names, Tokenizer) else names[id]
+
+    pairs = zip(ids.tolist(), values.tolist(), strict=True)
+    return tuple(outputs.ScoredCandidate(id, name(id), value) for id, value in pairs)

@@ -13,7 +13,7 @@ from regard.trace.edits import AXES_WITH_HEADS, CellEdit, Edit, EditTarget
 
 
 class Editor:
-    """The listener that applies edits and refuses those that matched nothing."""
+    """Apply edits to tapped values and refuse those that matched nothing."""
 
     changes = True
 
@@ -24,12 +24,10 @@ class Editor:
         self._target = EditTarget()
 
     def wants(self, path: str) -> bool:
-        """Return True if an edit changes this value."""
         site, _, name = split_path(path)
         return any(fnmatchcase(f"{site}.{name}", edit.value_path) for edit in self.edits)
 
     def see(self, tapped: Tapped) -> Any:
-        """Return the value after all edits of it, in their order."""
         site, first, name = split_path(tapped.path)
         path, value = f"{site}.{name}", tapped.value
         self._seen.setdefault(path)

@@ -167,7 +167,6 @@ class Unscaled(SiteEdit):
     kind, value_name = "unscaled", "scale"
 
     def apply(self, value: float, target: EditTarget) -> float:
-        del value, target
         return 1.0
 
 

@@ -57,7 +57,7 @@ class TranslationOutput(Output):
     text: str
     """The whole answer, also if this is the trace of one of several parts."""
     ids: tuple[int, ...]
-    """The target's ids after its start token, with its end token; of this part."""
+    """The target's ids after its start token, with the end token if it has one; of this part."""
     log_probs: tuple[float, ...]
     """The log-probability of each id given those before it."""
     score: float | None = None

@@ -1,8 +1,4 @@
-"""The listener that records attention sites and other values, also of stepwise computations.
-
-A site whose queries are computed in several steps (an RNN, a decoder with a cache) becomes one
-site with all of its queries.
-"""
+"""The listener that records sites, whose queries may be computed step by step, and other values."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -37,11 +33,9 @@ class Recorder:
 
     def wants(self, path: str) -> bool:
         """Return False: the n × n values of a site can be computed afterwards."""
-        del path
         return False
 
     def see(self, tapped: Tapped) -> Any:
-        """Keep the value and return it unchanged."""
         site, first, name = split_path(tapped.path)
         value = tapped.value
         if isinstance(value, Tensor):
@@ -96,7 +90,6 @@ class Recorder:
 
 
 def _append(before: Tensor | None, value: Tensor, first: int) -> Tensor:
-    """Return the queries of earlier steps followed by those of this one."""
     if before is None or first == 0:
         return value
     return torch.cat([before[..., :first, :], value], dim=-2)

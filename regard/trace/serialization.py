@@ -10,13 +10,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from regard.attention import mask, similarity
-from regard.attention.efficient import EfficientPattern
-from regard.attention.linformer import LinformerPattern
-from regard.attention.longformer import LongformerPattern
+from regard.attention import efficient, linformer, longformer, mask, performer, reformer, similarity
 from regard.attention.pattern import ExactPattern
-from regard.attention.performer import PerformerPattern
-from regard.attention.reformer import ReformerPattern
 from regard.attention.sliding_window import LongformerMask
 from regard.errors import FileError, InputError
 from regard.files import atomic_path
@@ -42,24 +37,17 @@ _DESCRIPTIONS: dict[str, type] = {
     "table": mask.BooleanMask,
     "window": mask.Window,
     "exact": ExactPattern,
-    "efficient": EfficientPattern,
-    "hashed": ReformerPattern,
-    "projected": LinformerPattern,
-    "randomfeatures": PerformerPattern,
-    "windowed": LongformerPattern,
+    "efficient": efficient.EfficientPattern,
+    "hashed": reformer.ReformerPattern,
+    "projected": linformer.LinformerPattern,
+    "randomfeatures": performer.PerformerPattern,
+    "windowed": longformer.LongformerPattern,
 }
 _NAMES = {kind: name for name, kind in _DESCRIPTIONS.items()}
-_SIMILARITIES: dict[str, type[similarity.Similarity]] = {
-    kind.name: kind
-    for kind in (
-        *(similarity.Dot, similarity.ScaledDot, similarity.Cosine),
-        *(similarity.General, similarity.Additive, similarity.Alibi),
-    )
-}
 
 
 class UnsavedSimilarity(similarity.Similarity):
-    """Stand-in for a user's function, which a trace file cannot hold; its scores are saved."""
+    """Placeholder for a user's function, which a trace file cannot hold; its scores are saved."""
 
     name = similarity.CustomSimilarity.name
 
@@ -74,11 +62,9 @@ def save_trace(trace: Trace, path: Path) -> None:
     """Write a trace atomically."""
     tensors = {f"values.{name}": value for name, value in trace.values.items()}
     sites = {name: _write_site(site, tensors) for name, site in trace.sites.items()}
-    output = trace.output
+    output = trace.output.to_dict() if hasattr(trace.output, "to_dict") else trace.output
     if isinstance(output, Tensor):
         output = _write(output, tensors, "output")
-    elif hasattr(output, "to_dict"):
-        output = output.to_dict()
     elif not isinstance(output, str | int | float | list | dict):
         output = None
     about = {"sites": sites, "tokens": trace.tokens, "words": trace.words, "output": output}
@@ -98,32 +84,26 @@ def load_trace(path: Path) -> Trace:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise FileError(
-            f"{path} is damaged or not a safetensors file ({error}): trace again."
-        ) from error
+        what = f"{path} is damaged or not a safetensors file ({error}): trace again."
+        raise FileError(what) from error
     if header.get("regard_trace") != FORMAT:
         raise FileError(f"{path} is a safetensors file, but not a trace that this version reads.")
     about = json.loads(header["about"])
     sites = {name: _read_site(name, site, tensors) for name, site in about["sites"].items()}
-    values = {
-        name.removeprefix("values."): t for name, t in tensors.items() if name.startswith("values.")
-    }
-    output = about["output"]
+    values = {name[7:]: t for name, t in tensors.items() if name.startswith("values.")}
+    output = output_from_dict(about["output"])
     if output == {"tensor": "output"}:  # any other output is plain JSON
         output = tensors["output"]
-    output = output_from_dict(output)
     return Trace(sites, values, about["tokens"], output, about.get("words", {}))
 
 
 def _write_site(site: Site, tensors: dict[str, Tensor]) -> dict[str, Any]:
     prefix = f"sites.{site.path}"
-    for name in _SITE_TENSORS:
-        tensors[f"{prefix}.{name}"] = getattr(site, name)
+    tensors |= {f"{prefix}.{name}": getattr(site, name) for name in _SITE_TENSORS}
     changed = dict(site.changed)
     if isinstance(getattr(site.pattern, "similarity", None), similarity.CustomSimilarity):
         changed.setdefault("scores", site.all_batches("scores"))  # the function is not saved
-    for name, table in changed.items():
-        tensors[f"{prefix}.changed.{name}"] = table
+    tensors |= {f"{prefix}.changed.{name}": table for name, table in changed.items()}
     pattern = _write(site.pattern, tensors, f"{prefix}.pattern")
     return {"pattern": pattern, "changed": sorted(changed)}
 
@@ -143,23 +123,25 @@ def _write(thing: Any, tensors: dict[str, Tensor], prefix: str) -> Any:
         tensors[prefix] = thing.detach()
         return {"tensor": prefix}
     if isinstance(thing, similarity.Similarity):
-        return _write_similarity(thing, tensors, prefix)
+        learned = isinstance(thing, similarity.General | similarity.Additive)
+        parts = thing.state_dict() if learned else {}
+        weights = {name: _write(one, tensors, f"{prefix}.{name}") for name, one in parts.items()}
+        sizes = [thing.n_heads] if isinstance(thing, similarity.Alibi) else []
+        return {"named": thing.name, "sizes": sizes, "weights": weights}
     if type(thing) in _NAMES:
         parts = {f.name: getattr(thing, f.name) for f in fields(thing)}
-        written = {name: _write(part, tensors, f"{prefix}.{name}") for name, part in parts.items()}
+        written = {name: _write(one, tensors, f"{prefix}.{name}") for name, one in parts.items()}
         return {"kind": _NAMES[type(thing)], **written}
     if thing == inf:
         return {"number": "inf"}  # JSON has no infinity
     if thing is None or isinstance(thing, str | int | float):
         return thing
     if isinstance(thing, tuple):
-        parts = enumerate(thing)
-        return {"tuple": [_write(part, tensors, f"{prefix}.{i}") for i, part in parts]}
+        return {"tuple": [_write(x, tensors, f"{prefix}.{i}") for i, x in enumerate(thing)]}
     raise InputError(f"{prefix} is a {type(thing).__name__}, which a trace file cannot hold.")
 
 
 def _read(written: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return the description that `_write` wrote."""
     if not isinstance(written, dict):
         return written
     if "tuple" in written:
@@ -170,34 +152,27 @@ def _read(written: Any, tensors: dict[str, Tensor]) -> Any:
         return float(written["number"])
     if "named" in written:
         return _read_similarity(written, tensors)
-    kind = _DESCRIPTIONS.get(str(written.get("kind")).lower())
-    if kind is None:
+    name = written.get("kind")
+    if str(name).lower() not in _DESCRIPTIONS:
         raise FileError(
-            f"the trace describes a {written.get('kind')!r}, which this version of regard does "
-            "not know: update regard, or trace again."
+            f"the trace describes a {name!r}, which this version of regard does not know: update "
+            "regard, or trace again."
         )
-    return kind(**{name: _read(part, tensors) for name, part in written.items() if name != "kind"})
-
-
-def _write_similarity(
-    thing: similarity.Similarity, tensors: dict[str, Tensor], prefix: str
-) -> dict[str, Any]:
-    learned = isinstance(thing, similarity.General | similarity.Additive)
-    state = thing.state_dict() if learned else {}
-    weights = {name: _write(weight, tensors, f"{prefix}.{name}") for name, weight in state.items()}
-    sizes = [thing.n_heads] if isinstance(thing, similarity.Alibi) else []
-    return {"named": thing.name, "sizes": sizes, "weights": weights}
+    parts = {name: _read(part, tensors) for name, part in written.items() if name != "kind"}
+    return _DESCRIPTIONS[str(name).lower()](**parts)
 
 
 def _read_similarity(written: dict[str, Any], tensors: dict[str, Tensor]) -> similarity.Similarity:
-    kind = _SIMILARITIES.get(written["named"], UnsavedSimilarity)
+    kinds = (similarity.Dot, similarity.ScaledDot, similarity.Cosine, similarity.Alibi)
+    name = written["named"]
     state = {name: _read(weight, tensors) for name, weight in written["weights"].items()}
-    if kind is similarity.General:
+    if name == similarity.General.name:
         made = similarity.General(*state["weight"].shape)
-    elif kind is similarity.Additive:
+    elif name == similarity.Additive.name:
         hidden, d_q = state["to_query.weight"].shape
         made = similarity.Additive(d_q, state["to_key.weight"].size(1), hidden)
     else:
+        kind = {kind.name: kind for kind in kinds}.get(name, UnsavedSimilarity)
         return kind(*written["sizes"])
     made.load_state_dict(state)
     return made.requires_grad_(False).to(next(iter(state.values())).dtype)

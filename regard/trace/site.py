@@ -10,12 +10,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.mask import Mask
-from regard.attention.pattern import ExactPattern, Pattern, select_head
+from regard.attention.pattern import ExactPattern, Pattern
 from regard.attention.softmax import softmax_over_keys
-from regard.attention.tile import Grid, Tile
+from regard.attention.tile import Grid, Tile, select_head
 from regard.errors import InputError, UnknownNameError
 
-Positions = slice | SupportsIndex | Iterable[SupportsIndex] | Tensor | None
+Index = int | None
+Slice = slice | SupportsIndex | Iterable[SupportsIndex] | Tensor | None
 """Rows or columns as in NumPy; None means all, and one index keeps its axis, with length 1."""
 
 
@@ -73,57 +74,37 @@ class Site:
         return getattr(self.pattern, "allowed")  # noqa: B009  every pattern has one
 
     def compared(
-        self,
-        head: int | None = None,
-        *,
-        batch: int | None = None,
-        rows: Positions = None,
-        columns: Positions = None,
+        self, head: Index = None, *, batch: Index = None, rows: Slice = None, columns: Slice = None
     ) -> Float[Tensor, "*head rows columns"]:
         """Return similarities before scaling: q · k itself for dot products."""
         return self._tiles("compared", head, batch, rows, columns)
 
     def scores(
-        self,
-        head: int | None = None,
-        *,
-        batch: int | None = None,
-        rows: Positions = None,
-        columns: Positions = None,
+        self, head: Index = None, *, batch: Index = None, rows: Slice = None, columns: Slice = None
     ) -> Float[Tensor, "*head rows columns"]:
         """Return scaled similarities, before the mask."""
         return self._tiles("scores", head, batch, rows, columns)
 
     def masked(
-        self,
-        head: int | None = None,
-        *,
-        batch: int | None = None,
-        rows: Positions = None,
-        columns: Positions = None,
+        self, head: Index = None, *, batch: Index = None, rows: Slice = None, columns: Slice = None
     ) -> Float[Tensor, "*head rows columns"]:
         """Return scores with -inf where a query may not see a key."""
         return self._tiles("masked", head, batch, rows, columns)
 
     def weights(
-        self,
-        head: int | None = None,
-        *,
-        batch: int | None = None,
-        rows: Positions = None,
-        columns: Positions = None,
+        self, head: Index = None, *, batch: Index = None, rows: Slice = None, columns: Slice = None
     ) -> Float[Tensor, "*head rows columns"]:
         """Return attention weights; each row sums to 1 over all keys."""
         return self._tiles("weights", head, batch, rows, columns)
 
     def context(
-        self, head: int | None = None, *, batch: int | None = None, rows: Positions = None
+        self, head: Index = None, *, batch: Index = None, rows: Slice = None
     ) -> Float[Tensor, "*head rows d_v"]:
         """Return the weighted sums of the values."""
         return self._tiles("context", head, batch, rows, None)
 
     def vectors(
-        self, name: str, head: int, *, batch: int | None = None
+        self, name: str, head: int, *, batch: Index = None
     ) -> Float[Tensor, "position width"]:
         """Return one head's "query", "key" or "value" vectors."""
         return select_head(getattr(self, name), self.index(head, batch))
@@ -133,7 +114,7 @@ class Site:
         tables = [getattr(self, name)(batch=batch) for batch in range(self.n_batch)]
         return torch.stack(tables) if len(self.lead) > 1 else tables[0]
 
-    def index(self, head: int | None, batch: int | None = None) -> tuple[int, ...]:
+    def index(self, head: Index, batch: Index = None) -> tuple[int, ...]:
         """Return the index of a head into the leading axes, checked against their sizes."""
         if head is None and not self.lead:
             head = 0
@@ -153,9 +134,7 @@ class Site:
             )
         return (batch or 0, *(0,) * (len(self.lead) - 2), head)[max(0, 2 - len(self.lead)) :]
 
-    def _tiles(
-        self, name: str, head: int | None, batch: int | None, rows: Positions, columns: Positions
-    ) -> Tensor:
+    def _tiles(self, name: str, head: Index, batch: Index, rows: Slice, columns: Slice) -> Tensor:
         if head is None and self.lead:
             heads = range(self.n_heads)
             return torch.stack([self._tiles(name, h, batch, rows, columns) for h in heads])
@@ -241,7 +220,7 @@ def _whole_rows(scores: Tensor, temperature: float, sums: Tensor, rows: Tensor) 
     return parts / total
 
 
-def _indices(given: Positions, n: int, what: str, device: torch.device) -> Tensor:
+def _indices(given: Slice, n: int, what: str, device: torch.device) -> Tensor:
     """Return positions as indices from 0 to n - 1."""
     if given is None or isinstance(given, slice):
         span = range(n)[given or slice(None)]  # may step backwards, as tensors cannot

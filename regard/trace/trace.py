@@ -47,11 +47,7 @@ class Trace:
         return f"<Trace of {len(self.sites)} sites{first}, and {len(self.values)} other values>"
 
     def __getitem__(self, path: str) -> Site:
-        if path not in self.sites:
-            raise UnknownNameError(
-                f"the trace has no attention site {path!r}; {nearest(path, self.sites)}."
-            )
-        return self.sites[path]
+        return _find(self.sites, "attention site", path)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the paths of the sites in the order of computation."""
@@ -62,11 +58,7 @@ class Trace:
 
     def value(self, path: str) -> Tensor:
         """Return a value that does not belong to an attention site, by its whole path."""
-        if path not in self.values:
-            raise UnknownNameError(
-                f"the trace has no value {path!r}; {nearest(path, self.values)}."
-            )
-        return self.values[path]
+        return _find(self.values, "value", path)
 
     def save(self, path: str | Path) -> None:
         """Write the trace to a safetensors file."""
@@ -116,13 +108,17 @@ class Trace:
             language: "en" or "ko".
         """
         draw = import_module("regard.figures.kinds").trace_figure
-        options = {"site": site, "head": head, "query": query, "style": style}
-        return draw(self, kind, **options, language=language)
+        return draw(self, kind, site=site, head=head, query=query, style=style, language=language)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """Show the explorer in a notebook."""
-        del options
         return import_module("regard.server.html_export").mimebundle(self)
+
+
+def _find(entries: dict[str, Any], what: str, path: str) -> Any:
+    if path not in entries:
+        raise UnknownNameError(f"the trace has no {what} {path!r}; {nearest(path, entries)}.")
+    return entries[path]
 
 
 @contextmanager

@@ -135,7 +135,6 @@ def test_what_is_said_of_all_keys_or_of_all_pairs_is_true(plain):
         assert whole.all()
 
 
-@given(MASKS, MASKS)
 def test_masks_that_are_the_same_for_all_queries_say_so():
     grid = whole_grid(*LEAD)
     keys = padding([2, 4]).on_keys(grid)

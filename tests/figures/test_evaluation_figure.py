@@ -5,7 +5,7 @@ import pytest
 from regard.errors import InputError
 from regard.evaluation.alignment_heads import AlignmentHeads, HeadError, HeadErrors
 from regard.evaluation.report import EvaluationOptions, ModelReadings, evaluate
-from regard.figures.drawing import SERIES
+from regard.figures.colors import SERIES
 from regard.figures.evaluation_figure import draw_evaluation, evaluation_html, mark_differences
 from tests.figures.svg import parse, texts, tooltips
 

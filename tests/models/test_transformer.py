@@ -231,7 +231,7 @@ def test_the_current_token_is_seen():
     model = make()
     with watch() as trace:
         model(SOURCE, TARGET)
-    weights = trace["decoder.layers.0.self"].weights(head=0)
+    weights = trace["decoder.layers.0.self"].weights(head=0, batch=0)
     assert (weights.diagonal() > 0).all()
     assert repr(trace["decoder.layers.0.self"].allowed) == repr(causal())
     changed = TARGET.clone()

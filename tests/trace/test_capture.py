@@ -60,14 +60,18 @@ def test_start_and_padding_are_never_predicted(make_bundle):
     assert not {0, 2} & set(model.trace([2, 5, 6, 3]).output.ids)
 
 
-def test_start_and_end_are_added_and_ids_equal_text(make_bundle, small_tokenizer):
+def test_start_and_end_are_added_to_texts_and_only_a_start_to_ids(make_bundle, small_tokenizer):
     model = make_bundle("transformer")
     ids = small_tokenizer.encode("Ein Hund", specials=False)
-    bare = trace_model(model, small_tokenizer.encode(TEXT), ids)
-    whole = trace_model(model, TEXT, "Ein Hund")
-    assert bare.tokens == whole.tokens
-    assert bare.output.ids == (*ids, 3)
-    assert_close(bare.value("output.logits"), whole.value("output.logits"))
+    text = trace_model(model, TEXT, "Ein Hund")
+    whole = trace_model(model, small_tokenizer.encode(TEXT), [*ids, 3])
+    assert whole.tokens == text.tokens
+    assert whole.output.ids == text.output.ids == (*ids, 3)
+    assert_close(whole.value("output.logits"), text.value("output.logits"))
+    unfinished = trace_model(model, TEXT, ids)
+    assert unfinished.output.ids == tuple(ids)
+    assert unfinished.tokens["target"] == text.tokens["target"][:-1]
+    assert trace_model(model, TEXT, [2, *ids]).tokens == unfinished.tokens
 
 
 def test_an_encoder_fills_gaps(make_bundle):
