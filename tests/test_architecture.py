@@ -9,7 +9,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "regard"
 
-# Bottom first: a part imports itself and the rows before it, never a part of its own row.
+# Bottom first: a part imports itself and the rows before it, never another part of the same row.
 ROWS = [
     ["errors", "tap"],
     ["files", "hardware"],

@@ -1,4 +1,4 @@
-"""What the READMEs show is run: Python prints what they print, links and commands exist."""
+"""READMEs and guides: code prints what they show, and links, commands and files exist."""
 
 import re
 from pathlib import Path
@@ -62,3 +62,13 @@ def test_the_readmes_show_the_first_lines_that_make_run_prints():
     lines = [line.rstrip() for line in shown.strip("\n").splitlines()]
     for readme in READMES.values():
         assert "```\n" + "\n".join(lines[:14]) in readme
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/architecture.md"])
+def test_guides_name_only_files_that_exist(name):
+    path = REPOSITORY / name
+    text = path.read_text("utf-8")
+    links = [path.parent / link for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", text)]
+    files = [REPOSITORY / word for word in re.findall(r"`((?:regard|tests|docs)/[\w/.]+)`", text)]
+    assert links
+    assert [str(one) for one in links + files if not one.exists()] == []
