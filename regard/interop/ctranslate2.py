@@ -17,7 +17,7 @@ from regard.capabilities import unsupported_reason
 from regard.errors import FileError, InputError
 from regard.files import atomic_folder
 from regard.model_folder import read_description, read_tokenizers, weights_file
-from regard.text.tokenizer import token_names
+from regard.text.tokenizer import Tokenizer, token_names
 
 Weights = Mapping[str, np.ndarray]
 
@@ -69,19 +69,9 @@ def convert(
     if family == "transformer":
         spec = _translator(specs, model, weights)
         _suppress(spec.decoder.projection, suppressed)
-        target = target_tokenizer or tokenizer
-        n_source = model["n_source_vocab"] or model["n_vocab"]
-        spec.register_source_vocabulary(token_names(tokenizer, n_source))
-        spec.register_target_vocabulary(token_names(target, model["n_vocab"]))
-        start, end = (target.token_of(target.required_id(role)) for role in ("start", "end"))
-        spec.config.decoder_start_token = start
     else:
-        spec, target = _generator(specs, model, weights), tokenizer
-        spec.register_vocabulary(token_names(tokenizer, model["n_vocab"]))
-        end = tokenizer.roles.get("end") or tokenizer.token_of(0)
-        start = tokenizer.roles.get("start", end)
-    spec.config.bos_token, spec.config.eos_token = start, end
-    spec.config.unk_token = target.roles.get("unknown", end)
+        spec = _generator(specs, model, weights)
+    _set_tokens(spec, model, tokenizer, target_tokenizer)
     spec.config.layer_norm_epsilon = float(model["norm_eps"])
     spec.validate()
     spec.optimize(quantization)
@@ -247,3 +237,20 @@ def _positions(side: str, model: Mapping[str, Any], weights: Weights) -> np.ndar
         return np.concatenate([sines, cosines], axis=1).astype(np.float32)
     table[:, 0::2], table[:, 1::2] = sines, cosines
     return table
+
+
+def _set_tokens(
+    spec: Any, model: Mapping[str, Any], source: Tokenizer, target: Tokenizer | None
+) -> None:
+    target = target or source
+    n_vocab, roles, config = model["n_vocab"], target.roles, spec.config
+    if hasattr(spec, "register_vocabulary"):  # of a language model
+        spec.register_vocabulary(token_names(target, n_vocab))
+        end = roles.get("end") or target.token_of(0)
+        config.bos_token = roles.get("start", end)
+    else:
+        spec.register_source_vocabulary(token_names(source, model["n_source_vocab"] or n_vocab))
+        spec.register_target_vocabulary(token_names(target, n_vocab))
+        start, end = (target.token_of(target.required_id(role)) for role in ("start", "end"))
+        config.decoder_start_token = config.bos_token = start
+    config.eos_token, config.unk_token = end, roles.get("unknown", end)

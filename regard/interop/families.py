@@ -147,7 +147,6 @@ class CheckpointFamily:
     """Rules for reading and writing one family of checkpoints."""
 
     name: str
-    """The name in messages."""
     model_types: tuple[str, ...]
     """Values of model_type in config.json; the first is written."""
     architectures: Mapping[str, str]

@@ -9,15 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import FileError
-from regard.interop.sentencepiece import (
-    BYTE,
-    CONTROL,
-    NORMAL,
-    SPACE,
-    UNKNOWN,
-    SentencePieceEntry,
-    llama_tokenizer,
-)
+from regard.interop import sentencepiece as sp
 from regard.model import Model
 from regard.models.decoder import DecoderConfig, llama_config
 from regard.models.weights import build_from_weights
@@ -157,12 +149,12 @@ def read_tokenizer(file: Path, n_vocab: int) -> Tokenizer:
             score, length = struct.unpack_from("<fi", data, at)
             raw = data[at + 8 : at + 8 + length]
             at += 8 + length
-            text, kind = raw.decode(), NORMAL
+            text, kind = raw.decode(), sp.NORMAL
             if id < 3:  # unknown, and start and end, which have line breaks around them
-                text, kind = text.strip(), CONTROL if id else UNKNOWN
+                text, kind = text.strip(), sp.CONTROL if id else sp.UNKNOWN
             elif is_byte_token(text):
-                kind = BYTE
-            pieces.append(SentencePieceEntry(text.replace(" ", SPACE), score, kind))
+                kind = sp.BYTE
+            pieces.append(sp.SentencePieceEntry(text.replace(" ", sp.SPACE), score, kind))
     except (struct.error, UnicodeDecodeError) as error:
         raise FileError(
             f"{file} is not a tokenizer of {n_vocab} pieces: give another file."
@@ -171,4 +163,4 @@ def read_tokenizer(file: Path, n_vocab: int) -> Tokenizer:
         raise FileError(
             f"{file} has more than the {n_vocab} pieces of the model: give another tokenizer file."
         )
-    return llama_tokenizer(pieces)
+    return sp.llama_tokenizer(pieces)

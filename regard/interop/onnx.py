@@ -70,7 +70,8 @@ def export_onnx(model: Model, folder: str | Path) -> list[str]:
         raise MissingExtraError(
             "exporting to ONNX needs onnx and onnxscript: pip install 'regard[onnx]'."
         ) from error
-    makers = dict(encoder=_encoder, decoder=_decoder, vision=_vision, transformer=_transformer)
+    makers = {"encoder": _encoder, "decoder": _decoder, "vision": _vision}
+    makers["transformer"] = _transformer
     if model.family not in makers:
         raise InputError(
             f"{model.family} models cannot be exported to ONNX because they loop over the text; "

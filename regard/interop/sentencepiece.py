@@ -10,15 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenizers import (
-    AddedToken,
-    Regex,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 
 from regard.errors import FileError, InputError
@@ -62,7 +54,10 @@ def read_vocabulary(file: Path) -> Vocabulary:
         pieces, model, charsmap, dummy = [], _UNIGRAM, b"", True
         for number, value in _fields(data):
             if number == 1:
-                pieces.append(_entry(dict(_fields(_bytes(value)))))
+                spec = dict(_fields(_bytes(value)))
+                (score,) = struct.unpack("<f", _bytes(spec.get(2, b"\0\0\0\0")))
+                text, kind = _bytes(spec[1]).decode(), int(spec.get(3, NORMAL))
+                pieces.append(SentencePieceEntry(text, score, kind))
             elif number == 2:
                 model = int(dict(_fields(_bytes(value))).get(3, _UNIGRAM))
             elif number == 3:
@@ -70,18 +65,13 @@ def read_vocabulary(file: Path) -> Vocabulary:
                 charsmap, dummy = _bytes(spec.get(2, b"")), bool(spec.get(3, True))
     except OSError as error:
         raise FileError(f"{file} cannot be read: {error.strerror}.") from error
-    except (ValueError, IndexError, struct.error) as error:
+    except (ValueError, LookupError, struct.error) as error:
         raise FileError(
             f"{file} is not a SentencePiece file, or it is damaged: download it again."
         ) from error
     if not pieces:
         raise FileError(f"{file} is not a SentencePiece file: it has no pieces.")
     return Vocabulary(tuple(pieces), model, charsmap, dummy)
-
-
-def _entry(fields: Mapping[int, int | bytes]) -> SentencePieceEntry:
-    (score,) = struct.unpack("<f", _bytes(fields.get(2, b"\0\0\0\0")))
-    return SentencePieceEntry(_bytes(fields[1]).decode(), score, int(fields.get(3, NORMAL)))
 
 
 def _bytes(value: int | bytes) -> bytes:
@@ -100,11 +90,10 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             value, at = _varint(data, at)
             yield number, value
             continue
+        size = {1: 8, 5: 4}.get(wire)
         if wire == 2:
             size, at = _varint(data, at)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
-        else:
+        if size is None:
             raise ValueError(f"unknown wire type {wire}")
         if at + size > len(data):
             raise ValueError("a field extends beyond the end")
@@ -159,10 +148,8 @@ def marian_tokenizer(
     """Build the tokenizer of one side of a Marian model, with the ids that both sides share.
 
     Args:
-        vocabulary: the pieces of this side, with their scores.
         ids: the id of every piece of both sides, from vocab.json.
         start: the token before a text, if there is one.
-        end: the token after a text.
     """
     if vocabulary.model != _UNIGRAM:
         raise InputError("Marian needs a unigram vocabulary, and this one is of another type.")
