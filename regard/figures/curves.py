@@ -82,7 +82,8 @@ def _average(points: Points) -> Points:
     if size <= 1:
         return points
     groups = [points[first : first + size] for first in range(0, len(points), size)]
-    return [tuple(sum(axis) / len(axis) for axis in zip(*group, strict=True)) for group in groups]
+    columns = [zip(*group, strict=True) for group in groups]
+    return [(sum(x) / len(x), sum(y) / len(y)) for x, y in columns]
 
 
 def draw_curves(entries: Sequence[Entry], *, language: str = "en", title: str = "") -> Drawing:
