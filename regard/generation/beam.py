@@ -13,35 +13,12 @@ from regard.generation.beam_tree import BeamEvent
 from regard.generation.search import Hypothesis, SearchOptions
 from regard.generation.stepper import Stepper, TranslationStepper
 
-_BLOCK = 64
-"""Block size of the two-level search for the largest numbers."""
-
 
 @dataclass
 class _Sentence:
-    """The search state of one sentence."""
-
     limit: int
     finished: list[Hypothesis] = field(default_factory=list)
     events: list[BeamEvent] = field(default_factory=list)
-
-
-@dataclass
-class _Rows:
-    """All unfinished sequences: `beam` rows for each sentence that is still searched."""
-
-    ids: Int[Tensor, "rows token"]
-    token_log_probs: Float[Tensor, "rows token"]
-    totals: Float[Tensor, "sentence beam"]
-
-
-@dataclass(frozen=True)
-class _Candidate:
-    """One continuation of one row."""
-
-    total: float
-    parent: int
-    token: int
 
 
 def beam_search(
@@ -60,8 +37,11 @@ def beam_search(
         limits: maximum number of tokens of each sentence, including the end token.
         prefix: tokens with which every sequence of a sentence must start.
     """
-    search = _Search(stepper, limits, options, start_id, end_id)
-    search.start(prefix)
+    if not limits:
+        return []
+    read = torch.full((len(limits), 1), start_id, device=stepper.device)
+    read = read if prefix is None else torch.cat([read, prefix], dim=1)
+    search = _Search(stepper, limits, options, end_id, read)
     while search.active:
         search.advance()
     found = []
@@ -89,53 +69,62 @@ def greedy_search(
 
 
 class _Search:
-    """The state of one call of `beam_search`."""
+    """All unfinished sequences: `beam` rows for each active sentence."""
 
     def __init__(
         self,
         stepper: Stepper,
         limits: Sequence[int],
         options: SearchOptions,
-        start_id: int,
         end_id: int,
+        read: Tensor,
     ) -> None:
+        n, beam = read.size(0), options.beam
         self.stepper, self.options = stepper, options
-        self.start_id, self.end_id, self.device = start_id, end_id, stepper.device
+        self.end_id, self.device = end_id, stepper.device
         self.sentences = [_Sentence(limit) for limit in limits]
         self.active = list(self.sentences)
-        self.length = 0
-
-    def start(self, prefix: Tensor | None) -> None:
-        """Read the start token and the prefix, then give each sentence its `beam` rows."""
-        n, beam = len(self.active), self.options.beam
-        if not n:
-            return
-        read = torch.full((n, 1), self.start_id, device=self.device)
-        read = read if prefix is None else torch.cat([read, prefix], dim=1)
         self.length = read.size(1) - 1
-        self.log_probs = self.stepper.step(read)
+        self.log_probs = stepper.step(read)
         if beam > 1:
             rows = torch.arange(n, device=self.device).repeat_interleave(beam)
-            self.stepper.keep(rows)
+            stepper.keep(rows)
             self.log_probs = self.log_probs[rows]
-        ids = read[:, 1:].repeat_interleave(beam, dim=0)
-        totals = self.log_probs.new_full((n, beam), -inf)
-        totals[:, 0] = 0.0  # all rows of a sentence are equal now, so only one of them counts
-        self.rows = _Rows(ids, totals.new_zeros(ids.shape), totals)
+        self.ids = read[:, 1:].repeat_interleave(beam, dim=0)
+        self.totals = self.log_probs.new_full((n, beam), -inf)
+        self.totals[:, 0] = 0.0  # all rows of a sentence are equal now, so only one of them counts
+        self.token_log_probs = self.totals.new_zeros(self.ids.shape)
 
     def advance(self) -> None:
         """Extend every unfinished sequence by one token."""
-        totals, parents, tokens = self._candidates()
+        beam, (totals, parents, tokens) = self.options.beam, self._candidates()
         self.length += 1
         columns = zip(totals.tolist(), parents.tolist(), tokens.tolist(), strict=True)
         kept: dict[int, list[int]] = {}
         for index, (sentence, column) in enumerate(zip(self.active, columns, strict=True)):
-            candidates = [_Candidate(*one) for one in zip(*column, strict=True)]
-            if ranks := self._select(sentence, candidates):
+            if ranks := self._select(sentence, list(zip(*column, strict=True))):
                 kept[index] = ranks
         self.active = [self.active[index] for index in kept]
-        if self.active:
-            self._extend(*self._survivors(kept, totals, parents, tokens))
+        if not kept:
+            return
+        # Each sentence keeps `beam` rows: where fewer continue, impossible ones fill up.
+        short = [[i >= len(ranks) for i in range(beam)] for ranks in kept.values()]
+        filled = [(ranks + ranks[:1] * beam)[:beam] for ranks in kept.values()]
+        missing, ranks, places = (
+            torch.tensor(x, device=self.device) for x in (short, filled, list(kept))
+        )
+        totals, parents, tokens = (x[places].gather(1, ranks) for x in (totals, parents, tokens))
+        self.totals = totals.masked_fill(missing, -inf)
+        self._extend(parents.flatten(), tokens.flatten())
+
+    def _extend(self, parents: Tensor, tokens: Tensor) -> None:
+        added = self.log_probs[parents, tokens]
+        if not torch.equal(parents, torch.arange(self.stepper.n_rows, device=self.device)):
+            self.ids, self.token_log_probs = self.ids[parents], self.token_log_probs[parents]
+            self.stepper.keep(parents)
+        self.ids = torch.cat([self.ids, tokens[:, None]], dim=1)
+        self.token_log_probs = torch.cat([self.token_log_probs, added[:, None]], dim=1)
+        self.log_probs = self.stepper.step(tokens[:, None])
 
     def _candidates(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return the 2 · beam best continuations of each sentence: totals, parents, tokens.
@@ -146,28 +135,32 @@ class _Search:
         if beam == 1 and not self.options.beam_tree:
             best, tokens = largest(self.log_probs, 1)
             parents = torch.arange(len(self.active), device=self.device)[:, None]
-            return self.rows.totals + best, parents, tokens
-        every = self.rows.totals[:, :, None] + self.log_probs.view(-1, beam, n_vocab)
+            return self.totals + best, parents, tokens
+        every = self.totals[:, :, None] + self.log_probs.view(-1, beam, n_vocab)
         totals, flat = largest(every.flatten(1), min(2 * beam, beam * n_vocab))
         first = torch.arange(len(self.active), device=self.device)[:, None] * beam
         return totals, first + flat // n_vocab, flat % n_vocab
 
-    def _select(self, sentence: _Sentence, candidates: list[_Candidate]) -> list[int]:
+    def _select(self, sentence: _Sentence, candidates: list[tuple[float, int, int]]) -> list[int]:
         """Return the ranks of the candidates to continue; none if the sentence is done."""
         beam, at_limit = self.options.beam, self.length >= sentence.limit
         ranks: list[int] = []
-        for rank, candidate in enumerate(candidates):
-            ends = candidate.token == self.end_id
-            if candidate.total == -inf:
+        for rank, (total, parent, token) in enumerate(candidates):
+            ends = token == self.end_id
+            if total == -inf:
                 break
             if (ends or at_limit) and rank < beam:
-                self._finish(sentence, candidate)
-                self._record(sentence, candidate, "finished")
+                ids = self.ids[parent].tolist() + ([] if ends else [token])
+                before = self.token_log_probs[parent].tolist()
+                log_probs = [*before, float(self.log_probs[parent, token])]
+                score = total / self.options.length_penalty(self.length)
+                sentence.finished.append(Hypothesis(ids, log_probs, score, ends))
+                self._record(sentence, candidates[rank], "finished")
             elif not ends and not at_limit and len(ranks) < beam:
                 ranks.append(rank)
             else:
-                self._record(sentence, candidate, "pruned")
-        done = not ranks or self._is_done(sentence, candidates[ranks[0]].total)
+                self._record(sentence, candidates[rank], "pruned")
+        done = not ranks or self._is_done(sentence, candidates[ranks[0]][0])
         for rank in ranks:
             self._record(sentence, candidates[rank], "overtaken" if done else "kept")
         return [] if done else ranks
@@ -186,51 +179,12 @@ class _Search:
         lengths = (self.length + 1, sentence.limit)
         return best_total / max(map(options.length_penalty, lengths)) <= worst
 
-    def _finish(self, sentence: _Sentence, candidate: _Candidate) -> None:
-        parent, token = candidate.parent, candidate.token
-        ended = token == self.end_id
-        ids = self.rows.ids[parent].tolist() + ([] if ended else [token])
-        before = self.rows.token_log_probs[parent].tolist()
-        log_probs = [*before, float(self.log_probs[parent, token])]
-        score = candidate.total / self.options.length_penalty(self.length)
-        sentence.finished.append(Hypothesis(ids, log_probs, score, ended))
-
-    def _survivors(
-        self, kept: dict[int, list[int]], totals: Tensor, parents: Tensor, tokens: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the totals, parents and tokens of the candidates to continue."""
-        beam = self.options.beam
-        if len(kept) == len(totals) and all(len(r) == r[-1] + 1 == beam for r in kept.values()):
-            totals, parents, tokens = (x[:, :beam] for x in (totals, parents, tokens))
-            return totals, parents.flatten(), tokens.flatten()
-        # Each sentence keeps `beam` rows: where fewer continue, impossible ones fill up.
-        short = [[i >= len(ranks) for i in range(beam)] for ranks in kept.values()]
-        filled = [(ranks + ranks[:1] * beam)[:beam] for ranks in kept.values()]
-        missing, ranks, places = (
-            torch.tensor(x, device=self.device) for x in (short, filled, list(kept))
-        )
-        totals, parents, tokens = (x[places].gather(1, ranks) for x in (totals, parents, tokens))
-        return totals.masked_fill(missing, -inf), parents.flatten(), tokens.flatten()
-
-    def _extend(self, totals: Tensor, parents: Tensor, tokens: Tensor) -> None:
-        ids, log_probs = self.rows.ids, self.rows.token_log_probs
-        added = self.log_probs[parents, tokens]
-        every = torch.arange(self.stepper.n_rows, device=self.device)
-        if not torch.equal(parents, every):
-            ids, log_probs = ids[parents], log_probs[parents]
-            self.stepper.keep(parents)
-        self.rows = _Rows(
-            torch.cat([ids, tokens[:, None]], dim=1),
-            torch.cat([log_probs, added[:, None]], dim=1),
-            totals,
-        )
-        self.log_probs = self.stepper.step(tokens[:, None])
-
-    def _record(self, sentence: _Sentence, candidate: _Candidate, fate: str) -> None:
+    def _record(self, sentence: _Sentence, candidate: tuple[float, int, int], fate: str) -> None:
         if self.options.beam_tree:
-            ids = (*self.rows.ids[candidate.parent].tolist(), candidate.token)
-            score = candidate.total / self.options.length_penalty(self.length)
-            sentence.events.append(BeamEvent(self.length, ids, candidate.total, score, fate))
+            total, parent, token = candidate
+            ids = (*self.ids[parent].tolist(), token)
+            score = total / self.options.length_penalty(self.length)
+            sentence.events.append(BeamEvent(self.length, ids, total, score, fate))
 
 
 def largest(
@@ -240,14 +194,15 @@ def largest(
 
     They lie in the `count` blocks with the largest maxima, which are much faster to find.
     """
-    n_blocks = numbers.size(1) // _BLOCK
+    block = 64
+    n_blocks = numbers.size(1) // block
     if n_blocks < 4 * count:
         return numbers.topk(count, dim=1)
-    even = n_blocks * _BLOCK
-    blocks = numbers[:, :even].unflatten(1, (n_blocks, _BLOCK))
+    even = n_blocks * block
+    blocks = numbers[:, :even].unflatten(1, (n_blocks, block))
     best = blocks.amax(dim=2).topk(count, dim=1).indices
-    inside = torch.arange(_BLOCK, device=numbers.device)
-    indices = (best[:, :, None] * _BLOCK + inside).flatten(1)
+    inside = torch.arange(block, device=numbers.device)
+    indices = (best[:, :, None] * block + inside).flatten(1)
     rest = torch.arange(even, numbers.size(1), device=numbers.device)
     indices = torch.cat([indices, rest.expand(len(numbers), -1)], dim=1)
     found, ranks = numbers.gather(1, indices).topk(count, dim=1)

@@ -1,7 +1,7 @@
 """The tree of a beam search: every sequence considered, and why it was dropped or kept."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 FATES = {
@@ -66,11 +66,9 @@ class BeamTree:
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the nodes as dictionaries, numbers rounded to six digits."""
-        rounded = [
-            asdict(node) | {name: round(getattr(node, name), 6) for name in ("log_prob", "score")}
-            for node in self.nodes
-        ]
-        return [{name: value for name, value in node.items() if name != "id"} for node in rounded]
+        names = ("step", "parent", "token", "log_prob", "score", "fate")
+        every = [{name: getattr(node, name) for name in names} for node in self.nodes]
+        return [one | {n: round(one[n], 6) for n in ("log_prob", "score")} for one in every]
 
 
 def build_tree(events: Iterable[BeamEvent], names: Sequence[str]) -> BeamTree:

@@ -26,9 +26,6 @@ from regard.files import (
 
 _WINDOW_CHARACTERS = 4_000_000
 """Maximum characters of a window, unless a single line has more."""
-_PATIENCE = 10
-"""Milliseconds to wait for more input before the lines at hand are translated."""
-_CHUNK = 2**18
 
 
 class LineReader:
@@ -38,14 +35,10 @@ class LineReader:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        self.n_bytes = 0
-        """Number of bytes read, without line ends."""
-        self.damaged: list[int] = []
-        """Numbers of the first five lines that are not valid UTF-8."""
-        self.n_damaged = 0
-        """Number of all such lines."""
-        self._n_lines = 0
+        self.path, self._n_lines = path, 0
+        self.n_bytes = 0  # without line ends
+        self.n_damaged = 0  # lines that are not valid UTF-8
+        self.damaged: list[int] = []  # numbers of the first five of them
 
     def windows(self, size: int) -> Iterator[list[str]]:
         """Yield windows of `size` lines, fewer if lines are long; a file always gives the same."""
@@ -99,7 +92,7 @@ def _available_lines(handle: int) -> Iterator[list[bytes]]:
     poll.register(handle, select.POLLIN | select.POLLHUP)
     unfinished: list[bytes] = []
     with open_bytes(STANDARD_INPUT) as stream:
-        while data := stream.read1(_CHUNK):
+        while data := stream.read1(2**18):
             first, *lines = data.split(b"\n")
             unfinished.append(first)
             if lines:
@@ -111,7 +104,7 @@ def _available_lines(handle: int) -> Iterator[list[bytes]]:
                     f"a line of the input is longer than {LONGEST_LINE:,} bytes: give text with "
                     "one sentence per line."
                 )
-            if not poll.poll(_PATIENCE):
+            if not poll.poll(10):  # milliseconds
                 yield []
     if last := b"".join(unfinished):
         yield [last.removesuffix(b"\r")]
@@ -146,7 +139,6 @@ class OutputFile:
     def __init__(self, path: Path, settings: Mapping[str, Any], *, numbered: bool = False) -> None:
         self.path, self.settings, self.numbered = path, dict(settings), numbered
         self.settings_file = path.with_name(f".{path.name}.run")
-        """Holds the settings of an unfinished run."""
 
     def progress(self) -> OutputProgress:
         """Return how far the earlier run came; refuses one with other settings."""
@@ -160,7 +152,7 @@ class OutputFile:
                     "the same settings, or start again without --resume."
                 )
         with _named_errors(self.path), self.path.open("rb") as stream:
-            return _complete_numbers(stream) if self.numbered else _complete_lines(stream)
+            return _complete_records(stream, numbered=self.numbered)
 
     @contextmanager
     def open_from(self, progress: OutputProgress) -> Iterator["OutputFile"]:
@@ -211,10 +203,8 @@ class RemainingInput:
 
     def __init__(self, records: int, reader: LineReader) -> None:
         self.records, self.reader = records, reader
-        self.number = 0
-        """Number of the first line of the next window."""
-        self.skipped_bytes = 0
-        self._n_read = 0
+        self.number = 0  # of the first line of the next window
+        self.skipped_bytes = self._n_read = 0
 
     @property
     def skip(self) -> int:
@@ -240,26 +230,19 @@ class RemainingInput:
             )
 
 
-def _complete_lines(stream: BinaryIO) -> OutputProgress:
-    """Count the lines that have an end."""
-    lines = n_bytes = complete = 0
-    while chunk := stream.read(_CHUNK):
-        lines += chunk.count(b"\n")
-        if b"\n" in chunk:
-            complete = n_bytes + chunk.rindex(b"\n") + 1
-        n_bytes += len(chunk)
-    return OutputProgress(lines, complete)
-
-
-def _complete_numbers(stream: BinaryIO) -> OutputProgress:
-    """Count the records before the last, which may lack some of its lines."""
-    records = n_bytes = start = 0
+def _complete_records(stream: BinaryIO, *, numbered: bool) -> OutputProgress:
+    """Count lines that have an end, or numbers before the last, which may lack some lines."""
+    records = complete = n_bytes = 0
     for line in stream:
         number, found, _ = line.partition(b" ")
-        if line.endswith(b"\n") and found and number.isdigit() and int(number) != records:
-            records, start = int(number), n_bytes
+        if not line.endswith(b"\n"):
+            break
+        if not numbered:
+            records, complete = records + 1, n_bytes + len(line)
+        elif found and number.isdigit() and int(number) != records:
+            records, complete = int(number), n_bytes
         n_bytes += len(line)
-    return OutputProgress(records, start)
+    return OutputProgress(records, complete)
 
 
 def _lock(stream: Any, path: Path) -> None:

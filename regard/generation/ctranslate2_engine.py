@@ -18,7 +18,7 @@ from typing import Any
 from regard.errors import FileError
 from regard.files import cache_folder, cached_folder, write_atomic
 from regard.generation.search import Hypothesis, SearchOptions, prefix_ids
-from regard.generation.sentences import batch_rows, batches_by_length
+from regard.generation.sentences import batches_by_length
 from regard.generation.vocabulary_shortlist import Shortlist
 from regard.hardware import cpu_count, single_request_threads
 from regard.model_folder import (
@@ -32,12 +32,7 @@ from regard.model_folder import (
 from regard.text.tokenizer import Tokenizer, suppressed_ids, token_names
 
 MODEL, VOCABULARY_MAP = "model.bin", "vmap.txt"
-_VERSION = "2"
-"""Changes when the same folder is converted differently."""
-_TOKENS, _ROWS = 2048, 64
-"""Maximum source tokens (including padding) and sentences of a batch, for a beam of 1."""
-_SHORTLIST_ROWS = 32
-"""The same with a shortlist: more sentences have more candidates."""
+_VERSION = "2"  # changes when the same folder is converted differently
 
 
 class CTranslate2Engine:
@@ -91,28 +86,24 @@ class CTranslate2Engine:
     ) -> Callable[[], list[list[Hypothesis]]]:
         """Start translating; the returned function waits for the n best of each source."""
         # With a shortlist translations depend on their batch, so it must not depend on the machine.
-        workers, most = (1, _SHORTLIST_ROWS) if self._has_shortlist else (cpu_count(), _ROWS)
+        # It also has more candidates in larger batches.
+        workers, rows = (1, 32) if self._has_shortlist else (cpu_count(), 64)
         batches = batches_by_length(
             [len(source) for source in sources],
-            tokens=max(_TOKENS // options.beam, 1),
-            rows=batch_rows(len(sources), most=most, workers=workers),
+            tokens=max(2048 // options.beam, 1),
+            rows=rows,
+            workers=workers,
             group=options.length_group,
         )
         translator = self.single_translator if len(sources) == 1 else self.batch_translator
-        started = [
-            (i, future)
-            for batch in batches
-            for i, future in zip(
-                batch, self._start(translator, [sources[i] for i in batch], options), strict=True
-            )
-        ]
+        started: dict[int, Any] = {}
+        for batch in batches:
+            futures = self._start(translator, [sources[i] for i in batch], options)
+            started |= zip(batch, futures, strict=True)
 
         def wait() -> list[list[Hypothesis]]:
-            found = {
-                i: self._hypotheses(future.result(), options.limit(len(sources[i])))
-                for i, future in started
-            }
-            return [found[i] for i in range(len(sources))]
+            limits = [options.limit(len(source)) for source in sources]
+            return [self._hypotheses(started[i].result(), n) for i, n in enumerate(limits)]
 
         return wait
 
@@ -146,7 +137,7 @@ def converted(folder: Path, *, int8: bool, vocabulary_map: str | None = None) ->
     Args:
         vocabulary_map: the text of a shortlist to store with it.
     """
-    kind = "int8" if int8 else "float32"
+    dtype = kind = "int8" if int8 else "float32"
     if vocabulary_map is not None:
         kind += "-" + hashlib.sha256(vocabulary_map.encode()).hexdigest()[:16]
     place = cache_folder() / "ctranslate2" / f"{fingerprint(folder)}-{kind}"
@@ -154,9 +145,14 @@ def converted(folder: Path, *, int8: bool, vocabulary_map: str | None = None) ->
         return place
     from regard.interop.ctranslate2 import convert
 
+    described = read_description(folder)
+    own, separate = read_tokenizers(folder, described)
+    target = separate or own
+    # Suppressing tokens in the converted model itself costs no time.
+    suppressed = [] if target is None else suppressed_ids(target, int(described.model["n_vocab"]))
+
     def make(fresh: Path) -> None:
-        quantization = "int8" if int8 else "float32"
-        convert(folder, fresh, quantization=quantization, suppressed=_suppressed(folder))
+        convert(folder, fresh, quantization=dtype, suppressed=suppressed)
         if vocabulary_map is not None:
             write_atomic(fresh / VOCABULARY_MAP, vocabulary_map)
 
@@ -169,14 +165,6 @@ def converted(folder: Path, *, int8: bool, vocabulary_map: str | None = None) ->
             f"{error} Converted models are kept there: set the environment variable REGARD_CACHE "
             "to another folder."
         ) from error
-
-
-def _suppressed(folder: Path) -> list[int]:
-    """Return the tokens to suppress in the converted model itself, which costs no time."""
-    described = read_description(folder)
-    own, separate = read_tokenizers(folder, described)
-    target = separate or own
-    return [] if target is None else suppressed_ids(target, int(described.model["n_vocab"]))
 
 
 def fingerprint(folder: Path) -> str:

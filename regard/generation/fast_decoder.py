@@ -1,16 +1,15 @@
 """A Transformer's decoder without taps, with weights laid out for one row at a time.
 
-On one core it translates 1.6 to 2.3 times as fast as the model itself, and up to 6 times in int8:
-self-attention's three products are one, the keys and values of all layers are in one buffer, and
+Self-attention's three products are one, the keys and values of all layers are in one buffer, and
 the sequences of one sentence share its source. Tests compare it with the model.
 """
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,14 +21,7 @@ from regard.generation.stepper import Stepper, log_softmax, spread
 from regard.layers.position import token_positions
 from regard.models.transformer import Transformer
 
-_INT8_NUMBERS = 2**17
-"""Size of a matrix from which int8 is faster; below, quantizing the rows takes longer."""
-_LEVELS = 127
-"""Rows have 7 bits, because processors without VNNI add pairs of products in 16 bits."""
-_MIN_POSITIONS = 32
-"""Initial capacity of the key–value buffer; it doubles when full."""
-_multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
-
+_MIN_POSITIONS = 32  # initial capacity of the key–value buffer, which doubles when full
 _Linear = Callable[[Tensor], Tensor]
 
 
@@ -55,9 +47,8 @@ class Int8Linear:
         positive: bool = False,
     ) -> None:
         self.bias, self.positive = bias, positive
-        self.scale, self.zero = 1 / _LEVELS, 0
-        if not positive:
-            self.scale, self.zero = 2 / (_LEVELS - 1), _LEVELS // 2 + 1
+        # Rows have 7 bits, because processors without VNNI add pairs of products in 16 bits.
+        self.scale, self.zero = (1 / 127, 0) if positive else (1 / 63, 64)
         scales = matrix.abs().amax(dim=1).clamp(min=1e-12).double() / 127
         zeros = torch.zeros(len(matrix), dtype=torch.long, device=matrix.device)
         with warnings.catch_warnings():
@@ -68,7 +59,8 @@ class Int8Linear:
 
     def __call__(self, x: Float[Tensor, "*rows inner"]) -> Float[Tensor, "*rows outer"]:
         largest = (x if self.positive else x.abs()).amax(dim=-1, keepdim=True).clamp_(min=1e-12)
-        product = _multiply(x / largest, self.scale, self.zero, self.packed).mul_(largest)
+        multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
+        product = multiply(x / largest, self.scale, self.zero, self.packed).mul_(largest)
         return product if self.bias is None else product.add_(self.bias)
 
 
@@ -78,13 +70,7 @@ def make_linear(modules: Sequence[Any], *, int8: bool = False, positive: bool = 
     bias = None
     if modules[0].bias is not None:
         bias = torch.cat([module.bias.detach() for module in modules])
-    return _dense_or_int8(matrix, bias, int8=int8, positive=positive)
-
-
-def _dense_or_int8(
-    matrix: Tensor, bias: Tensor | None, *, int8: bool, positive: bool = False
-) -> _Linear:
-    if int8 and matrix.numel() >= _INT8_NUMBERS:
+    if int8 and matrix.numel() >= 2**17:  # below, quantizing the rows takes longer than it saves
         return Int8Linear(matrix, bias, positive=positive)
     # One row times 8,000 × 256 numbers takes a third of the time when the matrix is stored by
     # columns; with more inputs than outputs it takes longer.
@@ -93,37 +79,27 @@ def _dense_or_int8(
     return partial(F.linear, weight=matrix, bias=bias)
 
 
-@dataclass(frozen=True)
-class _Attention:
+class _Attention(NamedTuple):
     norm: Any
-    to_inputs: _Linear
-    """Queries, keys and values in self-attention; queries in cross-attention."""
-    to_memory: _Linear | None
-    """Keys and values of the source in cross-attention."""
+    to_inputs: _Linear  # queries, keys and values in self-attention; queries in cross-attention
     to_output: _Linear
 
 
 class _Layer:
-    """One layer's weights; `cross` is None in an encoder."""
+    """One layer's weights; there is no `cross` in an encoder."""
 
     def __init__(self, layer: Any, *, int8: bool) -> None:
         own, cross, inner = layer.self_attention, layer.cross_attention, layer.feed_forward.inner
         linear = partial(make_linear, int8=int8)
-        q, k, v = (getattr(own.inner, f"to_{name}") for name in ("query", "key", "value"))
-        self.own = _Attention(own.norm, linear([q, k, v]), None, linear([own.inner.to_output]))
-        self.cross = None
+        inputs = [own.inner.to_query, own.inner.to_key, own.inner.to_value]
+        self.own = _Attention(own.norm, linear(inputs), linear([own.inner.to_output]))
         if cross is not None:
-            pair = [cross.inner.to_key, cross.inner.to_value]
-            self.cross = _Attention(
-                cross.norm,
-                linear([cross.inner.to_query]),
-                linear(pair),
-                linear([cross.inner.to_output]),
-            )
+            query, output = linear([cross.inner.to_query]), linear([cross.inner.to_output])
+            self.cross = _Attention(cross.norm, query, output)
+            self.to_memory = linear([cross.inner.to_key, cross.inner.to_value])
         self.norm, relu = layer.feed_forward.norm, inner.activation_fn is F.relu
-        self.activation_fn = (
-            torch.relu_ if relu else inner.activation_fn
-        )  # the product is not used elsewhere
+        # The product is not used elsewhere, so it can be changed in place.
+        self.activation_fn = torch.relu_ if relu else inner.activation_fn
         self.to_hidden = linear([inner.to_hidden])
         self.to_output = linear([inner.to_output], positive=relu)
         self.to_gate = None if inner.to_gate is None else linear([inner.to_gate])
@@ -155,12 +131,11 @@ class FastTransformer:
         zeros = self.matrix.new_zeros(len(self.matrix))
         self.bias = zeros if bias is None else bias.detach().clone()
         self.bias[list(suppressed)] = -inf
-        self.project = _dense_or_int8(self.matrix, self.bias, int8=int8)
+        self.project = make_linear([SimpleNamespace(weight=self.matrix, bias=self.bias)], int8=int8)
 
     def encode(
         self, ids: Int[Tensor, "batch source"], lengths: Int[Tensor, "batch"]
     ) -> Float[Tensor, "batch source d_model"]:
-        """Return the encoder's output."""
         module, norm = self.module, self.module.encoder.norm
         tokens = (module.source_tokens or module.tokens)(ids)
         x = module.encoder_embedding(tokens, token_positions(ids.size(1), device=ids.device))
@@ -174,11 +149,9 @@ class FastTransformer:
         return x if norm is None else norm(x)
 
     def residual(self, x: Tensor, norm: Any, part: _Linear) -> Tensor:
-        """Add a sub-layer's output to the residual stream."""
         return x + part(norm(x)) if self.pre_norm else norm(x + part(x))
 
     def split(self, x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch head token d_k"]:
-        """Split vectors into heads."""
         return x.unflatten(-1, (self.n_heads, self.d_k)).transpose(1, 2)
 
     def _attend(self, part: _Attention, allowed: Tensor | None, x: Tensor) -> Tensor:
@@ -239,11 +212,10 @@ class FastStepper(Stepper):
         if int(counts.min()) != int(counts.max()):  # then each row gets a copy of its source
             sources = owners
         self.sources.keep(sources)
-        self.owners = torch.arange(len(sources), device=self.device)
-        self.owners = self.owners.repeat_interleave(len(rows) // len(sources))
+        each = torch.arange(len(sources), device=self.device)
+        self.owners = each.repeat_interleave(len(rows) // len(sources))
 
     def _read(self, tokens: Int[Tensor, "rows"]) -> Float[Tensor, "rows d_model"]:
-        """Return the decoder's last state after one more token of each row."""
         model, table = self.model, self.model.module.tokens
         self.cache.reserve(self.length)
         x = F.embedding(tokens, table.weight) * table.scale
@@ -252,7 +224,6 @@ class FastStepper(Stepper):
                 self.positions = self._position_vectors(self.length + 1)
             x = x + self.positions[self.length]
         for i, layer in enumerate(model.layers):
-            assert layer.cross is not None, "decoder layers attend to the source"
             x = model.residual(x, layer.own.norm, partial(self._attend_own, layer.own, i))
             x = model.residual(x, layer.cross.norm, partial(self._attend_source, layer.cross, i))
             x = model.residual(x, layer.norm, layer.feed_forward)
@@ -261,7 +232,6 @@ class FastStepper(Stepper):
         return x if norm is None else norm(x)
 
     def _position_vectors(self, needed: int) -> Any:
-        """Return the vectors of at least this many positions; None if the model has none."""
         positions, config = self.model.module.decoder_embedding.positions, self.model.module.config
         if positions is None:
             return None
@@ -278,7 +248,7 @@ class FastStepper(Stepper):
         return part.to_output(context.view(self.n_rows, -1))
 
     def _attend_source(self, part: _Attention, layer: int, x: Tensor) -> Tensor:
-        """Attend to the source; the rows of one sentence are queries to the same keys."""
+        # The rows of one sentence are queries to the same keys.
         sources, d_k = self.sources, self.model.d_k
         n_each = self.n_rows // sources.count
         query = part.to_inputs(x).view(sources.count, n_each, -1, d_k).transpose(1, 2).flatten(0, 1)
@@ -293,22 +263,18 @@ class _SourceKeys:
     def __init__(self, model: FastTransformer, memory: Tensor, lengths: Tensor) -> None:
         self.count = len(memory)
         pairs = [
-            [model.split(one) for one in layer.cross.to_memory(memory).chunk(2, dim=-1)]
+            [model.split(one) for one in layer.to_memory(memory).chunk(2, dim=-1)]
             for layer in model.layers
-            if layer.cross is not None and layer.cross.to_memory is not None
         ]
         self.keys = [key.transpose(2, 3).contiguous().flatten(0, 1) for key, _ in pairs]
         self.values = [value.contiguous().flatten(0, 1) for _, value in pairs]
         padding = torch.arange(memory.size(1), device=memory.device) >= lengths[:, None]
         self.hidden = None
         if bool(padding.any()):
-            hidden = torch.zeros(padding.shape, device=memory.device, dtype=memory.dtype)
-            hidden = hidden.masked_fill_(padding, -inf)
+            hidden = memory.new_zeros(padding.shape).masked_fill_(padding, -inf)
             self.hidden = hidden.repeat_interleave(model.n_heads, dim=0)[:, None]
 
     def keep(self, sources: Tensor) -> None:
-        """Keep these sources, in this order."""
-
         def select(one: Tensor) -> Tensor:
             return one.unflatten(0, (self.count, -1))[sources].flatten(0, 1)
 
@@ -331,19 +297,17 @@ class _KeyValueBuffer:
         self._swap(_MIN_POSITIONS, n_rows)
 
     def add(self, layer: int, at: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store one more position; return all transposed keys and all values of the layer."""
+        """Store one position; return all transposed keys and all values of the layer."""
         cell = self.by_layer[layer][at]
         cell[0], cell[1] = key, value
         return self.keys[layer][:, :, : at + 1], self.values[layer][:, : at + 1]
 
     def keep(self, rows: Tensor, length: int) -> None:
-        """Keep these rows, in this order; `length` positions are filled."""
         before = self.all
         self._swap(len(before), len(rows))
         torch.index_select(before[:length], 3, rows, out=self.all[:length])
 
     def reserve(self, length: int) -> None:
-        """Double the capacity if `length` positions fill it."""
         if length == len(self.all):
             before = self.all
             self._swap(2 * length, before.size(3))
@@ -365,8 +329,6 @@ class _KeyValueBuffer:
 
 def _attend(query: Tensor, keys: Tensor, value: Tensor, hidden: Tensor | None) -> Tensor:
     """Scaled dot-product attention of many small problems; `hidden` is added to the scores."""
-    scale = query.size(-1) ** -0.5
-    scores = torch.bmm(query, keys) * scale
-    if hidden is not None:
-        scores = scores + hidden
+    scores = torch.bmm(query, keys) * query.size(-1) ** -0.5
+    scores = scores if hidden is None else scores + hidden
     return torch.bmm(torch.softmax(scores, dim=-1), value)

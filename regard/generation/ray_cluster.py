@@ -18,10 +18,7 @@ from regard.generation.translator import TORCH_WINDOW, WINDOW, Translation, open
 from regard.hardware import cpu_count
 from regard.model_folder import read_description
 
-_AT_ONCE = 64
-"""Windows that are sent to the cluster together and held in this process's memory."""
-_ATTEMPTS = 3
-"""Ray waits half a minute for its own processes, which is too short on a busy machine."""
+_AT_ONCE = 64  # windows that are sent to the cluster together and held in memory here
 
 
 class ClusterTranslator:
@@ -38,9 +35,16 @@ class ClusterTranslator:
     ) -> None:
         if address:
             _enable_token()
+        try:
+            import ray
+            import ray.data
+        except ImportError as error:
+            raise InputError(
+                "--cluster needs Ray, which is not installed: pip install 'regard[ray]'."
+            ) from error
         ensemble = [Path(other).resolve() for other in opening.get("ensemble", ())]
-        self.ray, self.folder = _import_ray(), folder.resolve()
-        self.opening = {**opening, "ensemble": ensemble}
+        self.ray: Any = ray
+        self.folder, self.opening = folder.resolve(), {**opening, "ensemble": ensemble}
         described = read_description(folder)
         names = ("engine", "int8", "torch_feature")
         chosen = {name: opening[name] for name in names if name in opening}
@@ -67,7 +71,8 @@ class ClusterTranslator:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if not address:
             options |= {"include_dashboard": False, "num_cpus": cpu_count()}
-        for left in reversed(range(1 if address else _ATTEMPTS)):
+        # Ray waits half a minute for its own processes, which is too short on a busy machine.
+        for left in reversed(range(1 if address else 3)):
             try:
                 self.ray.init(address or "local", **options)
                 return
@@ -91,11 +96,7 @@ class ClusterTranslator:
         workers = max(1, int(self.ray.cluster_resources().get("CPU", 1)))
         found = data.from_items(rows, override_num_blocks=len(rows)).map(
             TranslationActor,
-            fn_constructor_kwargs={
-                "folder": str(self.folder),
-                "opening": self.opening,
-                "options": options,
-            },
+            fn_constructor_args=(str(self.folder), self.opening, options),
             compute=data.ActorPoolStrategy(size=min(workers, len(rows))),
             num_cpus=1,
         )  # an actor that dies is restarted, and its window is translated again
@@ -132,14 +133,3 @@ def _batches(windows: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
             batch = []
     if batch:
         yield batch
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise InputError(
-            "--cluster needs Ray, which is not installed: pip install 'regard[ray]'."
-        ) from error
-    return ray

@@ -26,8 +26,6 @@ _BEFORE_NUMBERS = re.compile(
     "([0-9]+|no|nr|fig|p|pp|vol|jan|feb|mar|apr|aug|sept?|oct|nov|dec)", re.IGNORECASE
 )
 _CLOSING, _OPENING = "\"'”’»)]", "\"'„“‚‘«(["
-_MAX_WORD = 1000
-"""Characters of the longest text without spaces that is split; URLs can be this long."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def _split_to_fit(text: str, fits: Callable[[str], bool], level: int = 0) -> lis
         half = len(text) // 2
         if fits(text) or half == 0:
             return [Segment(text, "")]
-        if len(text) > _MAX_WORD and not _WITHOUT_SPACES.search(text):
+        if len(text) > 1000 and not _WITHOUT_SPACES.search(text):  # longer than a URL
             return [Segment(text, "", oversized=True)]
         return _split_to_fit(text[:half], fits, level) + _split_to_fit(text[half:], fits, level)
     parts: list[Segment] = []
@@ -144,13 +142,16 @@ def batches_by_length(
     *,
     tokens: int,
     rows: int,
+    workers: int = 1,
     group: Callable[[int], int] = lambda length: 0,
 ) -> list[list[int]]:
     """Return batches of indices with at most `rows` sentences and `tokens` padded tokens.
 
-    The longest come first, so that all workers end at about the same time. Sentences of different
-    groups are never in one batch; one that is longer than `tokens` is a batch by itself.
+    Few sentences are divided among all workers. The longest come first, so that workers end at
+    about the same time. Sentences of different groups are never in one batch; one that is longer
+    than `tokens` is a batch by itself.
     """
+    rows = max(1, min(rows, -(-len(lengths) // workers)))
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         longest = lengths[batches[-1][0]] if batches else 0
@@ -159,11 +160,6 @@ def batches_by_length(
             batches.append([])
         batches[-1].append(index)
     return batches
-
-
-def batch_rows(n_sentences: int, *, most: int, workers: int) -> int:
-    """Return the number of sentences in a batch, so that few sentences occupy all workers."""
-    return max(1, min(most, -(-n_sentences // workers)))
 
 
 def windows(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

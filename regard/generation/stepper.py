@@ -26,7 +26,27 @@ class Stepper(ABC):
         """Keep these rows, in this order; a row may be repeated or dropped."""
 
 
-class TranslationStepper(Stepper):
+class _CachedStepper(Stepper):
+    """A module with cached keys and values, or without if its attention cannot use them."""
+
+    def __init__(self, module: Any, lengths: Int[Tensor, "batch"]) -> None:
+        cacheable = getattr(getattr(module, "decoder", None), "cacheable", True)
+        self.module = module if cacheable else UncachedModule(module)
+        self.cache = self.module.new_cache()
+        self.lengths, self.n_rows, self.device = lengths, len(lengths), lengths.device
+        self._n_read = 0
+
+    def keep(self, rows: Int[Tensor, "kept"]) -> None:
+        self.lengths, self.n_rows = self.lengths[rows], len(rows)
+        for site in self.cache.values():
+            site.keep(rows)
+
+    def _predict(self, states: Float[Tensor, "rows new d_model"]) -> Float[Tensor, "rows vocab"]:
+        self._n_read += states.size(1)
+        return log_softmax(self.module.project(states[:, -1:], first=self._n_read - 1)[:, 0])
+
+
+class TranslationStepper(_CachedStepper):
     """An encoder–decoder of any family, with cached keys and values.
 
     Args:
@@ -41,12 +61,8 @@ class TranslationStepper(Stepper):
         *,
         candidates: Int[Tensor, "candidate"] | None = None,
     ) -> None:
-        self.module, self.candidates = _cacheable(module), candidates
-        self.memory = module.encode(source_ids, source_lengths)
-        self.lengths = source_lengths
-        self.cache = self.module.new_cache()
-        self.n_rows, self.device = len(source_ids), source_ids.device
-        self._n_read = 0
+        super().__init__(module, source_lengths)
+        self.memory, self.candidates = module.encode(source_ids, source_lengths), candidates
         if candidates is not None:
             matrix, bias = (module.projection or module.tokens).weight, module.logits_bias
             self._n_vocab, self._matrix = len(matrix), matrix[candidates]
@@ -54,43 +70,29 @@ class TranslationStepper(Stepper):
 
     def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
         states = self.module.decode(ids, self.memory, self.lengths, cache=self.cache)
-        self._n_read += ids.size(1)
         if self.candidates is None:
-            return log_softmax(self.module.project(states[:, -1:], first=self._n_read - 1)[:, 0])
+            return self._predict(states)
         known = log_softmax(functional.linear(states[:, -1], self._matrix, self._bias))
         return spread(known, self.candidates, self._n_vocab)
 
     def keep(self, rows: Int[Tensor, "kept"]) -> None:
-        self.memory, self.lengths = self.memory[rows], self.lengths[rows]
-        for site in self.cache.values():
-            site.keep(rows)
-        self.n_rows = len(rows)
+        self.memory = self.memory[rows]
+        super().keep(rows)
 
 
-class DecoderStepper(Stepper):
+class DecoderStepper(_CachedStepper):
     """A decoder-only model; prompts of different lengths are padded on the left."""
 
     def __init__(self, module: Any, lengths: Int[Tensor, "batch"]) -> None:
-        self.module = _cacheable(module)
-        self.lengths = lengths  # of the prompts; grows with each token
+        super().__init__(module, lengths)  # of the prompts; they grow with each token
         self.even = bool((lengths == lengths[0]).all())
-        self.cache = self.module.new_cache()
-        self.n_rows, self.device = len(lengths), lengths.device
-        self._n_read = 0
 
     def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
         if self._n_read:
             self.lengths = self.lengths + ids.size(1)
         lengths = None if self.even else self.lengths
         states = self.module.states(ids, lengths, cache=self.cache, side="left")
-        self._n_read += ids.size(1)
-        return log_softmax(self.module.project(states[:, -1:], first=self._n_read - 1)[:, 0])
-
-    def keep(self, rows: Int[Tensor, "kept"]) -> None:
-        self.lengths = self.lengths[rows]
-        for site in self.cache.values():
-            site.keep(rows)
-        self.n_rows = len(rows)
+        return self._predict(states)
 
 
 class UncachedModule:
@@ -101,16 +103,13 @@ class UncachedModule:
         self.encode, self.parameters = getattr(module, "encode", None), module.parameters
 
     def decode(self, ids: Tensor, *sources: Any, cache: dict[str, "_ReadIds"]) -> Tensor:
-        """Return one state for each new token of an encoder–decoder."""
         return self.module.decode(cache["read"].append(ids), *sources)[:, -ids.size(1) :]
 
     def states(self, ids: Tensor, lengths: Any, *, cache: dict[str, Any], side: str) -> Tensor:
-        """Return one state for each new token of a decoder-only model."""
         read = cache["read"].append(ids)
         return self.module.states(read, lengths, side=side)[:, -ids.size(1) :]
 
     def new_cache(self) -> dict[str, "_ReadIds"]:
-        """Return an empty cache."""
         return {"read": _ReadIds()}
 
 
@@ -125,12 +124,6 @@ class _ReadIds:
 
     def keep(self, rows: Tensor) -> None:
         self.ids = None if self.ids is None else self.ids[rows]
-
-
-def _cacheable(module: Any) -> Any:
-    """Return the module, or its uncached form if its attention cannot use cached keys."""
-    cacheable = getattr(getattr(module, "decoder", None), "cacheable", True)
-    return module if cacheable else UncachedModule(module)
 
 
 class Ensemble(Stepper):

@@ -1,8 +1,7 @@
 """The PyTorch engine: every family on every device, and everything CTranslate2 lacks."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cached_property, partial
 from itertools import chain
@@ -17,15 +16,12 @@ from regard.generation.beam import beam_search
 from regard.generation.constraints import constrained_search
 from regard.generation.fast_decoder import FastStepper, FastTransformer, can_run
 from regard.generation.search import Hypothesis, SearchOptions, phrase_ids, prefix_ids
-from regard.generation.sentences import batch_rows, batches_by_length
+from regard.generation.sentences import batches_by_length
 from regard.generation.stepper import Ensemble, Stepper, SuppressingStepper, TranslationStepper
 from regard.generation.vocabulary_shortlist import Shortlist
 from regard.hardware import cpu_count
 from regard.tap import listening
 from regard.text.tokenizer import Tokenizer, suppressed_ids
-
-_TOKENS, _ROWS = 4096, 128
-"""Maximum source tokens (including padding) and rows of a batch; a row is one sequence."""
 
 
 class TorchEngine:
@@ -65,11 +61,11 @@ class TorchEngine:
         """Return the n best translations of each source."""
         # With a shortlist translations depend on their batch, so it must not depend on the machine.
         workers = cpu_count() if self.shortlist is None else 1
-        most = 1 if options.must else max(_ROWS // options.beam, 1)
         batches = batches_by_length(
             [len(source) for source in sources],
-            tokens=max(_TOKENS // options.beam, 1),
-            rows=batch_rows(len(sources), most=most, workers=workers),
+            tokens=max(4096 // options.beam, 1),
+            rows=1 if options.must else max(128 // options.beam, 1),
+            workers=workers,
             group=options.length_group,
         )
         done = _run_parallel(lambda b: self._search([sources[i] for i in b], options), batches)
@@ -88,9 +84,10 @@ class TorchEngine:
         candidates = None
         if self.shortlist is not None:
             candidates = sorted({*self.shortlist.candidates(sources), *chain(*phrases)})
-        steppers = [
-            self._stepper(i, sources, candidates, options) for i in range(len(self.modules))
-        ]
+        # Listeners need the taps of the model itself.
+        fast = [None] * len(self.modules) if listening() else self._fast
+        pairs = zip(self.modules, fast, strict=True)
+        steppers = [self._stepper(*pair, sources, candidates, options) for pair in pairs]
         stepper = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
         limits = [options.limit(len(source)) for source in sources]
         ends = {"start_id": self.start_id, "end_id": self.end_id}
@@ -103,29 +100,26 @@ class TorchEngine:
                 )
             return [found]
         forced = prefix_ids(self.tokenizer, options)
-        prefix = None
-        if forced:
-            prefix = torch.tensor([forced] * len(sources), device=stepper.device)
+        prefix = torch.tensor([forced] * len(sources), device=stepper.device) if forced else None
         return beam_search(stepper, limits, options, **ends, prefix=prefix)
 
     def _stepper(
         self,
-        index: int,
+        module: Any,
+        fast: FastTransformer | None,
         sources: Sequence[list[int]],
         candidates: list[int] | None,
         options: SearchOptions,
     ) -> Stepper:
-        module = self.modules[index]
         device = next(module.parameters()).device
         ids, lengths = pad_ids(sources, device)
         known = None if candidates is None else torch.tensor(candidates, device=device)
         min_length = options.min_length(len(sources[0]))
-        fast = None if listening() else self._fast[index]  # listeners need the model's taps
+        ends: dict[str, Any] = {"end_id": self.end_id, "min_length": min_length}
         if fast is not None:
-            ends = {"end_id": self.end_id, "min_length": min_length}
             return FastStepper(fast, ids, lengths, **ends, candidates=known)
         inner = TranslationStepper(module, ids, lengths, candidates=known)
-        return SuppressingStepper(inner, self.suppressed, end_id=self.end_id, min_length=min_length)
+        return SuppressingStepper(inner, self.suppressed, **ends)
 
 
 def pad_ids(sources: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -148,8 +142,8 @@ def _run_parallel(
         with torch.inference_mode():
             return work(batch)
 
-    workers = min(cpu_count(), len(batches))
-    with _torch_threads(1):
+    workers, before = min(cpu_count(), len(batches)), torch.get_num_threads()
+    try:
         if workers < 2:
             return [search(batch) for batch in batches]
         with ThreadPoolExecutor(workers) as pool:
@@ -159,13 +153,5 @@ def _run_parallel(
             except BaseException:  # also an interrupt: batches that have not started are dropped
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-
-
-@contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
     finally:
         torch.set_num_threads(before)

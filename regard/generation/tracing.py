@@ -4,8 +4,9 @@
 what `model.translate` answers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -13,12 +14,7 @@ import torch
 from regard.errors import InputError
 from regard.generation.beam import Alternative, alternatives
 from regard.generation.search import Hypothesis, SearchOptions
-from regard.generation.stepper import (
-    Stepper,
-    SuppressingStepper,
-    TranslationStepper,
-    UncachedModule,
-)
+from regard.generation.stepper import SuppressingStepper, TranslationStepper, UncachedModule
 from regard.generation.torch_engine import TorchEngine, pad_ids
 from regard.generation.translator import (
     TranslatedPart,
@@ -82,11 +78,8 @@ def trace_translation(model: Model, answer: Translation, edits: Sequence[Edit] =
 
 
 def _trace_parts(model: Model, answer: Translation, editors: Sequence[TolerantEditor]) -> Trace:
-    traces = [
-        _trace_part(model, answer, i, editors)
-        for i, part in enumerate(answer.parts)
-        if not part.copied
-    ]
+    translated = [i for i, part in enumerate(answer.parts) if not part.copied]
+    traces = [_trace_part(model, answer, i, editors) for i in translated]
     if not traces:
         raise InputError(
             "there is nothing to trace: the model knows none of the text's tokens, so the text is "
@@ -99,11 +92,9 @@ def _trace_parts(model: Model, answer: Translation, editors: Sequence[TolerantEd
 def _trace_part(
     model: Model, answer: Translation, index: int, editors: Sequence[TolerantEditor]
 ) -> Trace:
-    part, tokenizer = answer.parts[index], model.target_tokenizer
-    assert tokenizer is not None, "translators have tokenizers"
+    part, (source, tokenizer) = answer.parts[index], model.translation_tokenizers()
     # Characters of the text itself are better labels than decoded ids, where both agree.
-    assert model.tokenizer is not None
-    same = model.tokenizer.encode(part.source) == part.source_ids
+    same = source.encode(part.source) == part.source_ids
     start, end = tokenizer.required_id("start"), (tokenizer.required_id("end"),)
 
     def ids_of(part: TranslatedPart) -> tuple[int, ...]:
@@ -139,28 +130,22 @@ def translate_edited(
 
 def edited_translator(model: Model, editors: Sequence[TolerantEditor]) -> Translator:
     """Return a translator that searches under edits."""
-    engine = TorchEngine([_steppable(model, editors)], model.translation_tokenizers()[1])
-    return model.translator_with(_EditedEngine(engine, editors))
+    engine = _EditedEngine([_steppable(model, editors)], model.translation_tokenizers()[1])
+    engine.editors = editors
+    return model.translator_with(engine)
 
 
-class _EditedEngine:
-    """The torch engine under edits; each source is a batch by itself, so positions are its own."""
+class _EditedEngine(TorchEngine):
+    """Searches under edits; each source is a batch by itself, so positions are its own."""
 
-    name = "torch"
+    editors: Sequence[TolerantEditor] = ()
 
-    def __init__(self, engine: TorchEngine, editors: Sequence[TolerantEditor]) -> None:
-        self.engine, self.editors = engine, editors
-
-    def submit(
+    def translate(
         self, sources: Sequence[list[int]], options: SearchOptions
-    ) -> Callable[[], list[list[Hypothesis]]]:
-        """Return a function that translates the sources."""
-
-        def wait() -> list[list[Hypothesis]]:
-            with listen(*self.editors):
-                return [self.engine.translate([source], options)[0] for source in sources]
-
-        return wait
+    ) -> list[list[Hypothesis]]:
+        translate = super().translate
+        with listen(*self.editors):
+            return list(chain(*(translate([source], options) for source in sources)))
 
 
 def alternatives_at(
@@ -184,25 +169,18 @@ def alternatives_at(
     options = search.with_defaults(limits["ratios"], limits["max_positions"])
     start_id, end_id = tokenizer.required_id("start"), tokenizer.required_id("end")
     suppressed = suppressed_ids(tokenizer, model.config.n_vocab)
+    limit, ends = options.limit(len(source_ids)), {"start_id": start_id, "end_id": end_id}
 
-    def make_stepper(n_rows: int) -> Stepper:
+    def make_stepper(n_rows: int) -> SuppressingStepper:
         rows = pad_ids([list(source_ids)] * n_rows, model.device)
         return SuppressingStepper(TranslationStepper(module, *rows), suppressed, end_id=end_id)
 
     with torch.inference_mode(), listen(*editors):
-        return alternatives(
-            make_stepper,
-            prefix,
-            options.limit(len(source_ids)),
-            options,
-            start_id=start_id,
-            end_id=end_id,
-            count=count,
-        )
+        return alternatives(make_stepper, prefix, limit, options, **ends, count=count)
 
 
 def _steppable(model: Model, editors: Sequence[TolerantEditor]) -> Any:
-    """Return the module, or its uncached form if an edit needs all queries at once."""
+    # Means over queries need all of them at once.
     module = model.module.eval()
     means = any(isinstance(one.edit, Ablate) and one.edit.to == "mean" for one in editors)
     return UncachedModule(module) if means else module

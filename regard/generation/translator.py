@@ -21,10 +21,7 @@ WINDOW = 2048
 """Lines that are translated together; two windows are in memory at a time."""
 TORCH_WINDOW = 512
 """The same for the slower torch engine, so that output appears sooner."""
-_MAX_SOURCE = 256
-"""Source tokens of a part, if the model folder does not say what the model was trained on."""
-_MAX_POSITIONS = 2048
-"""Positions of a model that computes them; CTranslate2 stores as many."""
+_MAX_SOURCE = 256  # tokens of a part, if the folder does not say what the model was trained on
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +80,7 @@ class Translation:
         raise InputError(f"this translation has no {what} because {reason}.")
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A line in its parts, their ids, and the index of its first part among all requests."""
-
-    parts: list[Segment]
-    ids: list[list[int]]
-    copied: list[bool]
-    first: int
-
-    def requests(self) -> list[list[int]]:
-        """Return the ids of the parts that an engine translates."""
-        return [ids for ids, copied in zip(self.ids, self.copied, strict=True) if not copied]
+_Part = tuple[Segment, list[int], bool]  # a part of a line, its ids, and True if it is copied
 
 
 class Translator:
@@ -165,20 +151,21 @@ class Translator:
         self, window: Sequence[str], options: SearchOptions
     ) -> Callable[[], list[Translation]]:
         lines = self._prepare([clean(line) for line in window], options)
-        wait = self._submit([line.requests() for line in lines], options)
+        requests = [[ids for _, ids, copied in parts if not copied] for parts in lines]
+        wait = self._submit(requests, options)
 
         def finish() -> list[Translation]:
             found = wait()
             texts = iter(self.target.decode_batch([one.ids for best in found for one in best]))
-            named = [[(one, next(texts)) for one in best] for best in found]
-            return [self._join(line, named) for line in lines]
+            named = iter([[(one, next(texts)) for one in best] for best in found])
+            return [self._join(parts, named) for parts in lines]
 
         return finish
 
     def _submit(
         self, lines: Sequence[list[list[int]]], options: SearchOptions
     ) -> Callable[[], list[list[Hypothesis]]]:
-        """Start translating; a prefix or required words concern the first part of each line."""
+        # A prefix or required words concern the first part of each line.
         if not (options.prefix or options.must):
             return self.engine.submit([ids for parts in lines for ids in parts], options)
         plain = replace(options, prefix="", must=())
@@ -193,8 +180,8 @@ class Translator:
 
         return wait
 
-    def _prepare(self, lines: list[str], options: SearchOptions) -> list[_Line]:
-        prepared, first = [], 0
+    def _prepare(self, lines: list[str], options: SearchOptions) -> list[list[_Part]]:
+        prepared = []
         # Which sentence a required word belongs to is unknown, so sentences stay together.
         most = None if options.must else self.sentences
         for line, ids in zip(lines, self.tokenizer.encode_batch(lines, literal=True), strict=True):
@@ -203,9 +190,7 @@ class Translator:
             parts = segments(line, fits, max_sentences=most)
             tokens = [ids] if len(parts) == 1 else [self._encode(part.text) for part in parts]
             pairs = zip(parts, tokens, strict=True)
-            copied = [part.oversized or self._has_no_text(ids) for part, ids in pairs]
-            prepared.append(_Line(parts, tokens, copied, first))
-            first += len(copied) - sum(copied)
+            prepared.append([(p, ids, p.oversized or self._has_no_text(ids)) for p, ids in pairs])
         return prepared
 
     def _fits(self, text: str) -> bool:
@@ -216,21 +201,21 @@ class Translator:
         return self.tokenizer.encode(text, literal=True)  # "[SEP]" in a line is ordinary text
 
     def _has_no_text(self, ids: list[int]) -> bool:
-        """Return True if there is nothing to translate: no token, or only unknown ones."""
         if len(ids) > 2 and self.tokenizer.unknown_id not in ids:
             return False
         return not self.tokenizer.decode([id for id in ids if id not in self._empty]).strip()
 
-    def _join(self, line: _Line, found: list[list[tuple[Hypothesis, str]]]) -> Translation:
+    def _join(
+        self, parts: list[_Part], found: Iterator[list[tuple[Hypothesis, str]]]
+    ) -> Translation:
         """Build the line's translation from those of its parts."""
-        done, index = [], line.first
-        for part, ids, copied in zip(line.parts, line.ids, line.copied, strict=True):
+        done = []
+        for part, ids, copied in parts:
             if copied:
                 own = TranslatedPart(part.text, part.text, ids, [], True, part.separator)
                 done.append(Translation(part.text, 0.0, [], [], parts=(own,)))
             else:
-                done.append(self._translation(part, ids, found[index]))
-                index += 1
+                done.append(self._translation(part, ids, next(found)))
         if len(done) == 1:
             return done[0]
         ranked = [[one, *one.alternatives] for one in done]
@@ -329,7 +314,7 @@ def translator_limits(extras: Mapping[str, Any], settings: Mapping[str, Any]) ->
 def max_positions(settings: Mapping[str, Any]) -> int:
     """Return the number of positions a model has."""
     learned = settings.get("positions") == "learned"
-    return int(settings["max_positions"]) if learned else _MAX_POSITIONS
+    return int(settings["max_positions"]) if learned else 2048  # CTranslate2 stores as many
 
 
 def _check_ensemble(folders: Sequence[Path]) -> None:

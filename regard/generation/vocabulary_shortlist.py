@@ -10,6 +10,7 @@ from regard.files import write_atomic
 from regard.text.tokenizer import Tokenizer
 
 SHORTLIST = "shortlist.json"
+_SPACES = set(" \t\n\r")
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,11 @@ class Shortlist:
     def vocabulary_map(self, source: Sequence[str], target: Sequence[str]) -> str:
         """Return CTranslate2's format: source token, tab, target tokens; the general ones first."""
         rules = [("", self.always), *((source[id], ids) for id, ids in sorted(self.words.items()))]
+        named = [(name, [target[id] for id in ids]) for name, ids in rules]
         return "".join(
-            f"{name}\t{' '.join(target[id] for id in ids if _has_no_space(target[id]))}\n"
-            for name, ids in rules
-            if _has_no_space(name)
+            f"{name}\t{' '.join(one for one in found if not _SPACES & set(one))}\n"
+            for name, found in named
+            if not _SPACES & set(name)
         )
 
 
@@ -61,8 +63,3 @@ def read_shortlist(folder: Path, source: Tokenizer, target: Tokenizer) -> Shortl
     if tokenizers != [source.fingerprint, target.fingerprint]:
         raise InputError(f"{file} was learned with other tokenizers: learn the shortlist again.")
     return Shortlist(always, words)
-
-
-def _has_no_space(name: str) -> bool:
-    """Return True for names that can be separated by spaces and tabs."""
-    return not any(mark in name for mark in " \t\n\r")
