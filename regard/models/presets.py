@@ -33,11 +33,16 @@ def _paper(name: str, about: str, *, label_smoothing: float = 0.1, **changes: An
     return Preset(name, config, f"table 3, {about}", label_smoothing)
 
 
-def _small(
-    name: str, about: str, *, n_layers: int, d_model: int, n_heads: int = 4, d_ff: int = 256
-) -> Preset:
-    layers = {"n_encoder_layers": n_layers, "n_decoder_layers": n_layers, "norm": "pre"}
-    config = TransformerConfig(n_vocab=8000, d_model=d_model, n_heads=n_heads, d_ff=d_ff, **layers)
+def _small(name: str, about: str, *, n_layers: int, d_model: int, d_ff: int) -> Preset:
+    config = TransformerConfig(
+        n_vocab=8000,
+        d_model=d_model,
+        n_heads=d_model // 32,
+        d_ff=d_ff,
+        n_encoder_layers=n_layers,
+        n_decoder_layers=n_layers,
+        norm="pre",
+    )
     return Preset(name, config, f"{about}: {n_layers} layers, d_model {d_model}", 0.1)
 
 
@@ -62,10 +67,14 @@ _ALL = (
     _paper("D-smoothing0", "row D: no label smoothing", label_smoothing=0.0),
     _paper("D-smoothing2", "row D: label smoothing 0.2", label_smoothing=0.2),
     _paper("E", "row E: learned positions", positions="learned"),
-    _small("tiny", "a Transformer that learns to translate on a CPU", n_layers=4, d_model=128),
     _small(
-        "small", "a larger Transformer for a CPU", n_layers=3, d_model=256, n_heads=8, d_ff=1024
+        "tiny",
+        "a Transformer that learns to translate on a CPU",
+        n_layers=4,
+        d_model=128,
+        d_ff=256,
     ),
+    _small("small", "a larger Transformer for a CPU", n_layers=3, d_model=256, d_ff=1024),
     Preset(
         "bert-base",
         EncoderConfig(n_vocab=30_522, n_token_types=2, pooler="tanh"),

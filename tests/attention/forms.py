@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.func import functional_call
+from torch.testing import assert_close
 
 from regard.attention.linformer import Linformer
 from regard.attention.longformer import Longformer
@@ -59,3 +60,12 @@ def drawn(*shape, dtype=torch.float64, seed=0):
     """Queries, keys and values of one shape."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(*shape, dtype=dtype, generator=generator) for _ in range(3)]
+
+
+def check_site(site, weights, context):
+    """Check that a recorded site has these weights, whole and in tiles, and this context."""
+    for batch in range(len(weights)):
+        assert_close(site.weights(batch=batch), weights[batch])
+        assert_close(site.context(batch=batch), context[batch])
+    tile = site.weights(1, batch=1, rows=slice(5, 12), columns=slice(3, 30))
+    assert_close(tile, weights[1, 1, 5:12, 3:30])

@@ -253,7 +253,7 @@ def test_what_a_listener_puts_in_place_flows_on(name, change, expected):
         ("value", torch.ones(2, 4), "there are 3 keys but 2 values"),
         ("key", torch.ones(3, 4).long(), "query, key and value are torch.float32, torch.int64"),
         ("temperature", -1.0, "temperature is -1.0; it must be 0"),
-        ("allowed", torch.ones(3, 3), "the mask `allowed` is a torch.float32 tensor"),
+        ("allowed", torch.ones(3, 3), "`allowed` is a torch.float32 tensor"),
         ("allowed", torch.ones(3, 2).bool(), r"the mask `allowed` has shape \(3, 2\)"),
         ("similarity", "cosin", "there is no similarity 'cosin'"),
     ],

@@ -26,7 +26,7 @@ BAD = [
         lambda: attend(Q, torch.ones(4), torch.ones(3, 4)),
         ShapeError,
         "query, key and value have shapes (3, 4), (4,), (3, 4); each needs at least the two axes "
-        "(position, width).",
+        "(position, width), both at least 1.",
     ),
     (
         lambda: attend(Q.long(), K, V),
@@ -65,14 +65,14 @@ BAD = [
     (
         lambda: attend(Q[:0], K, V),
         ShapeError,
-        "query, key and value have shapes (0, 4), (3, 4), (3, 4); there must be at least one query "
-        "and one key, each at least 1 wide.",
+        "query, key and value have shapes (0, 4), (3, 4), (3, 4); each needs at least the two axes "
+        "(position, width), both at least 1.",
     ),
     (
         lambda: attend(Q, K[:0], V[:0]),
         ShapeError,
-        "query, key and value have shapes (3, 4), (0, 4), (0, 4); there must be at least one query "
-        "and one key, each at least 1 wide.",
+        "query, key and value have shapes (3, 4), (0, 4), (0, 4); each needs at least the two axes "
+        "(position, width), both at least 1.",
     ),
     (
         lambda: attend(torch.ones(2, 3, 4), torch.ones(5, 3, 4), torch.ones(5, 3, 4)),
@@ -142,8 +142,8 @@ BAD = [
     (
         lambda: attend(Q, K, V, allowed="causal"),  # type: ignore[arg-type]
         MaskError,
-        "`allowed` is a str; give a mask such as regard.causal(), or a boolean tensor in which True "
-        "means that the query may see the key.",
+        "`allowed` is a str; give a mask such as regard.causal(), or a boolean tensor in which "
+        "True means that the query may see the key.",
     ),
 ]
 

@@ -1,14 +1,21 @@
-"""Efficient attention: the worked numbers, the n × n matrix it stands for, and its laws."""
+"""Efficient attention: the worked numbers, the n × n matrix it implies, and its sums."""
 
-from math import inf, nan
+from math import inf
 
 import pytest
 import torch
 from torch.testing import assert_close
 
 import regard
-from regard.attention.efficient import efficient_attention
+from regard.attention.efficient import (
+    CHUNK,
+    causal_product,
+    efficient_attention,
+    rows_by_chunk,
+    running_sums,
+)
 from regard.errors import InputError, MaskError
+from tests.attention.forms import check_site, drawn
 
 QUERY = torch.tensor([[2.0, 0, 1, 1], [0, 2, 0, 2], [2, 1, 1, 2]])
 KEY = torch.tensor([[0.0, 1, 1, 2], [2, 0, 2, 0], [1, 1, 2, 2]])
@@ -23,11 +30,6 @@ MASKS = {
     "causal and padding": regard.causal() & regard.padding([150, 70, 0]),
     "causal and left padding": regard.padding([150, 70, 0], side="left") & regard.causal(),
 }
-
-
-def drawn(*shape, dtype=torch.float64):
-    generator = torch.Generator().manual_seed(len(shape) + shape[-1])
-    return (torch.randn(*shape, dtype=dtype, generator=generator) for _ in range(3))
 
 
 def written_out(query, key, value, allowed, normalization):
@@ -60,126 +62,26 @@ def test_the_worked_example_has_its_numbers():
 
 @pytest.mark.parametrize("normalization", FORMS)
 @pytest.mark.parametrize("mask", MASKS)
-def test_it_is_what_its_matrix_says(mask, normalization):
-    query, key, value = drawn(3, 2, 150, 4)
-    found = efficient_attention(query, key, value, allowed=MASKS[mask], normalization=normalization)
-    assert_close(found, written_out(query, key, value, MASKS[mask], normalization)[1])
-
-
-@pytest.mark.parametrize("normalization", FORMS)
-@pytest.mark.parametrize("mask", MASKS)
-def test_its_tiles_are_the_matrix_and_give_the_context(mask, normalization):
-    query, key, value = drawn(3, 2, 150, 4)
+def test_context_and_weights_are_those_of_the_matrix(mask, normalization):
+    inputs = drawn(3, 2, 150, 4)
+    options = {"allowed": MASKS[mask], "normalization": normalization}
     with regard.watch() as trace:
-        context = efficient_attention(
-            query, key, value, allowed=MASKS[mask], normalization=normalization, site="here"
-        )
-    site = trace["here"]
-    weights = written_out(query, key, value, MASKS[mask], normalization)[0]
-    for batch in range(3):
-        assert_close(site.weights(batch=batch), weights[batch])
-        assert_close(site.context(batch=batch), context[batch])
-    tile = site.weights(1, batch=1, rows=slice(60, 70), columns=slice(10, 90))
-    assert_close(tile, weights[1, 1, 60:70, 10:90])
-    assert_close(trace.value("here.context"), context)
-
-
-@pytest.mark.parametrize("normalization", FORMS)
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("garbage", [1e4, inf, nan])
-def test_padding_changes_nothing_whatever_it_holds(normalization, causal, garbage):
-    query, key, value = drawn(1, 2, 20, 4)
-    mask = regard.causal() if causal else None
-    alone = efficient_attention(query, key, value, allowed=mask, normalization=normalization)
-    padded = [torch.full((1, 2, 100, 4), garbage, dtype=torch.float64) for _ in range(3)]
-    for old, new in zip((query, key, value), padded, strict=True):
-        new[..., :20, :] = old
-    padded[0][..., 20:, :] = 1.0  # a query that is not a number has no answer
-    mask = regard.padding([20]) if mask is None else mask & regard.padding([20])
-    found = efficient_attention(*padded, allowed=mask, normalization=normalization)
-    assert_close(found[..., :20, :], alone)
-    assert found.isfinite().all()
-
-
-@pytest.mark.parametrize("normalization", FORMS)
-@pytest.mark.parametrize("size", [1.0, 100.0, 1e5])
-def test_later_positions_never_change_earlier_ones(normalization, size):
-    query, key, value = drawn(2, 2, 200, 8, dtype=torch.float32)
-    options = {"allowed": regard.causal(), "normalization": normalization}
-    before = efficient_attention(query, key, value, **options)[..., :90, :]
-    for x in (query, key, value):
-        x[..., 90:, :] *= -size
-    after = efficient_attention(query, key, value, **options)
-    assert torch.equal(after[..., :90, :], before)
-    assert after.isfinite().all()
+        context = efficient_attention(*inputs, **options, site="here")
+    weights, expected = written_out(*inputs, MASKS[mask], normalization)
+    assert_close(context, expected)
+    check_site(trace["here"], weights, context)
 
 
 @pytest.mark.parametrize("normalization", FORMS)
 def test_permuting_keys_with_their_values_changes_nothing(normalization):
     query, key, value = drawn(2, 2, 30, 4)
     order = torch.randperm(30)
-    found = efficient_attention(
-        query, key[..., order, :], value[..., order, :], normalization=normalization
-    )
+    permuted = query, key[..., order, :], value[..., order, :]
+    found = efficient_attention(*permuted, normalization=normalization)
     assert_close(found, efficient_attention(query, key, value, normalization=normalization))
 
 
-@pytest.mark.parametrize("normalization", FORMS)
-@pytest.mark.parametrize("mask", ["none", "causal and left padding"])
-def test_gradients_are_right_and_those_of_nothing_are_zero(mask, normalization):
-    inputs = [x[..., :12, :].clone().requires_grad_() for x in drawn(3, 1, 150, 3)]
-    allowed = regard.padding([12, 5, 0], side="left") & regard.causal() if mask != "none" else None
-    call = lambda *x: efficient_attention(*x, allowed=allowed, normalization=normalization)  # noqa: E731
-    assert torch.autograd.gradcheck(call, inputs)
-    call(*inputs).sum().backward()
-    if allowed is not None:
-        assert all(torch.equal(x.grad[2], torch.zeros_like(x.grad[2])) for x in inputs)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_halves_lose_no_more_than_their_digits(dtype):
-    query, key, value = (x.to(dtype) for x in drawn(2, 300, 8))
-    for mask in (None, regard.causal()):
-        found = efficient_attention(query, key, value, allowed=mask)
-        exact = efficient_attention(query.double(), key.double(), value.double(), allowed=mask)
-        assert found.dtype == dtype
-        assert_close(found.double(), exact, atol=0.01, rtol=0.01)
-
-
-@pytest.mark.parametrize("mask", ["none", "causal and padding"])
-def test_long_inputs_never_make_an_n_by_n_matrix(mask, largest):
-    n = 8192
-    inputs = [x.requires_grad_() for x in drawn(1, 1, n, 16, dtype=torch.float32)]
-    allowed = regard.causal() & regard.padding([n - 5]) if mask != "none" else None
-    with largest:
-        efficient_attention(*inputs, allowed=allowed).sum().backward()
-    assert n * 16 <= largest.numbers <= n * 80
-
-
-@pytest.mark.parametrize("mask", ["padding"])
-@pytest.mark.parametrize("normalization", FORMS)
-def test_it_compiles_to_one_graph(mask, normalization, no_shape_checks):
-    query, key, value = drawn(3, 2, 150, 4)
-
-    def call(query, key, value):
-        return efficient_attention(
-            query, key, value, allowed=MASKS[mask], normalization=normalization
-        )
-
-    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
-    assert_close(compiled(query, key, value), call(query, key, value))
-
-
-@pytest.mark.parametrize(
-    "mask",
-    [
-        regard.window(2),
-        regard.edges([(0, 0)]),
-        torch.ones(3, 3, dtype=torch.bool),
-        ~regard.causal(),
-        regard.causal() & regard.window(1),
-    ],
-)
+@pytest.mark.parametrize("mask", [~regard.causal(), regard.causal() & regard.window(1)])
 def test_masks_of_single_pairs_are_refused(mask):
     with pytest.raises(MaskError, match=r"single pairs: use padding, causal\(\) or both"):
         efficient_attention(QUERY, KEY, VALUE, allowed=mask)
@@ -193,3 +95,105 @@ def test_causal_needs_as_many_queries_as_keys():
 def test_an_unknown_normalization_is_refused():
     with pytest.raises(InputError, match="'softmax' or 'scaling', not 'mean'"):
         efficient_attention(QUERY, KEY, VALUE, normalization="mean")
+
+
+def random(*shape, dtype=torch.float64, seed=0):
+    return drawn(*shape, dtype=dtype, seed=seed)[0]
+
+
+def kernel(left, features, value, seen=None):
+    """Σ_{j ≤ i} (exp(left_i) · exp(features_j)) value_j with the n × n matrix."""
+    weights = left.exp() @ features.exp().transpose(-1, -2)
+    weights = weights if seen is None else weights * seen.transpose(-1, -2)
+    return weights.tril() @ value
+
+
+def chunked(x):
+    return x.split(CHUNK, dim=-2)
+
+
+def running(left, features, value, seen=None):
+    features = features if seen is None else features.masked_fill(~seen, -inf)
+    runs = running_sums(chunked(features), chunked(value))
+    parts = [
+        run.product(torch.exp(x + run.peak)) for run, x in zip(runs, chunked(left), strict=True)
+    ]
+    return torch.cat(parts, dim=-2)
+
+
+def test_the_causal_product_by_hand():
+    left = torch.tensor([[1.0], [2.0], [3.0]])
+    right = torch.tensor([[1.0], [10.0], [100.0]])
+    value = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    # row 2: 3 · (1·[1,0] + 10·[0,1] + 100·[1,1])
+    wanted = torch.tensor([[1.0, 0.0], [2.0, 20.0], [303.0, 330.0]])
+    assert_close(causal_product(left, right, value), wanted)
+
+
+@pytest.mark.parametrize("n", [1, CHUNK, 3 * CHUNK + 5])
+def test_causal_sums_are_the_lower_triangle_times_the_values(n):
+    left, right, value = random(2, 3, n, 4), random(2, 3, n, 4, seed=1), random(2, 3, n, 5, seed=2)
+    wanted = (left @ right.transpose(-1, -2)).tril() @ value
+    assert_close(causal_product(left, right, value), wanted)
+    assert_close(running(left, right, value), kernel(left, right, value))
+
+
+def test_hidden_keys_add_nothing_wherever_they_are():
+    n = 3 * CHUNK
+    left, features, value = random(2, n, 4), random(2, n, 4, seed=1), random(2, n, 5, seed=2)
+    seen = torch.ones(2, n, 1, dtype=torch.bool)
+    seen[0, : CHUNK + 7] = False  # the first chunk has no peak
+    seen[1, 5:9] = False
+    assert_close(running(left, features, value, seen), kernel(left, features, value, seen))
+
+
+@pytest.mark.parametrize("size", [10.0, 1e30])
+def test_later_keys_never_change_earlier_sums_however_large_they_are(size):
+    left, features, value = (random(200, 4, dtype=torch.float32, seed=s) for s in range(3))
+
+    def results():
+        for run, part in zip(
+            running_sums(chunked(features), chunked(value)), chunked(left), strict=True
+        ):
+            assert run.right.isfinite().all()
+            assert run.before.isfinite().all()
+            yield run.product(part)
+
+    before = torch.cat(list(results()))[:100]
+    features[100:] = size * features[100:]
+    value[100:] = 1e3
+    assert torch.equal(torch.cat(list(results()))[:100], before)
+
+
+def test_keys_far_below_earlier_ones_vanish():
+    # The past is e^100 larger: compared with it the new ones vanish.
+    features = torch.zeros(2 * CHUNK, 1)
+    features[CHUNK:] = -100.0
+    _, run = running_sums(chunked(features), chunked(torch.ones(2 * CHUNK, 1)))
+    assert run.before.item() == CHUNK
+    assert (run.right < 1e-40).all()
+
+
+def test_rows_by_chunk_have_the_peaks_of_running_sums():
+    n = 2 * CHUNK + 3
+    features = random(n, 4)
+    seen = torch.ones(n, 1, dtype=torch.bool)
+    seen[:3] = False
+    rows = torch.tensor([2, 5, 70, 71, n - 1])
+    hidden = features.masked_fill(~seen, -inf)
+    runs = running_sums(chunked(hidden), chunked(random(n, 1)))
+    groups = list(rows_by_chunk(rows, features, seen))
+    assert [group.tolist() for group, _, _ in groups] == [[2, 5], [70, 71], [n - 1]]
+    for number, ((_, peak, right), run) in enumerate(zip(groups, runs, strict=True)):
+        assert torch.equal(peak, run.peak)
+        assert_close(right.split(CHUNK)[number], run.right)
+
+
+def test_gradients_are_those_of_the_matrix():
+    def both(function):
+        inputs = [random(CHUNK + 9, 3, seed=seed).requires_grad_() for seed in range(3)]
+        function(*inputs).pow(2).sum().backward()
+        return [x.grad for x in inputs]
+
+    for ours, wanted in zip(both(running), both(kernel), strict=True):
+        assert_close(ours, wanted)

@@ -289,7 +289,7 @@ def test_it_compiles_and_exports(no_shape_checks):
 @pytest.mark.parametrize("size", [0, -2])
 def test_sizes_below_one_are_refused(name, size):
     sizes = {"d_model": 8, "n_heads": 2, name: size}
-    with pytest.raises(InputError, match=rf"^{name} is {size}; it must be 1 or larger\.$"):
+    with pytest.raises(InputError, match=rf"^{name} is {size}; it must be 1 or more\.$"):
         MultiHeadAttention(**sizes)
 
 

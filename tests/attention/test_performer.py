@@ -1,7 +1,7 @@
 """Performer: its kernel is right on average, its result nears softmax attention, and its laws."""
 
 from itertools import pairwise
-from math import exp, inf, nan, sqrt
+from math import exp, sqrt
 
 import pytest
 import torch
@@ -9,8 +9,8 @@ from torch.testing import assert_close
 
 import regard
 from regard.attention.performer import Performer, log_features, orthogonal_features
-from regard.errors import MaskError, ShapeError
-from tests.attention.forms import performer_attention
+from regard.errors import ShapeError
+from tests.attention.forms import check_site, drawn, performer_attention
 
 LENGTHS = [150, 70, 0]
 MASKS = {
@@ -24,11 +24,6 @@ MASKS = {
 
 def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
-
-
-def drawn(*shape, dtype=torch.float64, seed=0):
-    generator = seeded(seed)
-    return [torch.randn(*shape, dtype=dtype, generator=generator) for _ in range(3)]
 
 
 def features_of(n_features, d_k, seed=0, dtype=torch.float64):
@@ -59,35 +54,17 @@ def test_one_feature_and_two_keys_by_hand():
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_it_is_what_its_matrix_says(mask):
-    query, key, value = drawn(3, 2, 150, 4)
-    features = features_of(10, 4)
-    found = performer_attention(query, key, value, features=features, allowed=MASKS[mask])
-    assert_close(found, written_out(query, key, value, features, MASKS[mask])[1])
-
-
-@pytest.mark.parametrize("mask", MASKS)
-def test_its_tiles_are_the_matrix_and_give_the_context(mask):
-    query, key, value = drawn(3, 2, 150, 4)
-    features = features_of(10, 4)
+def test_context_and_weights_are_those_of_the_matrix(mask):
+    inputs, features = drawn(3, 2, 150, 4), features_of(10, 4)
     with regard.watch() as trace:
-        context = performer_attention(
-            query, key, value, features=features, allowed=MASKS[mask], site="here"
-        )
-    site = trace["here"]
-    weights = written_out(query, key, value, features, MASKS[mask])[0]
-    for batch in range(3):
-        assert_close(site.weights(batch=batch), weights[batch])
-        assert_close(site.context(batch=batch), context[batch])
-        some = weights[batch].sum(-1) > 0
-        assert_close(site.weights(batch=batch).sum(-1), some.double())
-    tile = site.weights(1, batch=1, rows=slice(60, 70), columns=slice(10, 90))
-    assert_close(tile, weights[1, 1, 60:70, 10:90])
-    assert_close(trace.value("here.context"), context)
+        context = performer_attention(*inputs, features=features, allowed=MASKS[mask], site="here")
+    weights, expected = written_out(*inputs, features, MASKS[mask])
+    assert_close(context, expected)
+    check_site(trace["here"], weights, context)
 
 
 def test_the_kernel_is_the_softmax_kernel_on_average():
-    n_draws, n_features, d_k = 4000, 12, 8
+    n_draws, n_features, d_k = 1500, 12, 8
     query, key, _ = (0.4 * x for x in drawn(5, d_k))
     draws = []
     for seed in range(n_draws):
@@ -100,7 +77,7 @@ def test_the_kernel_is_the_softmax_kernel_on_average():
     deviation = draws.std(0) / sqrt(n_draws)
     # 25 numbers: the largest of so many is beyond 4.5 deviations less than once in 5,000 times
     assert (error.abs() < 4.5 * deviation).all()
-    assert (deviation < 0.01 * exact).all()
+    assert (deviation < 0.02 * exact).all()
 
 
 def test_more_features_come_nearer_to_softmax_attention():
@@ -110,14 +87,14 @@ def test_more_features_come_nearer_to_softmax_attention():
     def error(n_features):
         draws = [
             performer_attention(query, key, value, features=features_of(n_features, 8, seed))
-            for seed in range(20)
+            for seed in range(10)
         ]
         return torch.stack([(draw - exact).pow(2).mean() for draw in draws]).mean().sqrt().item()
 
-    errors = [error(n) for n in (16, 64, 256, 1024, 4096)]
+    errors = [error(n) for n in (16, 64, 256, 1024)]
     # four times the features, half the error
-    assert all(0.35 < after / before < 0.7 for before, after in pairwise(errors))
-    assert errors[-1] < 0.01
+    assert all(0.3 < after / before < 0.75 for before, after in pairwise(errors))
+    assert errors[-1] < 0.02
 
 
 def test_features_are_orthogonal_in_blocks_and_as_long_as_gaussian_vectors():
@@ -134,35 +111,6 @@ def test_features_are_orthogonal_in_blocks_and_as_long_as_gaussian_vectors():
     assert abs(squares.var() - 16) < 1.5
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("garbage", [1e4, inf, nan])
-def test_padding_changes_nothing_whatever_it_holds(causal, garbage):
-    query, key, value = drawn(1, 2, 20, 4)
-    form = Performer(4, 16, generator=seeded()).double()
-    mask = regard.causal() if causal else None
-    alone = form(query, key, value, allowed=mask)
-    padded = [torch.full((1, 2, 100, 4), garbage, dtype=torch.float64) for _ in range(3)]
-    for old, new in zip((query, key, value), padded, strict=True):
-        new[..., :20, :] = old
-    padded[0][..., 20:, :] = 1.0  # a query that is not a number has no answer
-    mask = regard.padding([20]) if mask is None else mask & regard.padding([20])
-    found = form(*padded, allowed=mask)
-    assert_close(found[..., :20, :], alone)
-    assert found.isfinite().all()
-
-
-@pytest.mark.parametrize("size", [1.0, 0.01, 30.0, 1e4])
-def test_later_positions_never_change_earlier_ones(size):
-    query, key, value = drawn(2, 2, 200, 8, dtype=torch.float32)
-    form = Performer(8, 32, generator=seeded())
-    before = form(query, key, value, allowed=regard.causal())[..., :90, :]
-    for x in (query, key, value):
-        x[..., 90:, :] *= -size
-    after = form(query, key, value, allowed=regard.causal())
-    assert torch.equal(after[..., :90, :], before)
-    assert after.isfinite().all()
-
-
 def test_one_key_has_all_the_weight_and_no_key_none():
     query, key, value = drawn(2, 1, 4)
     form = Performer(4).double()
@@ -170,52 +118,6 @@ def test_one_key_has_all_the_weight_and_no_key_none():
     nothing = form(query, key, value, allowed=regard.padding([1, 0]))
     assert_close(nothing[0], value[0])
     assert torch.equal(nothing[1], torch.zeros_like(nothing[1]))
-
-
-@pytest.mark.parametrize("mask", ["none", "causal and left padding"])
-def test_gradients_are_right_and_those_of_nothing_are_zero(mask):
-    inputs = [x.requires_grad_() for x in drawn(3, 1, 12, 3)]
-    allowed = regard.padding([12, 5, 0], side="left") & regard.causal() if mask != "none" else None
-    features = features_of(5, 3)
-
-    def call(*inputs):
-        return performer_attention(*inputs, features=features, allowed=allowed)
-
-    assert torch.autograd.gradcheck(call, inputs)
-    call(*inputs).sum().backward()
-    if allowed is not None:
-        assert all(torch.equal(x.grad[2], torch.zeros_like(x.grad[2])) for x in inputs)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_halves_lose_no_more_than_their_digits(dtype):
-    inputs = [x.to(dtype) for x in drawn(2, 300, 8)]
-    form = Performer(8, 32, generator=seeded())
-    for mask in (None, regard.causal()):
-        found = form(*inputs, allowed=mask)
-        exact = form(*(x.double() for x in inputs), allowed=mask)
-        assert found.dtype == dtype
-        assert_close(found.double(), exact, atol=0.01, rtol=0.01)
-
-
-@pytest.mark.parametrize("mask", ["none", "causal and padding"])
-def test_long_inputs_never_make_an_n_by_n_matrix(mask, largest):
-    n = 8192
-    inputs = [x.requires_grad_() for x in drawn(1, 1, n, 16, dtype=torch.float32)]
-    allowed = regard.causal() & regard.padding([n - 5]) if mask != "none" else None
-    with largest:
-        Performer(16, 64)(*inputs, allowed=allowed).sum().backward()
-    assert n * 16 <= largest.numbers <= n * 64
-
-
-@pytest.mark.parametrize("mask", ["padding"])
-def test_it_compiles_to_one_graph(mask, no_shape_checks):
-    inputs = drawn(3, 2, 150, 4)
-    form = Performer(4, 16).double()
-    compiled = torch.compile(
-        lambda *x: form(*x, allowed=MASKS[mask]), fullgraph=True, backend="aot_eager"
-    )
-    assert_close(compiled(*inputs), form(*inputs, allowed=MASKS[mask]))
 
 
 def test_redrawing_gives_other_features_and_a_seed_the_same():
@@ -231,12 +133,6 @@ def test_about_d_times_its_logarithm_features_are_drawn_by_default():
     assert Performer(64).features.shape == (256, 64)  # 64 · ln 64 = 266
     assert Performer(1).features.shape == (64, 1)
     assert "n_features=256" in repr(Performer(64))
-
-
-def test_masks_of_single_pairs_are_refused():
-    query, key, value = drawn(3, 4)
-    with pytest.raises(MaskError, match=r"a Performer cannot use the mask window\(1\)"):
-        Performer(4).double()(query, key, value, allowed=regard.window(1))
 
 
 def test_features_of_another_width_are_refused():

@@ -82,8 +82,3 @@ def test_a_setting_of_another_form_is_refused():
 def test_an_unknown_form_is_refused_with_the_nearest():
     with pytest.raises(UnknownNameError, match="the nearest are efficient"):
         make_form(attention="efficent")
-
-
-def test_alibi_needs_scores():
-    with pytest.raises(InputError, match="efficient attention never computes"):
-        make_form(attention="efficient", alibi=True)
