@@ -24,6 +24,17 @@ _MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
 _CHUNK = 2**18
 
 
+@contextmanager
+def file_errors(path: str | Path, action: str = "read") -> Iterator[None]:
+    """Turn an OSError into a FileError that says that `path` cannot be read (or written)."""
+    try:
+        yield
+    except FileError:
+        raise
+    except OSError as error:
+        raise FileError(f"{path} cannot be {action}: {error.strerror or error}.") from error
+
+
 def cache_folder() -> Path:
     """Return the folder for cached files: $REGARD_CACHE, or the user's cache directory."""
     from platformdirs import user_cache_path
@@ -111,22 +122,17 @@ def open_bytes(path: str | Path) -> io.BufferedIOBase:
     if name == STANDARD_INPUT:
         raw = io.BufferedReader(_Borrowed(sys.stdin.buffer), _CHUNK)
     else:
-        try:
+        with file_errors(path):
             raw = Path(path).open("rb")  # noqa: SIM115 - the caller closes it
-        except OSError as error:
-            raise FileError(f"{name} cannot be read: {error.strerror}.") from error
     head = raw.peek(4)[:4]
     for suffix, magic in _MAGIC.items():
         if head.startswith(magic):
-            if suffix == ".zst":
-                return io.BufferedReader(_ZstdStream(raw), _CHUNK)
-            return _GzipStream(raw)
+            zstd = suffix == ".zst"
+            return io.BufferedReader(_ZstdStream(raw), _CHUNK) if zstd else _GzipStream(raw)
         if name.endswith(suffix):
             raw.close()
-            what = "is empty" if not head else "has other contents"
-            raise FileError(
-                f"{name} is named {suffix} but {what}: download, compress or rename it."
-            )
+            what = "has other contents" if head else "is empty"
+            raise FileError(f"{name} is named {suffix} but {what}: download or rename it.")
     return raw
 
 
@@ -135,17 +141,14 @@ def stream_errors(path: str | Path, lines: list[int] | None = None) -> Iterator[
     """Turn the errors of a broken stream into a FileError that says where it broke."""
     import zstandard
 
-    try:
-        yield
-    except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
-        where = f" after line {lines[0]:,}" if lines else ""
-        raise FileError(
-            f"{path} is damaged or truncated{where} ({error}): download it again."
-        ) from error
-    except OSError as error:
-        if isinstance(error, FileError):
-            raise
-        raise FileError(f"{path} cannot be read: {error.strerror or error}.") from error
+    with file_errors(path):
+        try:
+            yield
+        except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+            where = f"truncated after line {lines[0]:,}" if lines else "truncated"
+            raise FileError(
+                f"{path} is damaged or {where} ({error}): download it again."
+            ) from error
 
 
 def read_lines(path: str | Path) -> Iterator[bytes]:
@@ -169,16 +172,6 @@ def copy_decompressed(path: str | Path, copy: Path) -> None:
         shutil.copyfileobj(source, target)
 
 
-@contextmanager
-def _write_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, FileError):
-            raise
-        raise FileError(f"{path} cannot be written: {error.strerror or error}.") from error
-
-
 def _finish(path: Path) -> None:
     """Set the default permissions of written files and wait until they are on the disk."""
     mask = os.umask(0)
@@ -197,7 +190,7 @@ def _finish(path: Path) -> None:
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary path that replaces `path` when the block ends without an error."""
     final = Path(path)
-    with _write_errors(final):
+    with file_errors(final, "written"):
         final.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=final.parent, prefix=f".{final.name}.", suffix=".tmp")
         os.close(handle)
@@ -228,7 +221,7 @@ def atomic_folder(folder: str | Path, *, names: Collection[str] = ()) -> Iterato
     """
     final = Path(folder).expanduser().resolve()
     fresh, old = (final.with_name(f".{final.name}.{end}") for end in ("new", "old"))
-    with _write_errors(final):
+    with file_errors(final, "written"):
         final.parent.mkdir(parents=True, exist_ok=True)
         _finish_replacing(final, old, names)
         shutil.rmtree(fresh, ignore_errors=True)  # left by a process that was killed
@@ -280,7 +273,7 @@ def cached_folder(folder: Path, make: Callable[[Path], None]) -> Path:
         return folder
     import fcntl
 
-    with _write_errors(folder):
+    with file_errors(folder, "written"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with (folder.parent / ".lock").open("w") as lock:  # unlocked when closed or on a crash
             fcntl.flock(lock, fcntl.LOCK_EX)

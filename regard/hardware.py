@@ -5,17 +5,17 @@ import os
 import platform
 import resource
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
 
+Clock = Callable[[], float]
 SINGLE_THREAD_LIMIT = 2e9
 """Multiplications below which several threads are not faster than one: they wait for each other."""
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def cpu_count() -> int:
@@ -62,9 +62,9 @@ def keep_freed_memory() -> bool:
     """Make glibc reuse large freed buffers, which avoids page faults; True where supported."""
     if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
         return False
-    libc = ctypes.CDLL(None)
-    settings = ((_M_MMAP_THRESHOLD, 2**30), (_M_TRIM_THRESHOLD, 2**31 - 1))
-    return min(libc.mallopt(which, size) for which, size in settings) == 1
+    libc, trim_threshold, mmap_threshold = ctypes.CDLL(None), -1, -3
+    done = libc.mallopt(mmap_threshold, 2**30), libc.mallopt(trim_threshold, 2**31 - 1)
+    return min(done) == 1
 
 
 def peak_memory(device: "torch.device") -> int:
@@ -78,11 +78,7 @@ def peak_memory(device: "torch.device") -> int:
 
 
 def matmul_rate(
-    device: "torch.device",
-    *,
-    seconds: float = 0.2,
-    size: int = 1024,
-    clock: Callable[[], float] = time.perf_counter,
+    device: "torch.device", *, seconds: float = 0.2, size: int = 1024, clock: Clock = perf_counter
 ) -> float:
     """Measure the best rate of a large float32 matrix product in FLOP/s."""
     import torch

@@ -1,14 +1,14 @@
 """Model folders on disk: config.json, weights, tokenizers and the model card."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from regard.errors import FileError, RegardError, UnknownNameError, nearest
-from regard.files import write_atomic
+from regard.files import file_errors, write_atomic
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_files import read_backend
 
@@ -99,8 +99,7 @@ class Description:
 
     def to_json(self) -> str:
         """Return the text of config.json."""
-        parts = {"format": FORMAT, **asdict(self)}
-        return json.dumps(parts, indent=1, ensure_ascii=False) + "\n"
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_description(folder: Path) -> Description:
@@ -128,11 +127,10 @@ def _read_config(file: Path) -> dict[str, Any]:
             "`regard train` or `regard import` wrote."
         )
     try:
-        config = json.loads(file.read_bytes())
+        with file_errors(file):
+            config = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
         raise FileError(f"{file} is damaged or truncated ({error}): {_AGAIN}.") from error
-    except OSError as error:
-        raise FileError(f"{file} cannot be read: {error.strerror}.") from error
     if not isinstance(config, dict):
         raise FileError(f"{file} is not a JSON object: {_AGAIN}.")
     if "format" not in config and ("model_type" in config or "architectures" in config):
@@ -159,15 +157,11 @@ def _use_us_spelling(config: dict[str, Any]) -> dict[str, Any]:
     """Format 2 uses US spelling for the settings of the model."""
     model = config.get("model")
     if isinstance(model, dict) and "initialisation" in model:
-        model = {**model, "initialization": model["initialisation"]}
-        del model["initialisation"]
-    return {**config, "model": model}
+        model["initialization"] = model.pop("initialisation")
+    return config
 
 
-_MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    0: _add_task,
-    1: _use_us_spelling,
-}
+_MIGRATIONS = (_add_task, _use_us_spelling)
 """For each old format, the function that converts its config.json to the next format."""
 
 
@@ -181,8 +175,8 @@ def migrate(config: dict[str, Any], file: Path) -> dict[str, Any]:
             f"{file} has format {number}, but this version of regard reads formats up to "
             f"{FORMAT}: update regard."
         )
-    for old in range(number, FORMAT):
-        config = _MIGRATIONS[old](config)
+    for convert in _MIGRATIONS[number:]:
+        config = convert(config)
     return {**config, "format": FORMAT}
 
 
@@ -190,10 +184,8 @@ def read_tokenizers(
     folder: Path, description: Description
 ) -> tuple[Tokenizer | None, Tokenizer | None]:
     """Read the tokenizer of a model folder, and the target's if it has a separate one."""
-    return (
-        _read_tokenizer(folder / TOKENIZER, description.tokenizer),
-        _read_tokenizer(folder / TARGET_TOKENIZER, description.target_tokenizer),
-    )
+    source = _read_tokenizer(folder / TOKENIZER, description.tokenizer)
+    return source, _read_tokenizer(folder / TARGET_TOKENIZER, description.target_tokenizer)
 
 
 def _read_tokenizer(file: Path, roles: Mapping[str, str] | None) -> Tokenizer | None:

@@ -1,6 +1,7 @@
 """Padding, and batches by token count: similar lengths, shuffled, resumable, split among ranks."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import SupportsIndex
 
 import numpy as np
@@ -99,10 +100,8 @@ class Batches:
         if block < 1 or tokens < 1:
             raise InputError(f"tokens ({tokens}) and block ({block}) must be 1 or more.")
         self._lengths, self._tokens, self._block = lengths, tokens, block
-        self._seed, self._shuffle = seed, shuffle
-        self._rank, self._ranks = rank, ranks
-        self.epoch = 0
-        self.position = 0
+        self._seed, self._shuffle, self._rank, self._ranks = seed, shuffle, rank, ranks
+        self.epoch = self.position = 0
         total = len(lengths[0])
         for start in range(0, total, block):
             longest = self._longer_side(np.arange(start, min(start + block, total)))
@@ -130,18 +129,11 @@ class Batches:
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield this rank's remaining batches of the current epoch, then advance the epoch."""
-        group: list[list[int]] = []
-        for batch in self.all(self.epoch, start=self.position):
-            group.append(batch)
-            if len(group) == self._ranks:
-                self.position += self._ranks
-                yield group[self._rank]
-                group = []
-        if group:
+        rest = self.all(self.epoch, start=self.position)
+        while group := list(islice(rest, self._ranks)):
             self.position += len(group)
             yield split_among_ranks(group, self._ranks)[self._rank]
-        self.epoch += 1
-        self.position = 0
+        self.epoch, self.position = self.epoch + 1, 0
 
     def count(self, epoch: int = 0) -> int:
         """Return the number of batches that each rank gets in an epoch."""
@@ -175,10 +167,8 @@ class Batches:
         falls. On Multi30k that halves the padding of a plain sort.
         """
         longer = self._longer_side(examples)
-        difference = np.zeros(len(examples), np.int64)
-        if len(self._lengths) > 1:
-            first, second = (np.asarray(side[examples], np.int64) for side in self._lengths[:2])
-            difference = first - second
+        first, last = (self._lengths[i][examples].astype(np.int64) for i in (0, -1))
+        difference = first - last
         if self._shuffle:
             ties = rng.random(len(examples))
             parity, backwards = rng.integers(2, size=2)  # different cuts in every epoch

@@ -5,6 +5,8 @@ import operator
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, SupportsIndex
@@ -12,19 +14,14 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from regard.data.readers import Rows
-from regard.data.text_checks import Checker, Checks, CleaningReport, CleanRow, chunks, open_ledger
+from regard.data.text_checks import Checker, Checks, CleaningReport, CleanRow, Progress, open_ledger
 from regard.errors import FileError, InputError
-from regard.files import cache_key, cached_folder, write_atomic
+from regard.files import cache_key, cached_folder, file_errors, write_atomic
 from regard.text.tokenizer import Tokenizer
 
 VERSION = 1
 """Increased when the same settings result in other files."""
-LABEL = "label"
-LEDGER = "ledger.tsv"
-DESCRIPTION = "corpus.json"
-Progress = Callable[[int], None]
-"""Called regularly with the number of lines read so far."""
-
+LABEL, LEDGER, DESCRIPTION = "label", "ledger.tsv", "corpus.json"
 _LABEL_TYPE = np.dtype(np.uint32)
 _AGAIN = "delete its folder, and it will be made again"
 
@@ -42,9 +39,8 @@ def report_lines(report: CleaningReport, ledger: Path) -> list[str]:
 def read_stored(path: Path) -> dict[str, Any]:
     """Read the JSON description of a stored corpus or token stream."""
     try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+        with file_errors(path):
+            return json.loads(path.read_bytes())
     except ValueError as error:
         raise FileError(f"{path} is damaged: {_AGAIN}.") from error
 
@@ -56,10 +52,8 @@ def smallest_type(size: int) -> np.dtype:
 
 def memory_map(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
     """Map a file into memory as a read-only array; its size must match."""
-    try:
+    with file_errors(path):
         size = path.stat().st_size
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
     if size != count * dtype.itemsize:
         raise FileError(
             f"{path} is damaged: it has {size:,} bytes instead of {count * dtype.itemsize:,}; "
@@ -68,6 +62,16 @@ def memory_map(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
     if count == 0:
         return np.zeros(0, dtype)
     return np.memmap(path, dtype, mode="r", shape=(count,))
+
+
+def written_once(
+    rows: Rows, cache: str | Path, settings: dict[str, Any], write: Callable[[Rows, Path], None]
+) -> Path:
+    """Return the folder in `cache` for these rows and settings, filled by `write` if it is new."""
+    with TemporaryDirectory() as spool:
+        rows = rows.with_stdin_saved(Path(spool))
+        key = cache_key({"rows": rows.fingerprint(), **settings})
+        return cached_folder(Path(cache) / key, lambda folder: write(rows, folder))
 
 
 def _ragged_paths(folder: Path, name: str) -> tuple[Path, Path, Path]:
@@ -79,26 +83,21 @@ class RaggedWriter:
     """Appends lists of ids to files, in constant memory."""
 
     def __init__(self, folder: Path, name: str, dtype: np.dtype):
-        self._dtype = dtype
-        self.total = 0
-        ids, offsets, lengths = _ragged_paths(folder, name)
-        self._ids = ids.open("wb")
-        self._offsets = offsets.open("wb")
-        self._lengths = lengths.open("wb")
-        self._offsets.write(np.zeros(1, np.int64).tobytes())
+        self._dtype, self.total = dtype, 0
+        self._streams = [path.open("wb") for path in _ragged_paths(folder, name)]
+        self._streams[1].write(np.zeros(1, np.int64).tobytes())
 
     def append(self, lists: Sequence[Sequence[int]]) -> None:
         """Add lists at the end."""
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-        flat = (id for one in lists for id in one)
-        self._ids.write(np.fromiter(flat, self._dtype, int(lengths.sum())).tobytes())
-        self._offsets.write((np.cumsum(lengths) + self.total).tobytes())
-        self._lengths.write(lengths.astype(np.uint32).tobytes())
+        ids = np.fromiter(chain.from_iterable(lists), self._dtype, int(lengths.sum()))
+        arrays = (ids, np.cumsum(lengths) + self.total, lengths.astype(np.uint32))
+        for stream, array in zip(self._streams, arrays, strict=True):
+            stream.write(array.tobytes())
         self.total += int(lengths.sum())
 
     def close(self) -> None:
-        """Close the files."""
-        for stream in (self._ids, self._offsets, self._lengths):
+        for stream in self._streams:
             stream.close()
 
 
@@ -142,10 +141,8 @@ class CorpusWriter:
                 f"{' and '.join(texts)} needs {len(texts)} tokenizers or one for all; "
                 f"{len(tokenizers)} were given."
             )
-        self._names = names
+        self._names, self._checks, self._specials = names, checks, specials
         self._tokenizers = dict(zip(texts, tokenizers, strict=True))
-        self._checks = checks
-        self._specials = specials
         self._given = None if classes is None else list(classes)
         self._classes = {name: number for number, name in enumerate(classes or ())}
 
@@ -153,13 +150,13 @@ class CorpusWriter:
         """Return everything except the rows that determines what is written."""
         return {
             "version": VERSION,
-            "tokenizers": [self._tokenizers[name].fingerprint for name in self._tokenizers],
+            "tokenizers": [tokenizer.fingerprint for tokenizer in self._tokenizers.values()],
             "checks": asdict(self._checks),
             "specials": self._specials,
             "classes": self._given,
         }
 
-    def write(self, rows: Rows, folder: Path, progress: Progress | None = None) -> None:
+    def write(self, progress: Progress | None, rows: Rows, folder: Path) -> None:
         """Write the corpus of these rows into a folder."""
         with ExitStack() as stack:
             ledger = stack.enter_context(open_ledger(folder / LEDGER))
@@ -168,11 +165,8 @@ class CorpusWriter:
                 name: stack.enter_context(closing(RaggedWriter(folder, name, self._type_of(name))))
                 for name in self._names
             }
-            for chunk in chunks(rows):
-                self._append(checker.check(chunk), checker, fields)
-                if progress:
-                    progress(checker.report.read)
-            checker.finish()
+            for chunk in checker.check_all(rows, progress):
+                self._append(chunk, checker, fields)
         report = checker.report
         if report.kept == 0:
             details = " ".join(line.strip() for line in report.lines())
@@ -240,17 +234,17 @@ class Corpus:
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
+        self.ledger = self.folder / LEDGER
+        """The table of dropped and changed rows."""
         described = read_stored(self.folder / DESCRIPTION)
         self.names: tuple[str, ...] = tuple(described["names"])
         self.report = CleaningReport.from_dict(described["report"])
-        self.classes: tuple[str, ...] | None = (
-            None if described["classes"] is None else tuple(described["classes"])
-        )
+        classes, count = described["classes"], described["count"]
+        self.classes: tuple[str, ...] | None = None if classes is None else tuple(classes)
+        stored = zip(self.names, described["dtypes"], described["totals"], strict=True)
         self.fields = tuple(
-            Ragged(self.folder, name, np.dtype(dtype), count=described["count"], total=total)
-            for name, dtype, total in zip(
-                self.names, described["dtypes"], described["totals"], strict=True
-            )
+            Ragged(self.folder, name, np.dtype(dtype), count=count, total=total)
+            for name, dtype, total in stored
         )
 
     def __len__(self) -> int:
@@ -272,11 +266,6 @@ class Corpus:
             raise InputError("This corpus has no labels.")
         return self.fields[self.names.index(LABEL)].flat
 
-    @property
-    def ledger(self) -> Path:
-        """The table of dropped and changed rows."""
-        return self.folder / LEDGER
-
 
 def build_corpus(
     rows: Rows,
@@ -296,13 +285,7 @@ def build_corpus(
         specials: add each tokenizer's start and end tokens to every text.
         classes: the labels in the order of their indices; if None, those of the rows, sorted.
     """
-    with TemporaryDirectory() as spool:
-        rows = rows.with_stdin_saved(Path(spool))
-        writer = CorpusWriter(
-            rows.names, tokenizers, checks=checks or Checks(), specials=specials, classes=classes
-        )
-        key = cache_key({"rows": rows.fingerprint(), **writer.settings()})
-        folder = cached_folder(
-            Path(cache) / key, lambda folder: writer.write(rows, folder, progress)
-        )
-    return Corpus(folder)
+    writer = CorpusWriter(
+        rows.names, tokenizers, checks=checks or Checks(), specials=specials, classes=classes
+    )
+    return Corpus(written_once(rows, cache, writer.settings(), partial(writer.write, progress)))

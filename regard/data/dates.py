@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache, cached_property
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,17 +28,8 @@ HELD_OUT = 20
 
 Split = Literal["train", "held-out"]
 DateFieldKind = Literal["fixed", "year", "d", "M", "E"]
-_WIDTHS = ("short", "medium", "long", "full")
-_SKELETONS = ("yMd", "yMMMd", "yMMMMd", "yMMMEd")
-_CHUNK = 1024
-_TABLES: dict[str, tuple[DateFieldKind, int]] = {
-    "d": ("d", 31),
-    "M": ("M", 12),
-    "L": ("M", 12),
-    "E": ("E", 7),
-    "c": ("E", 7),
-}
-"""The field of each pattern letter, and its number of entries."""
+_LETTERS: dict[str, DateFieldKind] = {"d": "d", "M": "M", "L": "M", "E": "E", "c": "E"}
+"""The field of each letter in Unicode's date patterns."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +101,10 @@ def _locale_templates(name: str) -> Iterator[Template]:
         locale = Locale.parse(name)
     except (UnknownLocaleError, ValueError) as error:
         raise UnknownNameError(f"There is no locale {name!r}; {nearest(name, LOCALES)}.") from error
-    patterns = [locale.date_formats[width].pattern for width in _WIDTHS]
-    skeletons = locale.datetime_skeletons
-    patterns += [skeletons[key].pattern for key in _SKELETONS if key in skeletons]
-    for pattern in dict.fromkeys(patterns):
+    styles, skeletons = locale.date_formats, locale.datetime_skeletons
+    formats = [styles[width] for width in ("short", "medium", "long", "full")]
+    formats += [skeletons[key] for key in ("yMd", "yMMMd", "yMMMMd", "yMMMEd") if key in skeletons]
+    for pattern in dict.fromkeys(one.pattern for one in formats):
         parts = [_part(value, locale) for _, value in tokenize_pattern(pattern)]
         kinds = {part.kind if part else None for part in parts}
         if None not in kinds and kinds >= {"d", "M", "year"}:
@@ -130,9 +123,10 @@ def _part(value: str | tuple[str, int], locale: Any) -> DateField | None:
         return None if width == 2 else DateField("year", ())
     if letter == "G":
         return DateField("fixed", (DateTimeFormat(FIRST, locale)[field],))
-    if letter not in _TABLES:
+    if letter not in _LETTERS:
         return None
-    kind, size = _TABLES[letter]
+    kind = _LETTERS[letter]
+    size = {"d": 31, "M": 12, "E": 7}[kind]
     # the first of May 2023 was a Monday, and May has 31 days
     days = [date(2023, n, 1) if kind == "M" else date(2023, 5, n) for n in range(1, size + 1)]
     return DateField(kind, tuple(DateTimeFormat(day, locale)[field] for day in days))
@@ -168,25 +162,19 @@ class Dates:
 
     @cached_property
     def _by_locale(self) -> list[list[Template]]:
-        groups: dict[str, list[Template]] = defaultdict(list)
-        for template in templates(self.locales):
-            groups[template.locale].append(template)
-        return list(groups.values())
-
-    def _pairs(self, numbers: np.ndarray) -> list[tuple[str, str]]:
-        epoch = 1 if self.split == "held-out" else 0
-        pairs = []
-        for draws in uniform_draws(self.seed, epoch, numbers, 3).tolist():
-            day = date.fromordinal(int(self._days[int(draws[0] * len(self._days))]))
-            formats = self._by_locale[int(draws[1] * len(self._by_locale))]
-            pairs.append((formats[int(draws[2] * len(formats))].write(day), day.isoformat()))
-        return pairs
+        groups = groupby(templates(self.locales), key=attrgetter("locale"))
+        return [list(group) for _, group in groups]
 
     def __iter__(self) -> Iterator[Row]:
-        for first in range(0, self.count, _CHUNK):
-            numbers = np.arange(first, min(first + _CHUNK, self.count))
-            for line, (written, iso) in enumerate(self._pairs(numbers), first + 1):
-                yield Row("dates", line, (written.encode(), iso.encode()))
+        epoch = 1 if self.split == "held-out" else 0
+        for first in range(0, self.count, 1024):
+            numbers = np.arange(first, min(first + 1024, self.count))
+            rows = uniform_draws(self.seed, epoch, numbers, 3).tolist()
+            for line, (which_day, which_locale, which_format) in enumerate(rows, first + 1):
+                day = date.fromordinal(int(self._days[int(which_day * len(self._days))]))
+                formats = self._by_locale[int(which_locale * len(self._by_locale))]
+                written = formats[int(which_format * len(formats))].write(day)
+                yield Row("dates", line, (written.encode(), day.isoformat().encode()))
 
     def fingerprint(self) -> str:
         """Return a hash of the settings and all formats, which depend on the version of Babel."""
@@ -195,5 +183,4 @@ class Dates:
         return hashlib.sha256(described.encode()).hexdigest()
 
     def with_stdin_saved(self, folder: Path) -> "Dates":
-        """Return the dates themselves, which do not come from a file."""
         return self

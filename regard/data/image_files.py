@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 else:
     Picture = Any
 
-_PIXEL_KEYS = ("images", "pixels", "x", "X", "data")
-_LABEL_KEYS = ("labels", "label", "y", "targets")
+Size = tuple[int, int]
 _IDX_PARTS = ("images-idx3-ubyte", "labels-idx1-ubyte")
 
 
@@ -47,8 +46,7 @@ def read_pixels(
     if n_channels not in (1, 3):
         raise InputError(f"this model reads {n_channels} channels, not 1 or 3: give a tensor.")
     if isinstance(image, Image.Image):
-        resized = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
-        pixels = np.asarray(resized)
+        pixels = np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC))
     else:
         pixels = read_image(image, size=(size, size))
     if n_channels == 1:
@@ -72,7 +70,7 @@ def read_image(path: str | Path, *, size: tuple[int, int] | None = None) -> np.n
 def read_images(
     path: str | Path,
     *,
-    size: tuple[int, int] | None = None,
+    size: Size | None = None,
     split: str = "train",
     classes: Sequence[str] | None = None,
 ) -> Images:
@@ -99,12 +97,8 @@ def read_images(
     return _read_folder(folder, size, classes)
 
 
-def _read_folder(
-    folder: Path, size: tuple[int, int] | None, classes: Sequence[str] | None
-) -> Images:
-    found = sorted(
-        entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."
-    )
+def _read_folder(folder: Path, size: Size | None, classes: Sequence[str] | None) -> Images:
+    found = sorted(path.name for path in folder.glob("[!.]*") if path.is_dir())
     names = list(classes or found)
     _check_classes(folder, found, names)
     files = [
@@ -152,7 +146,8 @@ def _read_npz(path: Path, classes: Sequence[str] | None) -> Images:
             arrays = {name: stored[name] for name in stored.files}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise FileError(f"{path} is not an .npz of plain arrays: {error}.") from error
-    pixels, labels = (_entry(path, arrays, keys) for keys in (_PIXEL_KEYS, _LABEL_KEYS))
+    pixels = _entry(path, arrays, ("images", "pixels", "x", "X", "data"))
+    labels = _entry(path, arrays, ("labels", "label", "y", "targets"))
     if "classes" not in arrays:
         return _with_classes(pixels, labels, classes)
     stored = [str(name) for name in arrays["classes"]]
@@ -183,9 +178,9 @@ def _read_idx_pair(path: Path, classes: Sequence[str] | None) -> Images:
         raise InputError(f"{path} is neither an .npz nor an idx file with '{images}' in its name.")
     name = path.name.replace(images, labels)
     stem = name.removesuffix(".gz").removesuffix(".zst")
-    for candidate in (name, stem, stem + ".gz", stem + ".zst"):
-        if path.with_name(candidate).is_file():
-            return _with_classes(read_idx(path), read_idx(path.with_name(candidate)), classes)
+    for other in map(path.with_name, (name, stem, stem + ".gz", stem + ".zst")):
+        if other.is_file():
+            return _with_classes(read_idx(path), read_idx(other), classes)
     raise FileError(f"{path} needs its labels in the same folder, in {name}.")
 
 

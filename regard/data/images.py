@@ -49,7 +49,10 @@ class Normalization:
     def of(cls, images: Images) -> "Normalization":
         """Compute the statistics of images; a channel of a single value gets deviation 1."""
         channels = images.pixels.shape[-1]
-        counts = np.stack([_histogram(images.pixels, channel) for channel in range(channels)])
+        counts = np.zeros((channels, 256))
+        for start in range(0, len(images), 1024):
+            part = images.pixels[start : start + 1024].reshape(-1, channels)
+            counts += [np.bincount(column, minlength=256) for column in part.T]
         values = np.arange(256) / 255
         weights = counts / counts.sum(axis=1, keepdims=True)
         mean = weights @ values
@@ -64,13 +67,6 @@ class Normalization:
         scale = np.float32(1 / 255) / np.array(self.deviation, np.float32)
         shift = np.array(self.mean, np.float32) / np.array(self.deviation, np.float32)
         return np.ascontiguousarray(np.moveaxis(pixels * scale - shift, -1, 1))
-
-
-def _histogram(pixels: np.ndarray, channel: int) -> np.ndarray:
-    counts = np.zeros(256)
-    for start in range(0, len(pixels), 1024):
-        counts += np.bincount(pixels[start : start + 1024, ..., channel].ravel(), minlength=256)
-    return counts
 
 
 def parse_normalization(given: Mapping[str, Any] | None) -> Normalization | None:
@@ -108,21 +104,16 @@ class Augmentation:
     ) -> np.ndarray:
         """Change the images; the result depends on the seed, the epoch and the example only."""
         draws = uniform_draws(seed, epoch, np.asarray(examples), 3)
-        _, height, width, _ = pixels.shape
-        crop_height, crop_width = (self.crop or height), (self.crop or width)
-        rest = (height + 2 * self.shift - crop_height, width + 2 * self.shift - crop_width)
-        if min(rest) < 0:
-            raise InputError(f"A square of {self.crop} does not fit in {height} × {width} pixels.")
+        sides = np.array(pixels.shape[1:3])
+        height, width = new = np.where(self.crop, self.crop, sides)
+        rest = sides + 2 * self.shift - new
+        if rest.min() < 0:
+            raise InputError(f"A square of {self.crop} does not fit in {sides[0]} × {sides[1]}.")
         edge = (self.shift, self.shift)
         padded = np.pad(pixels, ((0, 0), edge, edge, (0, 0)))
-        tops = (draws[:, 0] * (rest[0] + 1)).astype(np.int64)
-        lefts = (draws[:, 1] * (rest[1] + 1)).astype(np.int64)
-        changed = np.stack(
-            [
-                image[top : top + crop_height, left : left + crop_width]
-                for image, top, left in zip(padded, tops, lefts, strict=True)
-            ]
-        )
+        corners = (draws[:, :2] * (rest + 1)).astype(np.int64)
+        moved = zip(padded, corners, strict=True)
+        changed = np.stack([image[y : y + height, x : x + width] for image, (y, x) in moved])
         if self.flip:
             mirrored = draws[:, 2] < 0.5
             changed[mirrored] = changed[mirrored][:, :, ::-1]

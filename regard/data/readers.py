@@ -1,28 +1,20 @@
 """Read text files as rows of fields: parallel files, TSV or JSONL."""
 
+import codecs
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 from regard.errors import InputError, UnknownNameError, nearest
-from regard.files import (
-    STANDARD_INPUT,
-    atomic_path,
-    copy_decompressed,
-    read_lines,
-    stream_errors,
-)
+from regard.files import STANDARD_INPUT, atomic_path, copy_decompressed, read_lines, stream_errors
 
 Format = Literal["lines", "tsv", "jsonl"]
-FORMATS = ("lines", "tsv", "jsonl")
-SOURCE_TARGET = ("source", "target")
-LABEL_TEXT = ("label", "text")
-TEXT = ("text",)
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+FORMATS = get_args(Format)
+SOURCE_TARGET, LABEL_TEXT, TEXT = ("source", "target"), ("label", "text"), ("text",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +40,7 @@ class Rows(Protocol):
     """A source of rows that can be iterated over repeatedly."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The name of each field."""
-        ...
+    def names(self) -> tuple[str, ...]: ...
 
     def __iter__(self) -> Iterator[Row]: ...
 
@@ -109,7 +99,7 @@ class TextRows:
                 if self.format == "tsv":
                     fields = fields_of_tsv(line, self.columns)
                 else:
-                    fields = fields_of_json(line.removeprefix(_BYTE_ORDER_MARK), self.keys)
+                    fields = fields_of_json(line.removeprefix(codecs.BOM_UTF8), self.keys)
                 yield Row(files[0], number, fields)
             except ValueError as fault:
                 yield Row(files[0], number, (line,), str(fault))
@@ -119,7 +109,8 @@ class TextRows:
         options = [self.names, self.format, self.columns, self.keys]
         digest = hashlib.sha256(json.dumps(options).encode())
         for path in self.paths:
-            digest.update(file_hash(path).encode())
+            with stream_errors(path), Path(path).open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").hexdigest().encode())
         return digest.hexdigest()
 
     def with_stdin_saved(self, folder: Path) -> "TextRows":
@@ -249,9 +240,3 @@ def _single_file(
         f"The name {path} does not say how {' and '.join(names)} are separated: "
         "name it .tsv or .jsonl, or set format to 'tsv' or 'jsonl'."
     )
-
-
-def file_hash(path: str | Path) -> str:
-    """Return the SHA-256 of a file as stored on disk."""
-    with stream_errors(path), Path(path).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,10 +1,10 @@
 """Check rows of text, apply a policy to each problem, and report what was found."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
-from itertools import groupby, islice
+from dataclasses import asdict, dataclass, field
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, TextIO, get_args
@@ -12,10 +12,11 @@ from typing import Any, Literal, TextIO, get_args
 import numpy as np
 
 from regard.data.readers import SOURCE_TARGET, Row, Rows
-from regard.errors import InputError, UnknownNameError, nearest
+from regard.errors import InputError, check_choice
 from regard.files import atomic_path
 
-HEADER = ("file", "line", "action", "problem", "text")
+Progress = Callable[[int], None]
+"""Called regularly with the number of lines read so far."""
 Policy = Literal["keep", "drop", "stop"]
 PROBLEMS = {
     "unequal": "lines without a partner in the other file",
@@ -33,8 +34,6 @@ PROBLEMS = {
 
 EXAMPLES = 5
 """Locations that a report lists for each problem."""
-_CHUNK = 4096
-_MIN_RATIO_LENGTH = 30
 
 
 class Ledger:
@@ -42,7 +41,7 @@ class Ledger:
 
     def __init__(self, stream: TextIO):
         self._stream = stream
-        self._stream.write("\t".join(HEADER) + "\n")
+        self._stream.write("file\tline\taction\tproblem\ttext\n")
 
     def write(
         self, file: str, line: int, action: str, problem: str, texts: Iterable[object]
@@ -54,22 +53,15 @@ class Ledger:
 
 def _escape(value: object) -> str:
     """Format a field on one line: tabs, line ends and invalid bytes are escaped."""
-    if value is None:
-        return ""
-    if isinstance(value, bytes):
-        value = value.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
-    else:
-        value = str(value).replace("\\", "\\\\")
+    data = value if isinstance(value, bytes) else str("" if value is None else value).encode()
+    value = data.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
     return value.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
 @contextmanager
 def open_ledger(path: str | Path) -> Iterator[Ledger]:
     """Write a ledger that appears at `path` only if the block ends without an error."""
-    with (
-        atomic_path(path) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as stream,
-    ):
+    with atomic_path(path) as new, new.open("w", encoding="utf-8", newline="") as stream:
         yield Ledger(stream)
 
 
@@ -129,12 +121,9 @@ class Checks:
     max_tokens: int | None = None
 
     def __post_init__(self):
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if entry.name in PROBLEMS and value not in get_args(Policy):
-                raise UnknownNameError(
-                    f"checks.{entry.name} is {value!r}; {nearest(str(value), get_args(Policy))}."
-                )
+        for name, value in asdict(self).items():
+            if name in PROBLEMS:
+                check_choice(f"checks.{name}", value, get_args(Policy))
         for name in ("malformed", "label", "tokens"):
             if getattr(self, name) == "keep":
                 raise InputError(f"checks.{name} cannot be 'keep'; use 'drop' or 'stop'.")
@@ -211,9 +200,7 @@ class Checker:
 
     def __init__(self, names: tuple[str, ...], checks: Checks, ledger: Ledger | None = None):
         self.report = CleaningReport()
-        self._names = names
-        self._checks = checks
-        self._ledger = ledger
+        self._names, self._checks, self._ledger = names, checks, ledger
         self._seen = SeenHashes()
 
     def check(self, rows: list[Row]) -> list[CleanRow]:
@@ -228,6 +215,14 @@ class Checker:
         ]
         self.report.kept += len(kept)
         return kept
+
+    def check_all(self, rows: Rows, progress: Progress | None = None) -> Iterator[list[CleanRow]]:
+        """Yield the rows that pass, chunk by chunk, and then `finish`."""
+        for chunk in chunks(rows):
+            yield self.check(chunk)
+            if progress:
+                progress(self.report.read)
+        self.finish()
 
     def finish(self) -> None:
         """Raise an InputError that lists all problems with the policy "stop", if there are any."""
@@ -271,13 +266,13 @@ class Checker:
             return None
         if None in row.fields:
             present = next(side for side, field in enumerate(row.fields) if field is not None)
-            if self._record("unequal", _location(row, present), row.fields):
+            if self._record("unequal", (row.file_of(present), row.line), row.fields):
                 return None
         texts = self._decode(row)
         if texts is None:
             return None
         for problem, side in self._problems(texts):
-            if self._record(problem, _location(row, side), texts):
+            if self._record(problem, (row.file_of(side), row.line), texts):
                 return None
         return CleanRow(row.file, row.line, texts)
 
@@ -287,12 +282,12 @@ class Checker:
             texts = tuple(one.decode() for one in present)
         except UnicodeDecodeError as error:
             broken = present.index(error.object)
-            if self._record("encoding", _location(row, broken), row.fields):
+            if self._record("encoding", (row.file_of(broken), row.line), row.fields):
                 return None
             texts = tuple(one.decode(errors="replace") for one in present)
         marked = [text.startswith("\ufeff") for text in texts] if row.line == 1 else []
         if any(marked):
-            self._record("mark", _location(row, marked.index(True)), texts)
+            self._record("mark", (row.file_of(marked.index(True)), row.line), texts)
             texts = tuple(text.removeprefix("\ufeff") for text in texts)
         return texts
 
@@ -305,24 +300,17 @@ class Checker:
         longest = sizes.index(max(sizes))
         if sizes[longest] > self._checks.max_characters:
             yield "long", longest
-        comparable = self._names == SOURCE_TARGET and sizes[longest] > _MIN_RATIO_LENGTH
+        comparable = self._names == SOURCE_TARGET and sizes[longest] > 30
         if comparable and sizes[longest] > self._checks.max_ratio * min(sizes):
             yield "ratio", longest
 
 
-def _location(row: Row, side: int) -> tuple[str, int]:
-    return row.file_of(side), row.line
-
-
 def read_checked(rows: Rows, checks: Checks, *, ledger: Ledger | None = None) -> Iterator[CleanRow]:
     """Yield the rows that pass; problems with the policy "stop" raise after the last row."""
-    checker = Checker(rows.names, checks, ledger)
-    for chunk in chunks(rows):
-        yield from checker.check(chunk)
-    checker.finish()
+    yield from chain.from_iterable(Checker(rows.names, checks, ledger).check_all(rows))
 
 
-def chunks(rows: Iterable[Row], size: int = _CHUNK) -> Iterator[list[Row]]:
+def chunks(rows: Iterable[Row], size: int = 4096) -> Iterator[list[Row]]:
     """Yield the rows in lists of `size`."""
     iterator = iter(rows)
     while chunk := list(islice(iterator, size)):

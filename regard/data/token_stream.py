@@ -4,16 +4,17 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from regard.data.corpus import LEDGER, Progress, memory_map, read_stored, smallest_type
+from regard.data.corpus import LEDGER, memory_map, read_stored, smallest_type, written_once
 from regard.data.readers import TEXT, Rows
-from regard.data.text_checks import Checker, Checks, CleaningReport, CleanRow, chunks, open_ledger
+from regard.data.text_checks import Checker, Checks, CleaningReport, CleanRow, Progress, open_ledger
 from regard.errors import InputError
-from regard.files import cache_key, cached_folder, write_atomic
+from regard.files import write_atomic
 from regard.text.tokenizer import Tokenizer
 
 VERSION = 1
@@ -58,38 +59,25 @@ def build_stream(
     """
     if rows.names != TEXT:
         raise InputError(f"A token stream needs plain text, not {' and '.join(rows.names)}.")
-    with TemporaryDirectory() as spool:
-        rows = rows.with_stdin_saved(Path(spool))
-        parts = {"stream": VERSION, "rows": rows.fingerprint(), "checks": asdict(checks)}
-        key = cache_key(parts | {"tokenizer": tokenizer.fingerprint})
-        folder = cached_folder(
-            Path(cache) / key, lambda folder: _write(rows, tokenizer, checks, folder, progress)
-        )
-    return TokenStream(folder)
+    settings = {"stream": VERSION, "checks": asdict(checks), "tokenizer": tokenizer.fingerprint}
+    write = partial(_write, tokenizer, checks, progress)
+    return TokenStream(written_once(rows, cache, settings, write))
 
 
 def _write(
-    rows: Rows, tokenizer: Tokenizer, checks: Checks, folder: Path, progress: Progress | None
+    tokenizer: Tokenizer, checks: Checks, progress: Progress | None, rows: Rows, folder: Path
 ) -> None:
     dtype = smallest_type(len(tokenizer))
     total = 0
     with open_ledger(folder / LEDGER) as ledger, (folder / "text.ids").open("wb") as stream:
         checker = Checker(rows.names, checks, ledger)
-        for ids in _ids(_clean_rows(rows, checker, progress), tokenizer):
+        for ids in _ids(chain.from_iterable(checker.check_all(rows, progress)), tokenizer):
             total += len(ids)
             stream.write(np.array(ids, dtype).tobytes())
-        checker.finish()
     if total == 0:
         raise InputError("There is no text to train on: " + " ".join(checker.report.lines()))
     described = {"dtype": dtype.name, "total": total, "report": checker.report.to_dict()}
     write_atomic(folder / _DESCRIPTION, json.dumps(described, indent=1))
-
-
-def _clean_rows(rows: Rows, checker: Checker, progress: Progress | None) -> Iterator[CleanRow]:
-    for chunk in chunks(rows):
-        yield from checker.check(chunk)
-        if progress:
-            progress(checker.report.read)
 
 
 def _ids(rows: Iterator[CleanRow], tokenizer: Tokenizer) -> Iterator[list[int]]:

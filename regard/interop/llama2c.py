@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import FileError
+from regard.files import file_errors
 from regard.interop import sentencepiece as sp
 from regard.model import Model
 from regard.models.decoder import DecoderConfig, llama_config
@@ -139,10 +140,8 @@ def pairs_to_halves(weight: Tensor, n_heads: int) -> Tensor:
 
 def read_tokenizer(file: Path, n_vocab: int) -> Tokenizer:
     """Read a llama2.c tokenizer: for each piece its score, its length and its bytes."""
-    try:
+    with file_errors(file):
         data = file.read_bytes()
-    except OSError as error:
-        raise FileError(f"{file} cannot be read: {error.strerror}.") from error
     pieces, at = [], 4  # the first number is the length of the longest piece
     try:
         for id in range(n_vocab):

@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Backend
 
 from regard.errors import FileError, InputError
+from regard.files import file_errors
 from regard.text.tokenizer import Tokenizer
 
 SPACE = "▁"
@@ -49,8 +50,9 @@ class Vocabulary:
 
 def read_vocabulary(file: Path) -> Vocabulary:
     """Read a .model or .spm file."""
-    try:
+    with file_errors(file):
         data = file.read_bytes()
+    try:
         pieces, model, charsmap, dummy = [], _UNIGRAM, b"", True
         for number, value in _fields(data):
             if number == 1:
@@ -63,8 +65,6 @@ def read_vocabulary(file: Path) -> Vocabulary:
             elif number == 3:
                 spec = dict(_fields(_bytes(value)))
                 charsmap, dummy = _bytes(spec.get(2, b"")), bool(spec.get(3, True))
-    except OSError as error:
-        raise FileError(f"{file} cannot be read: {error.strerror}.") from error
     except (ValueError, LookupError, struct.error) as error:
         raise FileError(
             f"{file} is not a SentencePiece file, or it is damaged: download it again."

@@ -72,9 +72,8 @@ def _is_word_character(character: str) -> bool:
 
 def _is_attached(character: str) -> bool:
     """Return True for accents, vowel signs, variation selectors and invisible joiners."""
-    if character.isascii():
-        return False
-    return unicodedata.category(character) in ("Mn", "Mc", "Me", "Cf", "Sk")
+    attached = ("Mn", "Mc", "Me", "Cf", "Sk")
+    return not character.isascii() and unicodedata.category(character) in attached
 
 
 def word_at(words: Sequence[tuple[int, int]], start: int) -> int | None:
@@ -137,18 +136,11 @@ def is_byte_token(token: str) -> bool:
     return len(token) == 6 and token.startswith("<0x") and token.endswith(">")
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """Map each character of a byte-level vocabulary to its byte (GPT-2's table).
-
-    Printable bytes map to themselves; the others are numbered from U+0100 on.
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in printable]
-    table = {chr(byte): byte for byte in printable}
-    return table | {chr(0x100 + number): byte for number, byte in enumerate(hidden)}
-
-
-_BYTE_OF = _byte_alphabet()
+# GPT-2's table for byte-level vocabularies: printable bytes, then the others from U+0100 on.
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_BYTE_OF = {chr(byte): byte for byte in _PRINTABLE}
+_BYTE_OF |= {chr(0x100 + number): byte for number, byte in enumerate(_OTHERS)}
 
 
 def pieces_of_spans(text: str, spans: Iterable[Span]) -> list[Piece]:

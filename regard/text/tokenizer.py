@@ -24,6 +24,10 @@ from regard.text.tokenizer_files import (
 )
 
 
+def _role_property(role: str) -> "cached_property[int | None]":
+    return cached_property(lambda tokenizer: tokenizer._role_id(role))
+
+
 class Tokenizer:
     """A vocabulary and the rules that split text into tokens, on Hugging Face tokenizers.
 
@@ -77,25 +81,11 @@ class Tokenizer:
     def _role_id(self, role: str) -> int | None:
         return self.backend.token_to_id(self.roles[role]) if role in self.roles else None
 
-    @cached_property
-    def pad_id(self) -> int | None:
-        return self._role_id("pad")
-
-    @cached_property
-    def start_id(self) -> int | None:
-        return self._role_id("start")
-
-    @cached_property
-    def end_id(self) -> int | None:
-        return self._role_id("end")
-
-    @cached_property
-    def unknown_id(self) -> int | None:
-        return self._role_id("unknown")
-
-    @cached_property
-    def mask_id(self) -> int | None:
-        return self._role_id("mask")
+    pad_id = _role_property("pad")
+    start_id = _role_property("start")
+    end_id = _role_property("end")
+    unknown_id = _role_property("unknown")
+    mask_id = _role_property("mask")
 
     def required_id(self, role: str) -> int:
         """Return the id of a role's token, or raise an InputError if the tokenizer has none."""
@@ -188,26 +178,21 @@ class Tokenizer:
 
     def _checked(self, ids: Iterable[int]) -> list[int]:
         checked = [operator.index(id) for id in ids]
-        for id in checked:
-            if not 0 <= id < self._size:
-                raise InputError(
-                    f"{id} is not an id of this vocabulary; ids are 0 to {self._size - 1}."
-                )
+        if wrong := [id for id in checked if not 0 <= id < self._size]:
+            raise InputError(
+                f"{wrong[0]} is not an id of this vocabulary; ids are 0 to {self._size - 1}."
+            )
         return checked
 
     def pieces(self, text: str, *, specials: bool = True) -> list[Piece]:
         """Return one piece for each id of `encode`, with the characters it covers."""
         encoding = self.backend.encode(_checked_text(text), add_special_tokens=specials)
-        spans = [
-            Span(id, start, end, self._special_name(id, text[start:end]))
-            for id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
-        ]
+        spans = []
+        for id, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            name = self.backend.id_to_token(id) if id in self.special_ids else None
+            added_or_written = text[start:end].strip() in ("", name)
+            spans.append(Span(id, start, end, name if added_or_written else None))
         return pieces_of_spans(text, spans)
-
-    def _special_name(self, id: int, covered: str) -> str | None:
-        """Return the name of a special token that was added to the text or is written in it."""
-        name = self.backend.id_to_token(id) if id in self.special_ids else None
-        return name if covered.strip() in ("", name) else None
 
     def pieces_of(self, ids: Iterable[int]) -> list[Piece]:
         """Return one piece for each id; start and end refer to the decoded text."""

@@ -9,6 +9,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from regard.errors import FileError, InputError
+from regard.files import file_errors
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>", "<PAD>", "<|pad|>"),
@@ -31,11 +32,10 @@ ROLES_FILE = "special_tokens_map.json"
 
 def roles_by_name(backend: Backend) -> dict[str, str]:
     """Return the token of each role that a name in ROLES identifies."""
-    found = {}
-    for role, names in ROLES.items():
-        known = [name for name in names if backend.token_to_id(name) is not None]
-        if known:
-            found[role] = known[0]
+    found: dict[str, str] = {}
+    for role, name in ((role, name) for role, names in ROLES.items() for name in names):
+        if backend.token_to_id(name) is not None:
+            found.setdefault(role, name)
     return found
 
 
@@ -69,10 +69,7 @@ def find_file(path: Path) -> Path:
     for name in ("tokenizer.json", "vocab.txt", "vocab.json"):
         if (path / name).is_file():
             return path / name
-    raise FileError(
-        f"{path} contains no tokenizer: tokenizer.json, vocab.txt or vocab.json "
-        "with merges.txt is needed."
-    )
+    raise FileError(f"{path} has no tokenizer.json, vocab.txt, or vocab.json with merges.txt.")
 
 
 def read_backend(path: Path) -> Backend:
@@ -106,11 +103,10 @@ def _companion(file: Path, end: str, other: str) -> Path:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file that contains an object."""
     try:
-        contents = json.loads(path.read_bytes())
+        with file_errors(path):
+            contents = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON: {error}.") from error
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
     if not isinstance(contents, dict):
         raise InputError(f"{path} contains a JSON {type(contents).__name__}, not an object.")
     return contents
@@ -119,13 +115,10 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_wordpiece_vocabulary(path: Path) -> dict[str, int]:
     """Read a vocab.txt: one token per line, with ids counted from 0."""
     try:
-        lines = path.read_bytes().decode().split("\n")
+        with file_errors(path):
+            lines = path.read_bytes().decode().removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 at byte {error.start:,}.") from error
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
-    if lines[-1] == "":
-        lines.pop()
     vocabulary: dict[str, int] = {}
     for number, line in enumerate(lines):
         token = line.removesuffix("\r")

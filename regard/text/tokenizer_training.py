@@ -4,7 +4,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
@@ -15,7 +15,7 @@ from regard.text.tokenizer_files import cls_sep_processor
 
 TokenizerKind = Literal["bpe", "byte-bpe", "wordpiece", "characters"]
 UnicodeForm = Literal["nfc", "nfkc"]
-KINDS = ("bpe", "byte-bpe", "wordpiece", "characters")
+KINDS = get_args(TokenizerKind)
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """The special tokens, with ids 0 to 4; [CLS] starts and [SEP] ends a text."""
 

@@ -161,7 +161,7 @@ def test_without_shuffling_examples_come_block_by_block():
 
 
 @pytest.mark.data("multi30k")
-def test_padding_on_multi30k_is_below_five_percent(data):
+def test_padding_on_multi30k_is_below_three_percent_of_small_and_six_of_large_batches(data):
     texts = [
         gzip.decompress((data / "multi30k" / f"train.{side}.gz").read_bytes())
         .decode()
