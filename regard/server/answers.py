@@ -1,17 +1,4 @@
-"""Answers: run a model on one input under edits, and describe its output as JSON.
-
-| family               | kind of answer | content                                                 |
-|----------------------|----------------|---------------------------------------------------------|
-| transformer, seq2seq | translation    | text, tokens with probabilities, the beam's other texts |
-| decoder              | next           | next tokens; the probability of each token of the text  |
-| encoder              | filled         | candidates for each gap                                 |
-| encoder, vision      | classes        | the most probable classes                               |
-| encoder              | none           | vectors only                                            |
-
-An answer under edits also has `before` (the answer without edits), `compare` (the probabilities of
-the answer before the edits, with and without them) and `unmet` (edits of positions that the new
-text does not have).
-"""
+"""Answers: run a model on one input under edits, and describe its output as JSON."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +8,6 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel
-from torch import Tensor
 
 from regard.analysis.site_json import plain
 from regard.generation.search import SearchOptions
@@ -31,18 +17,9 @@ from regard.server.error_codes import ApiError
 from regard.server.jobs import Job, ProgressListener
 from regard.server.model_inputs import ModelInput, TraceRequest, replace_tokens, target_ids
 from regard.tap import listen
-from regard.text.tokenizer import Tokenizer
-from regard.trace.capture import read_tokens, trace_model
+from regard.trace import outputs
+from regard.trace.capture import trace_model
 from regard.trace.edits import CellEdit, Edit
-from regard.trace.outputs import (
-    AlternativeTranslation,
-    ClassificationOutput,
-    FillOutput,
-    Gap,
-    NextTokenOutput,
-    ScoredCandidate,
-    TranslationOutput,
-)
 from regard.trace.trace import Trace
 
 _STORED_VALUES = (".input", ".joined", ".output", ".residual", "embedding.patches")
@@ -84,22 +61,26 @@ class PartInfo(BaseModel):
 
 
 class Answer(BaseModel):
-    """Answer of a model; `kind` says which optional fields are present."""
+    """Answer of a model, with the fields of its kind."""
 
     kind: str
+    """"translation", "next" (tokens of a language model), "filled" (gaps), "classes" or "none"."""
     output: Any = None
     text: str | None = None
     ids: list[int] | None = None
     tokens: list[TokenInfo] | None = None
     score: float | None = None
     beam: int | None = None
-    alternatives: list[AlternativeTranslation] | None = None
+    alternatives: list[outputs.AlternativeTranslation] | None = None
     parts: list[PartInfo] | None = None
-    candidates: list[ScoredCandidate] | None = None
-    gaps: list[Gap] | None = None
+    candidates: list[outputs.ScoredCandidate] | None = None
+    gaps: list[outputs.Gap] | None = None
     before: "Answer | None" = None
+    """The answer without edits; this and the next two are present only under edits."""
     compare: list[Comparison] | None = None
+    """Probabilities of the answer without edits, with and without them."""
     unmet: list[dict[str, Any]] | None = None
+    """Edits of positions that the new text does not have."""
 
 
 @dataclass(frozen=True)
@@ -119,16 +100,14 @@ def answer(
     search = SearchOptions(beam=request.beam, n_best=request.beam)
     if is_translator(model) and given.target is None:
         progress = ProgressListener(job, "writing")
-    target = None if given.target is None else target_ids(model, given.target)
     with listen(progress):
         trace = trace_answer(
-            model, given.content, target, edits=edits, search=search, missing="ignore"
+            model, given.content, given.target, edits=edits, search=search, missing="ignore"
         )
-    if target is not None:  # the text is one part
+    if given.target is not None:  # the text is one part
         source = given.content if isinstance(given.content, str) else ""
-        trace.output = replace(trace.output, part_source=source, part_text=trace.output.text)
-        return _describe(trace, request)
-    if request.part >= len(trace.parts):
+        trace.output = replace(trace.output, part_source=source)
+    elif request.part >= len(trace.parts):
         raise ApiError("unknown_part", part=request.part, count=len(trace.parts))
     return _describe(trace, request)
 
@@ -142,17 +121,13 @@ def answer_edited(
         given = replace_tokens(model, given, tokens, answer_ids=None)
         with listen(ProgressListener(job, "tracing")):
             trace = trace_model(model, given.content, edits=edits)
-        compare = _compare_candidates(before.answer, trace)
-        return _compared(_describe(trace, request), before, compare, [])
+        after, compare = _describe(trace, request), _compare_candidates(before.answer, trace)
+        return _compared(after, before, compare, unmet=[])
     part = ModelInput(before.trace.output.part_source or given.content, given.target)
     edited = replace_tokens(model, part, tokens, answer_ids=before.answer.ids)
-    # With the same target, every edit must apply.
-    tokenizer, ids = model.target_tokenizer, before.answer.ids or []
-    start = [] if tokenizer is None or tokenizer.start_id is None else [tokenizer.start_id]
-    target = [*start, *ids]  # without an end if the answer reached the length limit
-    with listen(ProgressListener(job, "tracing")):
-        same = read_tokens(tokenizer, target)
-        forced = trace_model(model, edited.content, same, edits=edits)
+    target = target_ids(model, before.answer.ids)
+    with listen(ProgressListener(job, "tracing")):  # with the same target, every edit must apply
+        forced = trace_model(model, edited.content, target, edits=edits)
     compare = [
         Comparison(at=at, name=token.text, before=token.probability, after=exp(log_prob))
         for at, (token, log_prob) in enumerate(
@@ -183,17 +158,16 @@ def _applies(edit: Edit, trace: Trace) -> bool:
     )
 
 
-def _compared(
-    after: AnsweredRun, before: AnsweredRun, compare: list[Comparison], unmet: list[dict[str, Any]]
-) -> AnsweredRun:
+def _compared(after: AnsweredRun, before: AnsweredRun, compare: Any, unmet: Any) -> AnsweredRun:
     fields = {"before": before.answer, "compare": compare, "unmet": unmet}
     return AnsweredRun(after.trace, after.answer.model_copy(update=fields))
 
 
 def next_tokens(
-    trace: Trace, text: str, tokenizer: Tokenizer | None, *, temperature: float, count: int
+    trace: Trace, model: Model, text: str, *, temperature: float, count: int
 ) -> list[NextToken]:
     """Return the most probable next tokens of a language model's trace at a temperature."""
+    tokenizer = model.tokenizer
     logits = trace.values["output.logits"][0, -1]
     if temperature == 0:
         probabilities = torch.nn.functional.one_hot(logits.argmax(), len(logits)).to(logits.dtype)
@@ -205,18 +179,16 @@ def next_tokens(
             id=id,
             name=str(id) if tokenizer is None else tokenizer.token_of(id),
             probability=probability,
-            text=None if tokenizer is None else _continued(text, tokenizer, id),
+            text=_continued(text, model, id),
         )
         for id, probability in zip(ids.tolist(), best.tolist(), strict=True)
     ]
 
 
-def _continued(text: str, tokenizer: Tokenizer, id: int) -> str | None:
+def _continued(text: str, model: Model, id: int) -> str | None:
     """Return the text with one more token; None if that token has no text."""
-    ids = tokenizer.encode(text)
-    if len(ids) > 1 and ids[-1] == tokenizer.end_id:
-        ids = ids[:-1]
-    before, after = tokenizer.decode(ids), tokenizer.decode([*ids, id])
+    ids, tokenizer = ModelInput(text).source_ids(model), model.tokenizer
+    before, after = ("" if tokenizer is None else tokenizer.decode(x) for x in (ids, [*ids, id]))
     if before == after:
         return None
     return text + after.removeprefix(before) if after.startswith(before) else after
@@ -227,7 +199,7 @@ def _describe(trace: Trace, request: TraceRequest) -> AnsweredRun:
     parts, part = trace.parts, trace.parts[min(request.part, len(trace.parts) - 1)]
     fields: dict[str, Any] = {"kind": "none"}
     output = part.output
-    if isinstance(output, TranslationOutput):
+    if isinstance(output, outputs.TranslationOutput):
         fields = {
             "kind": "translation",
             "text": output.text,
@@ -237,16 +209,15 @@ def _describe(trace: Trace, request: TraceRequest) -> AnsweredRun:
             "beam": request.beam,
             "alternatives": output.alternatives,
             "parts": [
-                PartInfo(source=one.part_source, text=one.part_text)
-                for one in (trace.output for trace in parts)
+                PartInfo(source=one.output.part_source, text=one.output.part_text) for one in parts
             ],
         }
-    elif isinstance(output, NextTokenOutput):
+    elif isinstance(output, outputs.NextTokenOutput):
         fields = {"kind": "next", "candidates": output.candidates}
         fields["tokens"] = _tokens(part, "target", [None, *output.log_probs])
-    elif isinstance(output, FillOutput) and output.gaps:
+    elif isinstance(output, outputs.FillOutput) and output.gaps:
         fields = {"kind": "filled", "gaps": output.gaps}
-    elif isinstance(output, ClassificationOutput):
+    elif isinstance(output, outputs.ClassificationOutput):
         fields = {"kind": "classes", "candidates": output.candidates}
     stored = {
         path: value
@@ -269,14 +240,13 @@ def _tokens(trace: Trace, side: str, log_probs: Sequence[float | None]) -> list[
 
 def _compare_candidates(before: Answer, trace: Trace) -> list[Comparison]:
     """Compare the probabilities of the candidates of the earlier answer."""
-    groups: list[tuple[int | None, Tensor, Sequence[ScoredCandidate]]] = []
-    if before.kind in ("next", "classes"):
-        next_logits = before.kind == "next"
-        logits = trace.values["output.logits" if next_logits else "output.classes"][0]
-        groups.append((None, logits[-1] if next_logits else logits, before.candidates or ()))
-    for gap in before.gaps or ():
-        logits = trace.values["output.logits"][0, gap.position]
-        groups.append((gap.position, logits, gap.candidates))
+    values, groups = trace.values, []
+    if before.kind == "next":
+        groups.append((None, values["output.logits"][0, -1], before.candidates))
+    elif before.kind == "classes":
+        groups.append((None, values["output.classes"][0], before.candidates))
+    gaps = before.gaps or ()
+    groups += [(x.position, values["output.logits"][0, x.position], x.candidates) for x in gaps]
     return [
         Comparison(at=at, name=one.name, before=one.probability, after=after[one.id])
         for at, logits, candidates in groups

@@ -21,22 +21,14 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import InputError, RegardError
-from regard.server import array_routes, routes, trace_routes
-from regard.server.error_codes import (
-    ERROR_CODES,
-    ApiError,
-    ErrorResponse,
-    JobCanceledError,
-    describe_error,
-    validation_error,
-)
+from regard.server import array_routes, error_codes, routes, trace_routes
+from regard.server.error_codes import ApiError, ErrorResponse, JobCanceledError
 from regard.server.html_export import PAGE
 from regard.server.service import Service
 from regard.server.settings import LIMITS
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 _PORTS_TO_TRY = 50
-_SHUTDOWN_SECONDS = 2
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -64,8 +56,7 @@ def make_app(
     """
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        del app
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         service.close()
 
@@ -84,8 +75,7 @@ def make_app(
         app.include_router(module.router)
     app.router.default = GZipMiddleware(PageFiles(directory=PAGE, html=True))
     app.add_middleware(RequestGuard, hosts=hosts)
-    handled = (RegardError, JobCanceledError, HTTPException, RequestValidationError, Exception)
-    for kind in handled:
+    for kind in (RegardError, JobCanceledError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _on_error)
     return app
 
@@ -147,17 +137,17 @@ class RequestGuard:
 
 def error_response(error: Exception) -> JSONResponse:
     """Return the response to an error."""
-    info = describe_error(error)
+    info = error_codes.describe_error(error)
     headers = {"cache-control": "no-store"}
     if info.code == "queue_full":
         headers["retry-after"] = "2"
     body = ErrorResponse(error=info).model_dump()
-    return JSONResponse(body, ERROR_CODES[info.code].status, headers)
+    return JSONResponse(body, error_codes.ERROR_CODES[info.code].status, headers)
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
     if isinstance(error, RequestValidationError):
-        error = validation_error(error.errors()[0])
+        error = error_codes.validation_error(error.errors()[0])
     elif isinstance(error, HTTPException):
         params = {"path": request.url.path[:200], "method": request.method}
         codes = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
@@ -209,7 +199,7 @@ def run(app: ASGIApp, bound: socket.socket) -> None:
         log_level="warning",
         access_log=False,
         lifespan="on",
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        timeout_graceful_shutdown=2,
     )
     with contextlib.suppress(KeyboardInterrupt), bound:
         uvicorn.Server(config).run(sockets=[bound])

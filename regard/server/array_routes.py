@@ -1,7 +1,9 @@
 """Routes that return arrays of a stored trace as safetensors files."""
 
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from math import isfinite
 from typing import Annotated, Any
 
@@ -11,43 +13,21 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field, NonNegativeInt
 from torch import Tensor
 
+from regard.analysis import heads, site_json
+from regard.analysis import rollout as rollouts
+from regard.analysis import space as spaces
+from regard.analysis import steps as analysis_steps
 from regard.analysis.approximation import approximation
-from regard.analysis.heads import thumbnails as site_thumbnails
-from regard.analysis.heads import weights_to_bytes
-from regard.analysis.rollout import rollout as attention_rollout
-from regard.analysis.site_json import (
-    describe_image,
-    describe_pattern,
-    head_arrays,
-    mask_bits,
-    mask_kind,
-)
-from regard.analysis.space import space as site_space
-from regard.analysis.steps import attention_module
-from regard.analysis.steps import projections as head_projections
-from regard.analysis.steps import steps as attention_steps
 from regard.hardware import limit_threads
-from regard.server.arrays import (
-    Arrays,
-    DType,
-    IndexRange,
-    PooledTable,
-    Stage,
-    encode_table,
-    is_direct,
-    pool_table,
-    to_safetensors,
-)
-from regard.server.arrays import tile as site_tile
+from regard.server import arrays
+from regard.server.arrays import IndexRange
 from regard.server.error_codes import ApiError
 from regard.server.jobs import Job
-from regard.server.service import Context, Stored, StoredTrace
+from regard.server.service import Context, RequestContext, Stored, StoredTrace
 from regard.server.settings import LIMITS
 from regard.server.trace_routes import Sites, count_products
 from regard.trace.site import Site
 
-_FLOAT32_ROWS = 512
-"""Rows of a rollout that is sent in float32; longer ones are sent in float16."""
 _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 router = APIRouter(
@@ -60,22 +40,31 @@ router = APIRouter(
 class ArrayResponse(Response):
     """A safetensors file that depends on the address only."""
 
-    def __init__(self, arrays: Arrays, metadata: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, tables: arrays.Arrays, metadata: Mapping[str, Any] | None = None) -> None:
         headers = {"cache-control": "private, max-age=31536000, immutable"}
-        super().__init__(
-            to_safetensors(arrays, metadata), headers=headers, media_type="application/octet-stream"
-        )
+        data = arrays.to_safetensors(tables, metadata)
+        super().__init__(data, headers=headers, media_type="application/octet-stream")
 
 
-class SiteQuery(BaseModel):
-    """A site of a trace."""
+def in_reader_thread(work: Callable[..., Response]) -> Callable[..., Any]:
+    """Make a route of a function that runs in a reader thread, with its job if it takes one."""
+    params = dict(inspect.signature(work).parameters)
+    takes_job = params.pop("job", None) is not None
 
-    site: str
+    async def route(context_: RequestContext, **given: Any) -> Response:
+        return await context_.wait(lambda job: work(**given, **({"job": job} if takes_job else {})))
+
+    context = inspect.Parameter("context_", inspect.Parameter.KEYWORD_ONLY, annotation=Context)
+    signature = inspect.Signature([*params.values(), context], return_annotation=Response)
+    route.__name__, route.__doc__ = work.__name__, work.__doc__
+    route.__signature__ = signature  # type: ignore[attr-defined]
+    return route
 
 
-class HeadQuery(SiteQuery):
+class HeadQuery(BaseModel):
     """A head of a site."""
 
+    site: str
     head: NonNegativeInt = 0
 
     def of(self, stored: StoredTrace) -> Site:
@@ -86,53 +75,49 @@ class HeadQuery(SiteQuery):
         return site
 
 
-SiteParams = Annotated[SiteQuery, Query()]
 HeadParams = Annotated[HeadQuery, Query()]
 
 
 @router.get("/thumbnails")
-async def thumbnails(
+@in_reader_thread
+def thumbnails(
     stored: Stored,
-    context: Context,
+    job: Job,
     size: Annotated[int, Query(ge=1, le=LIMITS.thumbnail)] = 64,
     sites: Sites = [],  # noqa: B006
 ) -> Response:
     """Return thumbnails of all heads of the sites: head × row × column as 255 · √weight."""
 
-    def work(job: Job) -> ArrayResponse:
-        with limit_threads(count_products(stored.trace)):
-            arrays = {
-                path: stored.cached(
-                    ("thumbnails", path, size),
-                    lambda site=stored.trace[path]: weights_to_bytes(
-                        site_thumbnails(site, size, check=job.check)
-                    ),
-                )
-                for path in sites or stored.trace
-            }
-        return ArrayResponse(arrays, {"coding": "root"})
+    def compute(path: str) -> Tensor:
+        return heads.weights_to_bytes(heads.thumbnails(stored.trace[path], size, check=job.check))
 
-    return await context.wait(work)
+    with limit_threads(count_products(stored.trace)):
+        found = {
+            path: stored.cached(("thumbnails", path, size), partial(compute, path))
+            for path in sites or stored.trace
+        }
+    return ArrayResponse(found, {"coding": "root"})
 
 
 @router.get("/vectors")
+@in_reader_thread
 def vectors(query: HeadParams, stored: Stored) -> Response:
     """Return queries, keys and values of one head, and its mask as bits if it is irregular."""
     site = query.of(stored)
     is_exact = hasattr(site.pattern, "similarity")
     if (site.changed or not is_exact) and site.n_query * site.n_key > LIMITS.table_cells:
         raise ApiError("table_too_long", site=site.path, rows=site.n_query, columns=site.n_key)
-    kind = mask_kind(site)
-    bits = {"allowed": mask_bits(site, query.head)[0]} if kind == "bits" else {}
-    metadata = {"pattern": json.dumps(describe_pattern(site)), "mask": kind}
-    return ArrayResponse({**head_arrays(site, query.head), **bits}, metadata)
+    kind = site_json.mask_kind(site)
+    bits = {"allowed": site_json.mask_bits(site, query.head)[0]} if kind == "bits" else {}
+    metadata = {"pattern": json.dumps(site_json.describe_pattern(site)), "mask": kind}
+    return ArrayResponse({**site_json.head_arrays(site, query.head), **bits}, metadata)
 
 
 class TileQuery(HeadQuery):
     """Part of one head's table."""
 
-    stage: Stage = "weights"
-    dtype: DType = "float32"
+    stage: arrays.Stage = "weights"
+    dtype: arrays.DType = "float32"
     row_start: NonNegativeInt
     row_stop: NonNegativeInt
     row_bins: int = Field(default=LIMITS.bins, ge=1, le=LIMITS.bins)
@@ -142,7 +127,10 @@ class TileQuery(HeadQuery):
 
 
 @router.get("/tile")
-async def tile(query: Annotated[TileQuery, Query()], stored: Stored, context: Context) -> Response:
+@in_reader_thread
+def tile(
+    query: Annotated[TileQuery, Query()], stored: Stored, context: Context, job: Job
+) -> Response:
     """Return part of one head's table; each cell is the maximum of the cells it covers."""
     site, head, stage = query.of(stored), query.head, query.stage
     rows = IndexRange.checked("rows", query.row_start, query.row_stop, query.row_bins, site.n_query)
@@ -150,20 +138,17 @@ async def tile(query: Annotated[TileQuery, Query()], stored: Stored, context: Co
         "columns", query.column_start, query.column_stop, query.column_bins, site.n_key
     )
 
-    def work(job: Job) -> ArrayResponse:
-        def pool() -> PooledTable:
-            pooled = pool_table(site, head, stage, check=job.check)
-            context.service.traces.grow(stored.id, pooled.table.nbytes)
-            return pooled
+    def pool() -> arrays.PooledTable:
+        pooled = arrays.pool_table(site, head, stage, check=job.check)
+        context.service.traces.grow(stored.id, pooled.table.nbytes)
+        return pooled
 
-        if is_direct(rows, columns):
-            table = site_tile(site, head, stage, rows, columns)
-        else:
-            table = stored.cached(("pooled", site.path, head, stage), pool).tile(rows, columns)
-        array, metadata = encode_table(table, query.dtype)
-        return ArrayResponse({"tile": array}, metadata)
-
-    return await context.wait(work)
+    if arrays.is_direct(rows, columns):
+        table = arrays.tile(site, head, stage, rows, columns)
+    else:
+        table = stored.cached(("pooled", site.path, head, stage), pool).tile(rows, columns)
+    array, metadata = arrays.encode_table(table, query.dtype)
+    return ArrayResponse({"tile": array}, metadata)
 
 
 class CellQuery(HeadQuery):
@@ -174,15 +159,15 @@ class CellQuery(HeadQuery):
 
 
 @router.get("/steps")
+@in_reader_thread
 def steps(query: Annotated[CellQuery, Query()], stored: Stored) -> Response:
     """Return every step from the inputs to one weight: vectors as arrays, numbers as metadata."""
     query.of(stored)
-    found = attention_steps(stored.trace, query.site, query.head, query.query, query.key)
+    found = analysis_steps.steps(stored.trace, query.site, query.head, query.query, query.key)
     parts = {n: x for n, x in vars(found).items() if n not in ("projections", "value")}
-    arrays = {name: x.float() for name, x in parts.items() if isinstance(x, Tensor)}
-    return ArrayResponse(
-        arrays, {name: _metadata(x) for name, x in parts.items() if name not in arrays}
-    )
+    vectors = {name: x.float() for name, x in parts.items() if isinstance(x, Tensor)}
+    numbers = {name: _metadata(x) for name, x in parts.items() if name not in vectors}
+    return ArrayResponse(vectors, numbers)
 
 
 def _metadata(value: Any) -> str:
@@ -192,59 +177,53 @@ def _metadata(value: Any) -> str:
 
 
 @router.get("/projections")
+@in_reader_thread
 def projections(query: HeadParams, stored: Stored) -> Response:
     """Return the projection matrices of one head, such as "query.weight" and "query.bias"."""
     query.of(stored)
-    module = attention_module(stored.trace, query.site)
-    arrays = {}
-    for name, part in ({} if module is None else head_projections(module, query.head)).items():
-        arrays[f"{name}.weight"] = part.weight.float()
-        if part.bias is not None:
-            arrays[f"{name}.bias"] = part.bias.float()
-    return ArrayResponse(arrays)
-
-
-class SpaceQuery(SiteQuery):
-    """Axes for the points of a site."""
-
-    axes: int = Field(default=2, ge=2, le=3)
+    module = analysis_steps.attention_module(stored.trace, query.site)
+    found = {} if module is None else analysis_steps.projections(module, query.head)
+    pairs = {f"{name}.{x}": getattr(found[name], x) for name in found for x in ("weight", "bias")}
+    return ArrayResponse({name: x.float() for name, x in pairs.items() if x is not None})
 
 
 @router.get("/space")
-def space(query: Annotated[SpaceQuery, Query()], stored: Stored) -> Response:
+@in_reader_thread
+def space(site: str, stored: Stored, axes: Annotated[int, Query(ge=2, le=3)] = 2) -> Response:
     """Return tokens as points before and after a site, and the arrows that its heads add."""
-    found = site_space(stored.trace, query.site, n_axes=query.axes)
+    found = spaces.space(stored.trace, site, n_axes=axes)
     names = ("before", "after", "arrows", "rest")
-    arrays = {name: getattr(found, name).float() for name in names}
-    return ArrayResponse(arrays, {"share": found.share})
+    points = {name: getattr(found, name).float() for name in names}
+    return ArrayResponse(points, {"share": found.share})
 
 
 @router.get("/rollout")
-def rollout(query: SiteParams, stored: Stored) -> Response:
+@in_reader_thread
+def rollout(site: str, stored: Stored) -> Response:
     """Return the attention rollout of all layers up to this site."""
-    found = stored.cached(
-        ("rollout", query.site), lambda: attention_rollout(stored.trace, query.site)
-    )
-    dtype = torch.float32 if len(found) <= _FLOAT32_ROWS else torch.float16
+    found = stored.cached(("rollout", site), lambda: rollouts.rollout(stored.trace, site))
+    dtype = torch.float32 if len(found) <= 512 else torch.float16
     return ArrayResponse({"rollout": found.to(dtype)})
 
 
 @router.get("/exact")
+@in_reader_thread
 def exact(query: HeadParams, stored: Stored) -> Response:
     """Return the exact weights that one head of an efficient form approximates."""
     site = query.of(stored)
     if site.n_query * site.n_key > LIMITS.exact_cells:
         raise ApiError("comparison_too_long", site=site.path)
     found = approximation(site, query.head if site.lead else None)
-    arrays = {"exact": found.exact.float(), "variation": found.variation.float()}
-    return ArrayResponse(arrays, {"largest": found.largest, "mean": found.mean})
+    tables = {"exact": found.exact.float(), "variation": found.variation.float()}
+    return ArrayResponse(tables, {"largest": found.largest, "mean": found.mean})
 
 
 @router.get("/pixels")
+@in_reader_thread
 def pixels(stored: Stored) -> Response:
     """Return the image that the model read, row × column × 3 bytes."""
     found: list[np.ndarray] = []
-    describe_image(stored.trace, lambda name, value, kind: found.append(value) or name)
+    site_json.describe_image(stored.trace, lambda name, value, kind: found.append(value) or name)
     if not found:
         raise ApiError("no_image")
     return ArrayResponse({"pixels": found[0]})

@@ -17,8 +17,6 @@ from regard.trace.site import Site
 Stage = Literal["scores", "masked", "weights"]
 Arrays = Mapping[str, Tensor | np.ndarray]
 DType = Literal["float32", "float16", "uint8"]
-_DIRECT_CELLS = 2_000_000
-"""Cells of a table that are computed for one tile; larger tiles come from a pooled table."""
 _STRIP_CELLS = 4_000_000
 """Cells of a table that are in memory at once while all of it is pooled."""
 
@@ -26,10 +24,8 @@ _STRIP_CELLS = 4_000_000
 def to_safetensors(arrays: Arrays, metadata: Mapping[str, Any] | None = None) -> bytes:
     """Return arrays and metadata as a safetensors file."""
     plain = {
-        name: np.ascontiguousarray(
-            array.detach().cpu().numpy() if isinstance(array, Tensor) else array
-        )
-        for name, array in arrays.items()
+        name: np.ascontiguousarray(x.detach().cpu() if isinstance(x, Tensor) else x)
+        for name, x in arrays.items()
     }
     texts = {name: str(value) for name, value in (metadata or {}).items()}
     return save(plain, metadata=texts or None)
@@ -92,7 +88,7 @@ class PooledTable:
 
 def is_direct(rows: IndexRange, columns: IndexRange) -> bool:
     """Return True if a tile is small enough to be computed without a pooled table."""
-    return len(rows) * len(columns) <= _DIRECT_CELLS
+    return len(rows) * len(columns) <= 2_000_000
 
 
 def tile(site: Site, head: int, stage: Stage, rows: IndexRange, columns: IndexRange) -> Tensor:
@@ -102,11 +98,7 @@ def tile(site: Site, head: int, stage: Stage, rows: IndexRange, columns: IndexRa
 
 
 def pool_table(site: Site, head: int, stage: Stage, *, check: Callable[[], None]) -> PooledTable:
-    """Pool one head's whole table, strip by strip.
-
-    Args:
-        check: called before each strip; it raises if the job was canceled.
-    """
+    """Pool one head's whole table in strips; `check` raises before one if the job was canceled."""
     block = 2
     while max(site.n_query, site.n_key) > block * LIMITS.bins:
         block *= 2

@@ -1,18 +1,12 @@
-"""Models and training runs that a server offers.
+"""Models and training runs that a server offers; no request can name another file.
 
-Only what is listed here is ever opened: no request can name a file. A training run can be replayed
-if its recipe names texts to take snapshots of:
-
-    FOLDER/training/recipe.json                             evaluate.snapshots: the texts
-    FOLDER/training/snapshots/step-00000300/0.safetensors   trace of the first text
-    FOLDER/training/metrics.jsonl                           losses and validation results
-
-Run folders are read again on each request because training may still be in progress.
+A training run can be replayed if its recipe names texts to take snapshots of. Its folder is read
+again on each request because training may still be in progress.
 """
 
 import json
-import re
 from collections.abc import Container, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -36,8 +30,6 @@ EXAMPLES = {
     "embedding": ["The dog is sleeping in the garden."],
 }
 """Inputs to try on a model whose config.json has no extras.examples."""
-_IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
-_STEP = re.compile(r"step-(\d+)")
 
 
 class ExampleInfo(BaseModel):
@@ -109,8 +101,8 @@ class ModelEntry:
     def examples(self) -> list[ExampleInfo]:
         """Return inputs to try."""
         if self.reads == "image":
-            names = enumerate(path.stem for path in self._images())
-            return [ExampleInfo(image=f"example:{i}", name=name) for i, name in names]
+            images = enumerate(self._images())
+            return [ExampleInfo(image=f"example:{i}", name=path.stem) for i, path in images]
         given = self.description.extras.get("examples") or EXAMPLES[self.description.task]
         mask = (self.description.tokenizer or {}).get("mask", "[MASK]")
         texts = [{"text": one} if isinstance(one, str) else one for one in given]
@@ -120,8 +112,8 @@ class ModelEntry:
 
     def _images(self) -> list[Path]:
         folder = self.folder / "examples"
-        found = folder.iterdir() if folder.is_dir() else ()
-        return sorted(path for path in found if path.suffix.lower() in _IMAGE_SUFFIXES)
+        suffixes = (".png", ".jpg", ".jpeg", ".webp")
+        return sorted(path for path in folder.glob("*") if path.suffix.lower() in suffixes)
 
     def image(self, number: int | str) -> Path:
         """Return the path of an example image."""
@@ -154,14 +146,11 @@ class Catalog:
         for one in given:
             folder = find_model(one)
             is_bundled = named().get(str(one)) == folder
-            name = str(one) if is_bundled else folder.resolve().name
-            self._add(name, folder, read_description(folder), bundled=is_bundled)
+            self._add(str(one) if is_bundled else folder.resolve().name, folder, is_bundled)
         for name, folder in bundled().items():
             if all(folder != entry.folder for entry in self.entries.values()):
-                try:
-                    self._add(name, folder, read_description(folder), bundled=True)
-                except FileError:
-                    continue  # a damaged model must not keep the others from being served
+                with suppress(FileError):  # a damaged model must not keep others from being served
+                    self._add(name, folder, is_bundled=True)
 
     def __getitem__(self, name: str) -> ModelEntry:
         if name in self.entries:
@@ -175,9 +164,9 @@ class Catalog:
         for entry in self.entries.values():
             entry.worker.close()
 
-    def _add(self, name: str, folder: Path, description: Description, *, bundled: bool) -> None:
-        name = _unique(name, self.entries)
-        self.entries[name] = ModelEntry(name, folder, description, bundled, ModelWorker(name))
+    def _add(self, name: str, folder: Path, is_bundled: bool) -> None:
+        description, name = read_description(folder), _unique(name, self.entries)
+        self.entries[name] = ModelEntry(name, folder, description, is_bundled, ModelWorker(name))
 
 
 def _unique(name: str, taken: Container[str]) -> str:
@@ -198,13 +187,12 @@ class ReplayRun:
 
     def steps(self) -> list[int]:
         """Return the steps that have snapshots of all texts, in order."""
-        folder = self.folder / "training" / "snapshots"
-        found = ((path, _STEP.fullmatch(path.name)) for path in folder.glob("step-*"))
-        texts = range(len(self.texts))
+        found = (self.folder / "training" / "snapshots").glob("step-*")
+        files = [f"{text}.safetensors" for text in range(len(self.texts))]
         return sorted(
-            int(match[1])
-            for path, match in found
-            if match and all((path / f"{text}.safetensors").is_file() for text in texts)
+            int(path.name[5:])
+            for path in found
+            if path.name[5:].isdecimal() and all((path / name).is_file() for name in files)
         )
 
     def describe(self) -> ReplayInfo:
@@ -226,29 +214,17 @@ class ReplayRun:
 
     def _checkpoints(self) -> Iterator[Checkpoint]:
         latest: dict[str, Any] = {"loss": None, "epoch": None, "validation": {}}
-        lines = list(self._metrics())
+        path, lines = self.folder / "training" / "metrics.jsonl", []
+        # the file may not exist yet, and its last line may still be being written
+        with suppress(FileNotFoundError, ValueError):
+            lines.extend(map(json.loads, path.read_text("utf-8").splitlines()))
         for step in self.steps():
             while lines and lines[0].get("step", 0) <= step:
                 line = lines.pop(0)
                 latest |= {name: line[name] for name in latest if name in line}
-            scores = latest["validation"]
-            yield Checkpoint(
-                step=step,
-                epoch=latest["epoch"],
-                loss=latest["loss"],
-                score=scores.get(self.metric),
-                scores=scores,
-            )
-
-    def _metrics(self) -> Iterator[dict[str, Any]]:
-        path = self.folder / "training" / "metrics.jsonl"
-        if not path.is_file():
-            return
-        for line in path.read_text("utf-8").splitlines():
-            try:
-                yield json.loads(line)
-            except ValueError:
-                return  # the last line is still being written
+            loss, epoch, scores = latest.values()
+            score = scores.get(self.metric)
+            yield Checkpoint(step=step, epoch=epoch, loss=loss, score=score, scores=scores)
 
 
 class Runs:

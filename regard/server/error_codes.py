@@ -1,9 +1,4 @@
-"""Error codes of the API.
-
-Every error is sent as `{"error": {"code": …, "params": {…}, "message": …}}`. The message is the
-code's English template, filled in with the parameters; `GET /api/errors` lists all templates, so
-that the page can translate a message by its code.
-"""
+"""Error codes of the API, with templates of their messages that the page can translate."""
 
 import json
 from collections.abc import Mapping
@@ -12,26 +7,17 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from regard.errors import (
-    FileError,
-    InputError,
-    MaskError,
-    MissingExtraError,
-    NotFiniteError,
-    RegardError,
-    ShapeError,
-    UnknownNameError,
-)
+from regard import errors
 
 _CODE_OF_CLASS: dict[type[Exception], str] = {
-    RegardError: "invalid_input",
-    InputError: "invalid_input",
-    UnknownNameError: "unknown_name",
-    ShapeError: "invalid_shape",
-    MaskError: "invalid_mask",
-    NotFiniteError: "not_finite",
-    FileError: "file_error",
-    MissingExtraError: "missing_extra",
+    errors.RegardError: "invalid_input",
+    errors.InputError: "invalid_input",
+    errors.UnknownNameError: "unknown_name",
+    errors.ShapeError: "invalid_shape",
+    errors.MaskError: "invalid_mask",
+    errors.NotFiniteError: "not_finite",
+    errors.FileError: "file_error",
+    errors.MissingExtraError: "missing_extra",
 }
 
 
@@ -109,7 +95,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
 }
 
 
-class ApiError(InputError):
+class ApiError(errors.InputError):
     """An error with a code of `ERROR_CODES` and the parameters of its message."""
 
     def __init__(self, code: str, **params: Any) -> None:
@@ -137,7 +123,7 @@ class ErrorResponse(BaseModel):
 
 def describe_error(error: Exception) -> ErrorInfo:
     """Return what a client learns about an error; only the log has more on internal ones."""
-    if not isinstance(error, RegardError):
+    if not isinstance(error, errors.RegardError):
         canceled = isinstance(error, JobCanceledError | CancelledError)
         error = ApiError("canceled" if canceled else "internal")
     if isinstance(error, ApiError):

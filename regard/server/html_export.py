@@ -20,6 +20,7 @@ from regard.analysis.site_json import Payload, payload
 from regard.analysis.worked_example import DEFAULT
 from regard.errors import InputError
 from regard.files import write_atomic
+from regard.trace.edits import edit_schema
 from regard.trace.trace import Trace
 
 PAGE = Path(__file__).with_name("page")
@@ -73,11 +74,6 @@ def _variable(path: Path) -> str:
     return "$" + "_".join(path.resolve().relative_to(PAGE / "js").with_suffix("").parts)
 
 
-_BYTES_PER_NUMBER = {"float32": 4 * 0.86, "float16": 2 * 0.86}
-"""Size after compression, at least."""
-_LARGEST_FLOAT16 = 65504.0
-
-
 @dataclass(frozen=True)
 class Quantized:
     """Encoding as integers up to `most`, with one step size for each row of an array."""
@@ -91,16 +87,14 @@ ArrayEncoding = Literal["float32", "float16"] | Quantized
 def pack(array: np.ndarray, encoding: ArrayEncoding) -> dict[str, Any]:
     """Encode an array for the page's `unpack`; bytes stay as they are."""
     # Quantized numbers hardly ever repeat, so searching for repetitions only costs time.
-    is_quantized = isinstance(encoding, Quantized)
-    name, strategy = "int8", zlib.Z_HUFFMAN_ONLY
-    if not is_quantized:
-        name, strategy = encoding, zlib.Z_DEFAULT_STRATEGY
+    strategy = zlib.Z_HUFFMAN_ONLY if isinstance(encoding, Quantized) else zlib.Z_DEFAULT_STRATEGY
+    name = "int8" if isinstance(encoding, Quantized) else encoding
     if array.dtype == np.uint8:
         name, data = "uint8", array.tobytes()
-    elif is_quantized:
+    elif isinstance(encoding, Quantized):
         data = _quantize(array, encoding.most)
     elif encoding == "float16":
-        data = _byte_planes(array.clip(-_LARGEST_FLOAT16, _LARGEST_FLOAT16).astype("<f2"))
+        data = _byte_planes(array.clip(-65504, 65504).astype("<f2"))
     else:
         data = _byte_planes(array.astype("<f4"))
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, 9, strategy)
@@ -114,7 +108,8 @@ def estimate_size(array: np.ndarray, encoding: ArrayEncoding) -> float:
         return 0.0
     if isinstance(encoding, Quantized):
         return array.size * log2(2 * encoding.most) * 0.95 / 8 * 4 / 3
-    return array.size * _BYTES_PER_NUMBER[encoding] * 4 / 3
+    n_bytes = {"float32": 4, "float16": 2}[encoding]
+    return array.size * n_bytes * 0.86 * 4 / 3  # what compression leaves, in base64
 
 
 def _byte_planes(array: np.ndarray) -> bytes:
@@ -158,8 +153,7 @@ def write_html(
 
     Args:
         title: name of the model on the page.
-        megabytes: size limit. The page has the most exact numbers, and as much of the residual
-            streams and projection matrices, as fit; it says where it had to round.
+        megabytes: size limit; the page says what it had to round or leave out.
         batch: sequence of the batch to show.
     """
     write_atomic(path, as_html(trace, title=title, megabytes=megabytes, batch=batch))
@@ -175,7 +169,7 @@ def as_json(trace: Trace, *, title: str = "", megabytes: float = MEGABYTES, batc
     if not megabytes > 0:
         raise InputError(f"megabytes is {megabytes}; it must be larger than 0.")
     found = payload(trace, title=title, batch=batch)
-    found.about["worked"] = DEFAULT
+    found.about |= {"worked": DEFAULT, "edit_schema": edit_schema()}
     page = joined_script() + joined_style() + _TEMPLATE
     limit = megabytes * 1e6 - len(page.encode())
     text = ""
@@ -234,10 +228,6 @@ def _with_plan(found: Payload, plan: Mapping[str, ArrayEncoding]) -> str:
     return json.dumps({"about": about, "arrays": arrays}, ensure_ascii=False, separators=(",", ":"))
 
 
-NOTEBOOK_HEIGHT = 760
-"""Height of the explorer in a notebook, in pixels."""
-
-
 def mimebundle(trace: Trace) -> dict[str, Any]:
     """Return the representations of a trace in a notebook, by media type.
 
@@ -250,25 +240,19 @@ def mimebundle(trace: Trace) -> dict[str, Any]:
     if not trace.sites or (shell and not hasattr(shell, "kernel")):  # a terminal shows text only
         return plain
     data = as_json(trace)
-    frame = (
-        f'<iframe srcdoc="{escape(_page(data))}" title="regard" '
-        f'style="width: 100%; height: {NOTEBOOK_HEIGHT}px; border: 0"></iframe>'
-    )
+    style = "width: 100%; height: 760px; border: 0"
+    frame = f'<iframe srcdoc="{escape(_page(data))}" title="regard" style="{style}"></iframe>'
     bundle = {**plain, "text/html": frame}
     if find_spec("anywidget") is not None:
-        shown = widget(data)._repr_mimebundle_()
+        shown = widget_class()(data=data)._repr_mimebundle_()
         shown = shown[0] if isinstance(shown, tuple) else shown
         bundle |= {kind: value for kind, value in shown.items() if not kind.startswith("text/")}
     return bundle
 
 
-def widget(data: str) -> Any:
-    """Return the explorer as a notebook widget; its `state` is what a URL would hold."""
-    return _widget_class()(data=data)
-
-
 @cache
-def _widget_class() -> Any:
+def widget_class() -> Any:
+    """Return the class of notebook widgets, whose `state` is what a URL would hold."""
     import anywidget
     from traitlets import Unicode
 

@@ -1,8 +1,7 @@
 """Jobs: work that runs in a thread while its client waits, with progress and cancellation.
 
-Each model has one worker thread with a queue. A client that disconnects cancels its job. With
-"Accept: text/event-stream" the response is a stream of server-sent events: `progress` (doing,
-done, of, text), then `result` or `error`.
+With "Accept: text/event-stream" the response is a stream of server-sent events: `progress`, then
+`result` or `error`.
 """
 
 import asyncio
@@ -26,9 +25,6 @@ from regard.tap import Tapped
 
 _REPORT_INTERVAL = 0.05
 """Seconds between two progress reports of a job."""
-_KEEP_ALIVE = 15.0
-"""Seconds after which an idle event stream sends a comment."""
-_LOG = logging.getLogger("regard.server")
 EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 """OpenAPI description of responses that can be a stream of events."""
 
@@ -51,6 +47,7 @@ class Job:
 
     work: Callable[["Job"], Any]
     client: str = ""
+    """The page's own name, or its address: clients take turns."""
     on_progress: Callable[[JobProgress], None] | None = None
     """Called with progress from the worker's thread."""
     future: Future[Any] = field(default_factory=Future)
@@ -94,11 +91,9 @@ class ProgressListener:
     changes = False
 
     def __init__(self, job: Job, doing: str, of: int | None = None) -> None:
-        self.job, self.doing, self.of = job, doing, of
-        self.done = 0
+        self.job, self.doing, self.of, self.done = job, doing, of, 0
 
     def wants(self, path: str) -> bool:
-        del path
         return False
 
     def see(self, tapped: Tapped) -> Any:
@@ -120,11 +115,7 @@ class ModelWorker:
         self._closed = False
 
     def submit(self, job: Job) -> Job:
-        """Append a job to the queue.
-
-        Raises:
-            ApiError: the queue is full or closed.
-        """
+        """Append a job to the queue, or raise ApiError if it is full or closed."""
         with self._changed:
             n_waiting = sum(len(jobs) for jobs in self._waiting.values())
             if self._closed or n_waiting >= LIMITS.waiting_jobs:
@@ -163,17 +154,15 @@ class ModelWorker:
             return job
 
 
-def client_of(request: Request) -> str:
-    """Return the name under which a request takes turns: the page's own, or the address."""
-    host = request.client.host if request.client else ""
-    return request.headers.get("x-regard-client", "")[:64] or host
-
-
 async def wait_for(request: Request, submit: Callable[[Job], Job], job: Job) -> Any:
     """Return the result of a job; cancel it and raise if the client disconnects."""
-    submit(job)
-    result = asyncio.ensure_future(asyncio.wrap_future(job.future))
-    disconnected = asyncio.ensure_future(_disconnect(request))
+
+    async def disconnect() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    result = asyncio.wrap_future(submit(job).future)
+    disconnected = asyncio.ensure_future(disconnect())
     try:
         await asyncio.wait({result, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         if not result.done():
@@ -184,11 +173,6 @@ async def wait_for(request: Request, submit: Callable[[Job], Job], job: Job) -> 
         if not result.done():
             job.cancel()
             result.cancel()
-
-
-async def _disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def respond(request: Request, submit: Callable[[Job], Job], job: Job) -> Response:
@@ -214,22 +198,19 @@ async def _events(job: Job, queue: asyncio.Queue[JobProgress | None]) -> AsyncIt
     try:
         while True:
             try:
-                progress = await asyncio.wait_for(queue.get(), _KEEP_ALIVE)
+                progress = await asyncio.wait_for(queue.get(), timeout=15)
             except TimeoutError:
                 yield ": keep-alive\n\n"
                 continue
             if progress is None:
                 break
-            yield _event("progress", progress.model_dump_json())
+            yield f"event: progress\ndata: {progress.model_dump_json()}\n\n"
         try:
-            yield _event("result", job.future.result())
+            yield f"event: result\ndata: {job.future.result()}\n\n"
         except Exception as error:
             if not isinstance(error, RegardError):
-                _LOG.exception("a job failed")
-            yield _event("error", ErrorResponse(error=describe_error(error)).model_dump_json())
+                logging.getLogger("regard.server").exception("a job failed")
+            body = ErrorResponse(error=describe_error(error)).model_dump_json()
+            yield f"event: error\ndata: {body}\n\n"
     finally:
         job.cancel()  # no effect on a job that is done
-
-
-def _event(name: str, data: str) -> str:
-    return f"event: {name}\ndata: {data}\n\n"

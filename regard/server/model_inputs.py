@@ -17,9 +17,6 @@ from regard.server.settings import LIMITS
 from regard.text.tokenizer import Tokenizer
 from regard.trace.edits import Edit, SetToken, edit_from_dict, edit_schema
 
-_VECTORS_PER_LAYER = 16
-"""Vectors of width d_model that a layer adds to a trace for each token."""
-
 Text = Annotated[str, Field(max_length=LIMITS.text_characters)]
 Beam = Annotated[int, Field(ge=1, le=LIMITS.beam)]
 
@@ -121,7 +118,12 @@ def check_size(model: Model, given: ModelInput) -> None:
         count += len(model.target_tokenizer.encode(given.target))
     if count > LIMITS.traced_tokens:
         raise ApiError("too_many_tokens", count=count, limit=LIMITS.traced_tokens)
-    needed, free = _trace_bytes(model.config, count), psutil.virtual_memory().available
+    config, parts = model.config, ("", "encoder_", "decoder_")
+    n_layers = sum(getattr(config, f"n_{part}layers", 0) for part in parts)
+    # each layer adds about 16 vectors of width d_model to a trace for each token
+    width = 16 * config.d_model + getattr(config, "d_ff", 4 * config.d_model)
+    needed = 4 * count * (n_layers * width + 3 * (getattr(config, "n_vocab", 0) or 0))
+    free = psutil.virtual_memory().available
     if needed > LIMITS.memory_share * free:
         gigabytes = {"needed": round(needed / 1e9, 1), "free": round(free / 1e9, 1)}
         raise ApiError("out_of_memory", count=count, **gigabytes)
@@ -135,21 +137,10 @@ def count_multiplications(model: Model, given: ModelInput) -> float:
     return n_weights * 2.0 * len(given.source_ids(model))
 
 
-def _trace_bytes(config: Any, n_tokens: int) -> int:
-    counts = [getattr(config, f"n_{part}layers", 0) for part in ("", "encoder_", "decoder_")]
-    width = _VECTORS_PER_LAYER * config.d_model + getattr(config, "d_ff", 4 * config.d_model)
-    logits = 3 * (getattr(config, "n_vocab", 0) or 0)
-    return 4 * n_tokens * (sum(counts) * width + logits)
-
-
 def replace_tokens(
     model: Model, given: ModelInput, tokens: Sequence[SetToken], *, answer_ids: list[int] | None
 ) -> ModelInput:
-    """Replace tokens of an input.
-
-    Args:
-        answer_ids: the model's answer, whose tokens are replaced if the input has no target.
-    """
+    """Replace tokens of an input, and of the model's answer if the input has no target."""
     has_target = model.family in ("transformer", "seq2seq")
     for edit in tokens:
         if has_target and edit.side == "target":
@@ -163,32 +154,28 @@ def replace_tokens(
 
 
 def target_ids(model: Model, target: str | Sequence[int] | None) -> list[int]:
-    """Return the ids of a target given as text or ids, with start and end tokens."""
+    """Return the ids of a target: a text with start and end, or ids with a start."""
     tokenizer = model.target_tokenizer
     if isinstance(target, str):
-        target = _required(tokenizer).encode(target)
-    ids = list(target or ())
-    return ids if tokenizer is None else tokenizer.add_start_and_end(ids)
+        return _required(tokenizer).add_start_and_end(_required(tokenizer).encode(target))
+    ids, start = list(target or ()), None if tokenizer is None else tokenizer.start_id
+    return ids if start is None or ids[:1] == [start] else [start, *ids]
 
 
 def _replaced(ids: Sequence[int], edit: SetToken, tokenizer: Tokenizer) -> list[int]:
-    if edit.position >= len(ids):
-        raise ApiError("unknown_position", position=edit.position, side=edit.side, count=len(ids))
-    return [*ids[: edit.position], _token_id(edit.token, tokenizer), *ids[edit.position + 1 :]]
-
-
-def _token_id(token: str | int, tokenizer: Tokenizer) -> int:
+    position, token = edit.position, edit.token
+    if position >= len(ids):
+        raise ApiError("unknown_position", position=position, side=edit.side, count=len(ids))
     if isinstance(token, int):
         tokenizer.token_of(token)  # raises an error for an unknown id
-        return token
-    id = tokenizer.id_of(token)
-    if id is not None:
-        return id
-    pieces = tokenizer.pieces(token, specials=False)
-    if len(pieces) != 1:
-        names = ", ".join(repr(piece.text) for piece in pieces[:8])
-        raise ApiError("not_one_token", token=repr(token), count=len(pieces), tokens=names)
-    return pieces[0].id
+        id = token
+    elif (id := tokenizer.id_of(token)) is None:
+        pieces = tokenizer.pieces(token, specials=False)
+        if len(pieces) != 1:
+            names = ", ".join(repr(piece.text) for piece in pieces[:8])
+            raise ApiError("not_one_token", token=repr(token), count=len(pieces), tokens=names)
+        id = pieces[0].id
+    return [*ids[:position], id, *ids[position + 1 :]]
 
 
 def _required(tokenizer: Tokenizer | None) -> Tokenizer:

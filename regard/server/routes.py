@@ -1,8 +1,4 @@
-"""Routes for models, uploads, texts and training runs.
-
-A route is one function. The models of its request and response stand above it; OpenAPI is
-generated from them.
-"""
+"""Routes for models, uploads, texts and training runs."""
 
 from typing import Any
 
@@ -12,7 +8,6 @@ from pydantic import BaseModel, Field, NonNegativeInt
 
 from regard.analysis.worked_example import DEFAULT
 from regard.generation.text_generation import Generation
-from regard.generation.translator import Translation
 from regard.server.catalog import ExampleInfo, ModelInfo, ReplayInfo
 from regard.server.error_codes import ERROR_CODES, ErrorCode
 from regard.server.jobs import EVENTS, Job
@@ -23,7 +18,6 @@ from regard.trace.edits import edit_schema
 
 router = APIRouter(prefix="/api")
 _REVALIDATE = {"cache-control": "no-cache"}
-_TEXTS_PER_BATCH = 16
 
 
 class ModelList(BaseModel):
@@ -85,7 +79,7 @@ def example_image(model: str, number: NonNegativeInt, context: Context) -> FileR
 
 
 class Upload(BaseModel):
-    """Name by which requests refer to an uploaded image."""
+    """Name of an uploaded image for other requests."""
 
     image: str
 
@@ -111,7 +105,7 @@ class TranslationRequest(ApiRequest):
     """Translations for each text."""
 
 
-class TranslationInfo(BaseModel):
+class TranslationInfo(BaseModel, from_attributes=True):
     """A translation of one text, and the next best ones."""
 
     text: str
@@ -119,17 +113,6 @@ class TranslationInfo(BaseModel):
     tokens: list[str]
     source_tokens: list[str]
     alternatives: list["TranslationInfo"]
-
-    @classmethod
-    def of(cls, found: Translation) -> "TranslationInfo":
-        """Convert a translation."""
-        return cls(
-            text=found.text,
-            score=found.score,
-            tokens=found.tokens,
-            source_tokens=found.source_tokens,
-            alternatives=[cls.of(one) for one in found.alternatives],
-        )
 
 
 class TranslationList(BaseModel):
@@ -145,11 +128,11 @@ async def translate(body: TranslationRequest, context: Context) -> Response:
     def work(job: Job) -> TranslationList:
         job.report("loading", 0)
         model, done = context.service.catalog[body.model].model(), []
-        for first in range(0, len(body.texts), _TEXTS_PER_BATCH):
+        for first in range(0, len(body.texts), 16):
             job.report("writing", first, len(body.texts))
-            batch = body.texts[first : first + _TEXTS_PER_BATCH]
+            batch = body.texts[first : first + 16]
             done += model.translate(batch, beam=body.beam, n_best=body.n_best)
-        return TranslationList(translations=[TranslationInfo.of(one) for one in done])
+        return TranslationList.model_validate({"translations": done})
 
     return await context.compute(body.model, work)
 

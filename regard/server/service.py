@@ -5,7 +5,7 @@ import hmac
 import json
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import RLock
@@ -13,39 +13,26 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Depends, Request, Response
 from pydantic import TypeAdapter
-from torch import Tensor
 
 from regard.analysis.site_json import plain
 from regard.analysis.worked_example import DEFAULT, worked_trace
 from regard.generation.sentences import sentences
 from regard.hardware import limit_threads
+from regard.server import model_inputs
 from regard.server.answers import Answer, AnsweredRun, answer, answer_edited, is_translator
 from regard.server.catalog import Catalog, ModelEntry, Runs
 from regard.server.error_codes import ApiError
-from regard.server.jobs import Job, client_of, respond, wait_for
-from regard.server.model_inputs import (
-    ModelInput,
-    TraceRequest,
-    check_size,
-    count_multiplications,
-    decode_base64,
-    read_image,
-)
+from regard.server.jobs import Job, respond, wait_for
+from regard.server.model_inputs import ModelInput, TraceRequest
 from regard.server.settings import LIMITS
 from regard.trace.trace import Trace
 
 _UPLOAD, _EXAMPLE = "upload:", "example:"
-_READERS = 2
-"""Threads that read stored traces while models run."""
-_ID_LENGTH = 32
 T = TypeVar("T")
 
 
 class SizedCache(Generic[T]):
-    """Cache that drops the least recently used entries beyond a number of bytes.
-
-    The newest entry always stays.
-    """
+    """Cache of at least one entry that drops the least recently used ones beyond so many bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -121,7 +108,7 @@ class Service:
         self.traces: SizedCache[StoredTrace] = SizedCache(LIMITS.stored_bytes)
         self.uploads: SizedCache[bytes] = SizedCache(LIMITS.upload_bytes)
         self._secret = secrets.token_bytes(32)
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="reader")
+        self._readers = ThreadPoolExecutor(2, thread_name_prefix="reader")
 
     def close(self) -> None:
         """End all threads after their current jobs."""
@@ -136,7 +123,7 @@ class Service:
     def id_of(self, request: dict[str, Any]) -> str:
         """Return the trace id of a request."""
         text = json.dumps(request, sort_keys=True, ensure_ascii=False)
-        return hmac.new(self._secret, text.encode(), "sha256").hexdigest()[:_ID_LENGTH]
+        return hmac.new(self._secret, text.encode(), "sha256").hexdigest()[:32]
 
     def upload(self, data: bytes) -> str:
         """Store an image and return its name, which is the same for the same image."""
@@ -164,27 +151,25 @@ class Service:
         """Return the stored trace of a request, running the model if there is none."""
         image = request.image
         if image is not None and not image.startswith((_UPLOAD, _EXAMPLE)):
-            request = request.model_copy(update={"image": self.upload(decode_base64(image))})
+            request = request.model_copy(
+                update={"image": self.upload(model_inputs.decode_base64(image))}
+            )
         fields = request.to_dict()
         return self._stored(fields, fields, lambda: self._run(request, job))
 
     def model_input(self, entry: ModelEntry, request: TraceRequest) -> ModelInput:
         """Return the text or image of a request."""
+        if entry.reads != ("text" if request.image is None else "image"):
+            raise ApiError(f"needs_{entry.reads}", name=entry.name)
         if request.image is None:
-            if entry.reads == "image":
-                raise ApiError("needs_image", name=entry.name)
             return ModelInput(request.text or "", request.target)
-        if entry.reads == "text":
-            raise ApiError("needs_text", name=entry.name)
         if request.target is not None:
             raise ApiError("no_target", name=entry.name)
-        number = request.image.removeprefix(_EXAMPLE)
-        if number == request.image:
-            data = self.uploads.get(request.image)
-            if data is None:
-                raise ApiError("upload_gone")
-            return ModelInput(read_image(data))
-        return ModelInput(read_image(entry.image(number).read_bytes()))
+        if request.image.startswith(_EXAMPLE):
+            data = entry.image(request.image.removeprefix(_EXAMPLE)).read_bytes()
+        elif (data := self.uploads.get(request.image)) is None:
+            raise ApiError("upload_gone")
+        return ModelInput(model_inputs.read_image(data))
 
     def _stored(
         self, key: dict[str, Any], request: dict[str, Any], run: Callable[[], AnsweredRun]
@@ -194,41 +179,37 @@ class Service:
         if stored is None:
             done = run()
             stored = StoredTrace(id, request, done.trace, done.answer)
-            self.traces.put(id, stored, count_bytes(_tensors(done.trace)))
+            self.traces.put(id, stored, count_bytes(done.trace))
         return stored
 
     def _run(self, request: TraceRequest, job: Job) -> AnsweredRun:
         job.report("loading", 0)
         entry = self.catalog[request.model]
         model, given = entry.model(), self.model_input(entry, request)
-        check_size(model, given)
+        model_inputs.check_size(model, given)
         several = is_translator(model) and len(sentences(request.text or "")) > 1
         if several and isinstance(request.target, list):  # the ids of one part
             parts = self.trace(request.without_edits(target=None), job).answer.parts or ()
             given = ModelInput(parts[request.part].source, request.target)
-        with limit_threads(count_multiplications(model, given)):
+        with limit_threads(model_inputs.count_multiplications(model, given)):
             if not request.edits:
                 return answer(model, given, request, (), job)
             before = self.trace(request.without_edits(), job)
-            return answer_edited(
-                model, given, request, AnsweredRun(before.trace, before.answer), job
-            )
+            run = AnsweredRun(before.trace, before.answer)
+            return answer_edited(model, given, request, run, job)
 
 
 def _without_model(trace: Trace) -> AnsweredRun:
     return AnsweredRun(trace, Answer(kind="none", output=plain(trace.output)))
 
 
-def count_bytes(tensors: Iterable[Tensor]) -> int:
-    """Return the memory behind tensors; storage that they share counts once."""
+def count_bytes(trace: Trace) -> int:
+    """Return the memory behind the tensors of a trace; storage that they share counts once."""
+    tensors = list(trace.values.values())
+    for site in trace.sites.values():
+        tensors += [site.query, site.key, site.value, site.sums, *site.changed.values()]
     storages = [tensor.untyped_storage() for tensor in tensors]
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
-
-
-def _tensors(trace: Trace) -> Iterable[Tensor]:
-    yield from trace.values.values()
-    for site in trace.sites.values():
-        yield from (site.query, site.key, site.value, site.sums, *site.changed.values())
 
 
 class RequestContext:
@@ -237,6 +218,8 @@ class RequestContext:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.service: Service = request.app.state.service
+        host = request.client.host if request.client else ""
+        self.client = request.headers.get("x-regard-client", "")[:64] or host
 
     async def compute(self, model: str, work: Callable[[Job], Any]) -> Response:
         """Run work in the model's thread and send its result as JSON or events."""
@@ -248,14 +231,14 @@ class RequestContext:
 
     async def wait(self, work: Callable[[Job], Response]) -> Response:
         """Run work in a reader thread and send its response."""
-        return await wait_for(self.request, self.service.read, Job(work, client_of(self.request)))
+        return await wait_for(self.request, self.service.read, Job(work, self.client))
 
     async def _json(self, submit: Callable[[Job], Job], work: Callable[[Job], Any]) -> Response:
         def run(job: Job) -> str:
             result = work(job)
             return TypeAdapter(type(result)).dump_json(result, exclude_unset=True).decode()
 
-        return await respond(self.request, submit, Job(run, client_of(self.request)))
+        return await respond(self.request, submit, Job(run, self.client))
 
 
 async def request_context(request: Request) -> RequestContext:
@@ -263,10 +246,12 @@ async def request_context(request: Request) -> RequestContext:
     return RequestContext(request)
 
 
-async def stored_trace(id: str, request: Request) -> StoredTrace:
-    """Return the stored trace that an address names."""
-    return request.app.state.service.stored(id)
-
-
 Context = Annotated[RequestContext, Depends(request_context)]
+
+
+async def stored_trace(id: str, context: Context) -> StoredTrace:
+    """Return the stored trace that an address names."""
+    return context.service.stored(id)
+
+
 Stored = Annotated[StoredTrace, Depends(stored_trace)]

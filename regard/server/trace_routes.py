@@ -1,19 +1,13 @@
 """Routes that run a model on one input and describe its trace as JSON."""
 
 from functools import partial
-from math import exp
+from math import exp, inf
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, NonNegativeInt
 
-from regard.analysis.heads import (
-    FAST_SAMPLE,
-    HeadMeasures,
-    Selection,
-    default_selection,
-    measure_heads,
-)
+from regard.analysis import heads
 from regard.analysis.site_json import describe_image, describe_site
 from regard.generation.search import SearchOptions
 from regard.generation.tracing import alternatives_at
@@ -87,7 +81,7 @@ class TraceInfo(BaseModel):
     words: dict[str, list[int | None]]
     output: Any
     answer: Answer
-    start: Selection
+    start: heads.Selection
     """A head and a cell to show first."""
     image: ImageInfo | None
     sites: list[SiteInfo]
@@ -97,47 +91,47 @@ def describe(service: Service, stored: StoredTrace) -> TraceInfo:
     """Return the description of a stored trace."""
 
     def compute() -> TraceInfo:
-        trace = stored.trace
-        about = service.catalog[stored.request["model"]].describe() if stored.request else None
+        trace, names = stored.trace, ("", "", "")
+        if stored.request:
+            entry = service.catalog[stored.request["model"]]
+            names = entry.name, entry.description.family, entry.description.task
+        title, family, task = names
         image = describe_image(trace, lambda name, value, kind: name)
         return TraceInfo(
             id=stored.id,
             asked=stored.request,
-            title=about.name if about else "",
-            family=about.family if about else "",
-            task=about.task if about else "",
+            title=title,
+            family=family,
+            task=task,
             tokens=trace.tokens,
             words=trace.words,
             output=stored.answer.output,
             answer=stored.answer,
-            start=default_selection(trace),
+            start=heads.default_selection(trace),
             image=None if image is None else ImageInfo.model_validate(image),
             sites=[SiteInfo.model_validate(describe_site(trace, path)) for path in trace],
         )
 
-    with limit_threads(count_products(stored.trace, queries=FAST_SAMPLE)):
+    with limit_threads(count_products(stored.trace, queries=heads.FAST_SAMPLE)):
         return stored.cached("description", compute)
 
 
-def count_products(trace: Trace, *, queries: int | None = None) -> float:
+def count_products(trace: Trace, *, queries: float = inf) -> float:
     """Estimate the cost of all weights of a trace, or of so many queries of each site."""
-    sites = [trace[path] for path in trace]
-    rows = [one.n_query if queries is None else min(one.n_query, queries) for one in sites]
     return sum(
-        one.n_heads * n * one.n_key * one.key.size(-1) for one, n in zip(sites, rows, strict=True)
+        site.n_heads * min(site.n_query, queries) * site.n_key * site.key.size(-1)
+        for site in trace.sites.values()
     )
 
 
 @router.post("/trace", response_model=TraceInfo, responses=EVENTS)
 async def trace(body: TraceRequest, context: Context) -> Response:
     """Run a model, store its trace and describe it."""
-    service = context.service
-    return await context.compute(
-        body.model, lambda job: describe(service, service.trace(body, job))
-    )
+    run, service = body.model, context.service
+    return await context.compute(run, lambda job: describe(service, service.trace(body, job)))
 
 
-class AnswerInfo(BaseModel):
+class AnswerInfo(BaseModel, from_attributes=True):
     """An answer and the id of its trace."""
 
     id: str
@@ -147,12 +141,10 @@ class AnswerInfo(BaseModel):
 @router.post("/answer", response_model=AnswerInfo, responses=EVENTS)
 async def answer(body: TraceRequest, context: Context) -> Response:
     """Run a model, store its trace and return only the answer."""
-
-    def work(job: Job) -> AnswerInfo:
-        stored = context.service.trace(body, job)
-        return AnswerInfo(id=stored.id, answer=stored.answer)
-
-    return await context.compute(body.model, work)
+    run, service = body.model, context.service
+    return await context.compute(
+        run, lambda job: AnswerInfo.model_validate(service.trace(body, job))
+    )
 
 
 @router.get("/runs/{run}/{step}", response_model=TraceInfo)
@@ -207,13 +199,14 @@ async def alternatives(
         with listen(ProgressListener(job, "writing")):
             found = alternatives_at(model, given, prefix, edits=edits, search=search, count=count)
         _, tokenizer = model.translation_tokenizers()
+        end = [tokenizer.required_id("end")]
         listed = [
             AlternativeInfo(
                 token=tokenizer.pieces_of([*prefix, one.token])[-1].text,
                 id=one.token,
                 probability=exp(one.log_prob),
                 text=tokenizer.decode(one.continuation.ids),
-                ids=one.continuation.ids,
+                ids=one.continuation.ids + (end if one.continuation.finished else []),
             )
             for one in found
         ]
@@ -238,16 +231,16 @@ def next_token(
     """Return the most probable next tokens at a sampling temperature."""
     if stored.answer.kind != "next":
         raise ApiError("not_a_language_model")
-    model, text = stored.request["model"], stored.request["text"]
-    tokenizer = context.service.catalog[model].model().tokenizer
-    found = next_tokens(stored.trace, text, tokenizer, temperature=temperature, count=count)
+    name, text = stored.request["model"], stored.request["text"]
+    model = context.service.catalog[name].model()
+    found = next_tokens(stored.trace, model, text, temperature=temperature, count=count)
     return NextTokenList(candidates=found)
 
 
 class MeasureList(BaseModel):
     """Measures of the heads of each site."""
 
-    measures: dict[str, list[HeadMeasures]]
+    measures: dict[str, list[heads.HeadMeasures]]
 
 
 @router.get("/trace/{id}/measures", response_model=MeasureList)
@@ -259,7 +252,7 @@ async def measures(stored: Stored, context: Context, sites: Sites = []) -> Respo
         with limit_threads(count_products(stored.trace)):
             for path in sites or stored.trace:
                 job.check()
-                measure = partial(measure_heads, stored.trace[path])
+                measure = partial(heads.measure_heads, stored.trace[path])
                 found[path] = stored.cached(("measures", path), measure)
         return MeasureList(measures=found)
 

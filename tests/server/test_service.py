@@ -40,9 +40,11 @@ def test_an_entry_beyond_the_limit_stays_until_the_next():
 
 
 def test_tensors_that_share_memory_count_once():
-    whole = torch.zeros(1000)
-    assert count_bytes([whole, whole[:10], whole.view(10, 100)]) == 4000
-    assert count_bytes([whole, whole.clone()]) == 8000
+    whole, trace = torch.zeros(1000), Trace()
+    trace.values = {"whole": whole, "part": whole[:10], "view": whole.view(10, 100)}
+    assert count_bytes(trace) == 4000
+    trace.values = {"one": whole, "other": whole.clone()}
+    assert count_bytes(trace) == 8000
 
 
 def test_a_value_is_computed_once_by_several_threads():

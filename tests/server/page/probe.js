@@ -47,6 +47,14 @@ export async function constant({ module, name }) {
   return value instanceof Set ? [...value] : value;
 }
 
+/** The edits of a link as the server's JSON, and written as a link again. */
+export async function editsOfLink({ schema, link }) {
+  const { editsToJson, readEdits, useSchema, writeEdits } = await import("/js/edits.js");
+  useSchema(schema);
+  const edits = readEdits(link);
+  return { json: editsToJson(edits), link: writeEdits(edits) };
+}
+
 /** Every table of every head of every site. */
 export async function tables() {
   const source = await openSource();

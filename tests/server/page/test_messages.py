@@ -7,11 +7,10 @@ import pytest
 
 from regard.server.error_codes import ERROR_CODES
 from regard.server.html_export import PAGE
-from regard.trace.edits import edit_schema
+from regard.trace.edits import edit_from_dict, edit_schema
 
 KEY = re.compile(r"""\bt(?:\.parts)?\(\s*(?:/\*\*.*?\*/ \()?["'](\w+)["']""")
 KOREAN = re.compile(r"[가-힣]")
-FIELD_ORDER = ("site", "side", "head", "query", "key", "position", "value", "token")
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +92,36 @@ def test_errors_are_shown_in_the_language_of_the_page(modules):
     assert "응답하지 않습니다" in shown("ko", None)
 
 
-def test_fields_of_edits_are_those_of_python(modules):
-    fields = modules("constant", given={"module": "edits", "name": "FIELDS"})
-    assert fields.pop("mean") == fields["ablate"]  # "ablate" with to="mean"
-    expected = {}
-    for kind in edit_schema()["oneOf"]:
-        names = set(kind["properties"]) - {"kind", "to"}
-        expected[kind["title"]] = [name for name in FIELD_ORDER if name in names]
-    assert fields == expected
+LINKS = (
+    "temperature:a.b:1:0.5",
+    "unscaled:a.b",
+    "ablate:a.b:1",
+    "mean:a.b:1",
+    "forbid:a.b:0:1:2",
+    "allow:a.b:0:1:2",
+    "score:a.b:0:1:2:-3",
+    "weight:a.b:0:1:2:0.5",
+    "token:source:2:%3ax",
+)
+
+
+def test_edits_in_links_follow_the_schema_of_python(modules):
+    edits = modules("editsOfLink", given={"schema": edit_schema(), "link": "~".join(LINKS)})
+    assert edits["link"] == "~".join(LINKS)
+    assert [type(edit_from_dict(one)).kind for one in edits["json"]] == [
+        "ablate" if link.startswith("mean") else link.split(":")[0] for link in LINKS
+    ]
+    assert edits["json"][0] == {"kind": "temperature", "site": "a.b", "head": 1, "value": 0.5}
+    assert edits["json"][3] == {"kind": "ablate", "site": "a.b", "head": 1, "to": "mean"}
+    assert edits["json"][-1]["token"] == ":x"
+
+
+@pytest.mark.parametrize(
+    "link",
+    ["forbid:a.b:0:1", "forbid:a.b:0:-1:2", "token:middle:0:x", "score:a.b:0:1:2:", "toString"],
+)
+def test_edits_that_do_not_fit_the_schema_are_skipped(modules, link):
+    assert modules("editsOfLink", given={"schema": edit_schema(), "link": link})["json"] == []
 
 
 @pytest.mark.parametrize("page", ["explore", "worked"])

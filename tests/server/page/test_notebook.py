@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from regard.server import html_export
-from regard.server.html_export import mimebundle, widget
+from regard.server.html_export import mimebundle, widget_class
 from regard.trace.trace import Trace
 
 SITE = "decoder.layers.1.cross"
@@ -49,7 +49,7 @@ def cell(browser, trace):
     page.on("pageerror", lambda error: errors.append(str(error)))
 
     def show(state="", width=1200):
-        made = widget(html_export.as_json(trace))
+        made = widget_class()(data=html_export.as_json(trace))
         page.evaluate(HOST, [made._esm, made._css, {"data": made.data, "state": state}, width])
         page.wait_for_selector(".regard[data-ready]")
         return page

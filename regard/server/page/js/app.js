@@ -1,6 +1,7 @@
 // The explorer app: one source, one selection, and the panes that show it.
 
 import { Controller, openHead } from "./controller.js";
+import { useSchema } from "./edits.js";
 import { showDigits } from "./format.js";
 import { listenToKeys } from "./keyboard.js";
 import { messagesFor } from "./messages.js";
@@ -66,6 +67,7 @@ import { layout } from "./views/layout.js";
 export async function start(root, source, address, extras = []) {
   const [about, sites] = await Promise.all([source.about(), source.sites()]);
   showDigits(about.digits ?? 3);
+  useSchema(about.edit_schema);
   const store = new Store(firstState(about), address);
   const app = /** @type {App} */ ({ root, source, about, sites, store, extras, peek: null });
   app.store.state = withinBounds(app, store.state);

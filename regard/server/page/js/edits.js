@@ -1,5 +1,5 @@
 // Edits of the reader: a list that can be undone, shared in the address and sent to a model.
-// Kinds and fields are those of Python's edit_schema() (a test compares them); "mean" is "ablate" with to="mean".
+// Kinds and fields are those of Python's JSON schema; "mean" is "ablate" with to="mean".
 
 /**
  * @typedef {{ kind: "temperature", site: string, head: number, value: number }
@@ -13,18 +13,25 @@
  *   | { kind: "token", side: string, position: number, token: string }} Edit
  */
 
-/** The fields of each kind, in the order in which the address has them. */
-export const FIELDS = {
-  temperature: ["site", "head", "value"],
-  unscaled: ["site"],
-  ablate: ["site", "head"],
-  mean: ["site", "head"],
-  forbid: ["site", "head", "query", "key"],
-  allow: ["site", "head", "query", "key"],
-  score: ["site", "head", "query", "key", "value"],
-  weight: ["site", "head", "query", "key", "value"],
-  token: ["side", "position", "token"],
-};
+/** The order of fields in the address; others follow in the order of the schema. */
+const ORDER = ["site", "side", "head", "query", "key", "position", "value", "token"];
+
+/** The fields of each kind and their schemas, in the order in which the address has them. */
+/** @type {Record<string, [string, any][]>} */
+const fieldsOf = {};
+
+/**
+ * Read the kinds of edits and their fields from the JSON schema.
+ * @param {{ oneOf: { title: string, properties: Record<string, any> }[] }} schema
+ */
+export function useSchema(schema) {
+  const rank = (/** @type {string} */ name) => (ORDER.includes(name) ? ORDER.indexOf(name) : ORDER.length);
+  for (const { title, properties } of schema.oneOf) {
+    const fields = Object.entries(properties).filter(([name, field]) => name !== "kind" && !(field.enum && "default" in field));
+    fieldsOf[title] = fields.sort(([a], [b]) => rank(a) - rank(b));
+  }
+  fieldsOf.mean = fieldsOf.ablate;
+}
 
 /**
  * Return edits as text for the address.
@@ -32,7 +39,7 @@ export const FIELDS = {
  */
 export function writeEdits(edits) {
   return edits
-    .map((edit) => [edit.kind, ...FIELDS[edit.kind].map((f) => encodeField(/** @type {any} */ (edit)[f]))].join(":"))
+    .map((edit) => [edit.kind, ...fieldsOf[edit.kind].map(([name]) => encodeField(/** @type {any} */ (edit)[name]))].join(":"))
     .join("~");
 }
 
@@ -58,14 +65,17 @@ function decodeField(text) {
   return text.replace(/%([0-9a-f]{2})/g, (_, code) => String.fromCharCode(parseInt(code, 16)));
 }
 
-/** Parsers of the fields; undefined if a text is not valid. */
-/** @type {Record<string, (text: string) => string | number | undefined>} */
-const FIELD_READERS = {
-  site: (text) => text || undefined,
-  side: (text) => (["source", "target"].includes(text) ? text : undefined),
-  token: (text) => decodeField(text) || undefined,
-  value: (text) => (text && Number.isFinite(Number(text)) ? Number(text) : undefined),
-};
+/**
+ * Parse a field; undefined if the text is not valid.
+ * @param {any} schema
+ * @param {string} text
+ */
+function readField(schema, text) {
+  if (schema.enum) return schema.enum.includes(text) ? text : undefined;
+  if (schema.type === "integer") return readCount(text);
+  if (schema.type === "number" || schema.anyOf) return text && Number.isFinite(Number(text)) ? Number(text) : undefined;
+  return decodeField(text) || undefined;
+}
 
 /**
  * Parse a number that is not negative.
@@ -81,9 +91,9 @@ export function readCount(text) {
  */
 function readEdit(text) {
   const [kind, ...rest] = text.split(":");
-  const fields = /** @type {Record<string, string[]>} */ (FIELDS)[kind];
-  if (!fields || rest.length !== fields.length) return null;
-  const named = fields.map((field, i) => [field, (FIELD_READERS[field] ?? readCount)(rest[i])]);
+  const fields = Object.hasOwn(fieldsOf, kind) ? fieldsOf[kind] : null;
+  if (rest.length !== fields?.length) return null;
+  const named = fields.map(([name, schema], i) => [name, readField(schema, rest[i])]);
   return named.some(([, value]) => value === undefined) ? null : /** @type {Edit} */ ({ kind, ...Object.fromEntries(named) });
 }
 

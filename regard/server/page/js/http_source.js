@@ -27,6 +27,10 @@ const MAX_CELLS_AT_ONCE = 1_000_000;
 const MAX_CACHED_HEADS = 24;
 /** Larger tables are sent as 16-bit floats. */
 const MAX_FLOAT32_CELLS = 65_536;
+/** The JSON schema of edits, requested once. */
+/** @type {Promise<any> | undefined} */
+let schema;
+
 /** @implements {Source} */
 export class HttpSource {
   /**
@@ -68,7 +72,8 @@ export class HttpSource {
   async about() {
     const { image, ...about } = this.described;
     const seen = image && { ...image, rgb: (await this.get("pixels", {})).pixels.data };
-    return { ...about, image: seen, worked: this.worked, live: true, digits: 3 };
+    schema ??= requestJson("/api/edits/schema");
+    return { ...about, image: seen, worked: this.worked, edit_schema: await schema, live: true, digits: 3 };
   }
 
   /** @returns {Promise<Site[]>} */

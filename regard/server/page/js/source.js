@@ -18,6 +18,7 @@
  * @property {Selection} start the selection to start with
  * @property {Picture | null} image
  * @property {any} worked the matrices of the worked example
+ * @property {any} edit_schema the JSON schema of edits
  */
 
 /** @typedef {{ site: string, head: number, query: number, key: number }} Selection */
