@@ -21,13 +21,10 @@ from regard.trace.site import Site
 class Approximation:
     """Weights of one head of an efficient form compared with the exact ones."""
 
-    weights: Tensor
-    """Query × key: the weights that the form implies."""
+    weights: Tensor  # query × key: the weights that the form implies
     exact: Tensor
-    largest: float
-    """Largest absolute difference."""
-    mean: float
-    """Mean absolute difference."""
+    largest: float  # largest absolute difference
+    mean: float  # mean absolute difference
     variation: Tensor
     """Total variation of each query: the share of its weight on the wrong keys."""
 
@@ -42,23 +39,23 @@ def approximation(site: Site, head: int | None = None, *, batch: int = 0) -> App
 
 def exact_site(site: Site) -> Site:
     """Return the site with exact attention instead of its efficient form."""
-    return Site(site.path, site.query, site.key, site.value, _exact(site.pattern, site))
+    pattern = site.pattern
+    if isinstance(pattern, ExactPattern):
+        raise InputError(f"{site.path} is exact attention: there is nothing to compare it with.")
+    if isinstance(pattern, LongformerPattern):  # exact within its window
+        pattern = replace(pattern, allowed=_without_window(pattern.allowed))
+    elif isinstance(pattern, ReformerPattern):  # exact if all tokens share one bucket and one chunk
+        buckets = torch.zeros_like(pattern.buckets)
+        pattern = replace(pattern, buckets=buckets, chunk=site.n_key)
+    else:
+        measure = as_similarity("scaled_dot")
+        pattern = ExactPattern(measure, measure.scale(site.key.size(-1)), 1.0, site.allowed)
+    return Site(site.path, site.query, site.key, site.value, pattern)
 
 
 def form_name(pattern: Pattern) -> str:
     """Return the name of a form of attention, such as "exact" or "longformer"."""
     return type(pattern).__name__.removesuffix("Pattern").lower()
-
-
-def _exact(pattern: Pattern, site: Site) -> Pattern:
-    if isinstance(pattern, ExactPattern):
-        raise InputError(f"{site.path} is exact attention: there is nothing to compare it with.")
-    if isinstance(pattern, LongformerPattern):  # exact within its window
-        return replace(pattern, allowed=_without_window(pattern.allowed))
-    if isinstance(pattern, ReformerPattern):  # exact if all tokens share one bucket and one chunk
-        return replace(pattern, buckets=torch.zeros_like(pattern.buckets), chunk=site.n_key)
-    measure = as_similarity("scaled_dot")
-    return ExactPattern(measure, measure.scale(site.key.size(-1)), 1.0, site.allowed)
 
 
 def _without_window(mask: Mask) -> Mask:
@@ -70,48 +67,43 @@ def _without_window(mask: Mask) -> Mask:
 _RADIUS, _SHORT, _FEATURES, _BUCKET, _ROUNDS, _HEADS = 128, 256, 256, 64, 4, 8
 
 
+def _products(form: str, size: int = 64) -> Callable[[int, int], float]:
+    return lambda n, d: attention_products(form, n, d, n_heads=_HEADS, size=size)
+
+
 @dataclass(frozen=True)
 class FormCost:
     """Cost of one layer of a form of attention on one sequence, without the projections."""
 
     name: str
-    products: Callable[[int, int], float]
-    """Multiplications for length n and width d."""
+    products: Callable[[int, int], float]  # multiplications for length n and width d
     numbers: Callable[[int, int], float]
     """Numbers in memory between its steps, without inputs and output."""
 
 
-def _exact_products(n: int, d: int) -> float:
-    return attention_products("exact", n, d, n_heads=_HEADS)
-
-
 FORM_COSTS = (
-    FormCost("exact, n² d", _exact_products, lambda n, d: _HEADS * n * n),
-    FormCost("exact, fused", _exact_products, lambda n, d: _HEADS * n),
+    FormCost("exact, n² d", _products("exact"), lambda n, d: _HEADS * n * n),
+    FormCost("exact, fused", _products("exact"), lambda n, d: _HEADS * n),
     FormCost(
         f"window, radius {_RADIUS}",
-        lambda n, d: attention_products("longformer", n, d, n_heads=_HEADS, size=_RADIUS),
+        _products("longformer", _RADIUS),
         lambda n, d: _HEADS * n * min(n, 2 * _RADIUS + 1),
     ),
     FormCost(
         f"Linformer, k = {_SHORT}",
-        lambda n, d: attention_products("linformer", n, d, n_heads=_HEADS, size=_SHORT),
+        _products("linformer", _SHORT),
         lambda n, d: _HEADS * n * min(n, _SHORT) + 2 * min(n, _SHORT) * d,
     ),
     FormCost(
         f"Performer, {_FEATURES} features",
-        lambda n, d: attention_products("performer", n, d, n_heads=_HEADS, size=_FEATURES),
+        _products("performer", _FEATURES),
         lambda n, d: 2 * _HEADS * n * _FEATURES + _FEATURES * d,
     ),
     FormCost(
         f"Reformer, {_ROUNDS} rounds",
-        lambda n, d: attention_products("reformer", n, d, n_heads=_HEADS, size=_BUCKET),
+        _products("reformer", _BUCKET),
         lambda n, d: _ROUNDS * _HEADS * n * 2 * min(n, _BUCKET),
     ),
-    FormCost(
-        "efficient, n d²",
-        lambda n, d: attention_products("efficient", n, d, n_heads=_HEADS),
-        lambda n, d: 2 * n * d + d * d / _HEADS,
-    ),
+    FormCost("efficient, n d²", _products("efficient"), lambda n, d: 2 * n * d + d * d / _HEADS),
     FormCost("recurrent, n d²", lambda n, d: n * d * d, lambda n, d: d),
 )

@@ -10,8 +10,6 @@ from torch import nn
 from regard.models.summary import SummaryRow, summarize
 
 _LAYERS = re.compile(r"\.layers\.[\d–]+")
-_EMBEDDING = ("to_token", "special", "types", "positions", "norm")
-_BEFORE = ("encoder.", "decoder.", "tokens", "source_tokens", "bridges.")
 _CROSS = "cross-attention"
 
 
@@ -21,23 +19,18 @@ class Block:
 
     kind: str
     """"embedding", "self-attention", "cross-attention", "feed-forward", "norm", "linear", …"""
-    name: str
-    """Path of the module."""
+    name: str  # path of the module
     shape: str
-    parameters: int
-    """Parameters of one such part."""
-    repeated: bool = False
-    """True for a part of repeated layers."""
-    shared: bool = False
-    """True if its matrix belongs to another part."""
+    parameters: int  # parameters of one such part
+    repeated: bool = False  # True for a part of repeated layers
+    shared: bool = False  # True if its matrix belongs to another part
 
 
 @dataclass(frozen=True)
 class Column:
     """The parts of one side, first to last."""
 
-    side: str
-    """"encoder" or "decoder"."""
+    side: str  # "encoder" or "decoder"
     blocks: tuple[Block, ...]
     n_layers: int
 
@@ -51,8 +44,7 @@ class Architecture:
     parameters: int
     d_model: int
     positions: str
-    norm: str
-    """"pre", "post", or "" if the family has no choice."""
+    norm: str  # "pre", "post", or "" if the family has no choice
 
 
 def architecture(model: nn.Module) -> Architecture:
@@ -60,14 +52,9 @@ def architecture(model: nn.Module) -> Architecture:
     summary, config = summarize(model), getattr(model, "config").to_dict()  # noqa: B009
     rows = summary.rows
     sides = [s for s in ("encoder", "decoder") if any(r.path.startswith(s + ".") for r in rows)]
-    return Architecture(
-        title=summary.title,
-        columns=tuple(_column(side, sides, rows) for side in sides),
-        parameters=summary.parameters,
-        d_model=config["d_model"],
-        positions=config.get("positions", ""),
-        norm=config.get("norm", ""),
-    )
+    columns = tuple(_column(side, sides, rows) for side in sides)
+    settings = (config["d_model"], config.get("positions", ""), config.get("norm", ""))
+    return Architecture(summary.title, columns, summary.parameters, *settings)
 
 
 def _column(side: str, sides: list[str], rows: tuple[SummaryRow, ...]) -> Column:
@@ -80,29 +67,30 @@ def _column(side: str, sides: list[str], rows: tuple[SummaryRow, ...]) -> Column
     blocks = [_block(row, side) for row in [*before, *own, *after]]
     if is_last and len(sides) > 1 and before and "source_tokens" not in named:
         blocks[0] = replace(blocks[0], shared=True)
-    counts = [row.count for row in own if _LAYERS.search(row.path)]
-    return Column(side, tuple(_join_similarities(blocks)), max(counts, default=1))
+    n_layers = max((row.count for row in own if _LAYERS.search(row.path)), default=1)
+    return Column(side, tuple(_join_similarities(blocks)), n_layers)
 
 
 def _order(row: SummaryRow) -> int:
     """Sort the parts of an embedding by use, before all others."""
+    order = ("to_token", "special", "types", "positions", "norm")
     if ".embedding." not in row.path:
-        return len(_EMBEDDING)
+        return len(order)
     name = row.path.rpartition(".")[2]
-    return _EMBEDDING.index(name) if name in _EMBEDDING else 0
+    return order.index(name) if name in order else 0
 
 
 def _is_after_stacks(row: SummaryRow, named: dict[str, SummaryRow]) -> bool:
-    """Return True for parts between the last layer and the output."""
+    before = ("encoder.", "decoder.", "tokens", "source_tokens", "bridges.")
     unused_pooler = row.path == "pooler" and "projection" in named
-    return not (row.path.startswith(_BEFORE) or row.kind == "parameter" or unused_pooler)
+    return not (row.path.startswith(before) or row.kind == "parameter" or unused_pooler)
 
 
 def _join_similarities(blocks: list[Block]) -> Iterator[Block]:
     """Join the matrices of one similarity into one block."""
-    for name, group in groupby(blocks, key=lambda b: b.name if b.kind != _CROSS else _CROSS):
+    for is_cross, group in groupby(blocks, key=lambda block: block.kind == _CROSS):
         parts = list(group)
-        if name == _CROSS and len(parts) > 1:
+        if is_cross and len(parts) > 1:
             shape = ", ".join(part.shape for part in parts)
             total = sum(part.parameters for part in parts)
             yield replace(parts[0], name="cross", shape=shape, parameters=total)
@@ -111,24 +99,17 @@ def _join_similarities(blocks: list[Block]) -> Iterator[Block]:
 
 
 def _block(row: SummaryRow, side: str) -> Block:
-    shared = row.kind == "the embedding again"
-    return Block(
-        "linear" if shared else _kind(row),
-        row.path.removeprefix(side + "."),
-        row.shape,
-        row.parameters // row.count,
-        repeated=bool(_LAYERS.search(row.path)),
-        shared=shared,
-    )
+    shared, name = row.kind == "the embedding again", row.path.removeprefix(side + ".")
+    kind, repeated = "linear" if shared else _kind(row), bool(_LAYERS.search(row.path))
+    return Block(kind, name, row.shape, row.parameters // row.count, repeated, shared)
 
 
 def _kind(row: SummaryRow) -> str:
-    positional = "positions" in row.path
     tests = (
         (row.kind == "attention" and row.path.endswith("cross"), _CROSS),
         (row.kind == "attention", "self-attention"),
         (row.kind.startswith("feed-forward"), "feed-forward"),
-        (positional, "positional"),
+        ("positions" in row.path, "positional"),
         ("embedding" in row.kind or row.path.endswith("special"), "embedding"),
         ("Norm" in row.kind, "norm"),
         (row.kind == "RecurrentLayer", "recurrent"),

@@ -13,34 +13,23 @@ from regard.errors import InputError
 from regard.trace.site import Site
 from regard.trace.trace import Trace
 
-_SAMPLE = 256
-"""Queries measured in long texts, evenly spaced: more would hardly change a mean."""
-FAST_SAMPLE = 32
-"""Queries measured to choose one of many heads while a reader waits."""
-_STRIP_CELLS = 4_000_000
-"""Weights in memory at once for a thumbnail."""
-_SELF_WEIGHT = 0.2
-"""Factor for weights of a token on itself, which show little."""
-ALIGNMENT_HEADS = "alignment_heads"
-"""Entry of the extras in config.json that lists the heads which align best."""
+_SAMPLE = 256  # queries measured in long texts: more would hardly change a mean
+FAST_SAMPLE = 32  # queries measured to choose one of many heads while a reader waits
+_STRIP_CELLS = 4_000_000  # weights in memory at once for a thumbnail
+_SELF_WEIGHT = 0.2  # factor for weights of a token on itself, which show little
+ALIGNMENT_HEADS = "alignment_heads"  # key in config.json's extras
 _PATCHES = "encoder.embedding.patches"
-
-HeadPath = tuple[str, int]
-"""Path of a site and one of its heads."""
+HeadPath = tuple[str, int]  # path of a site and one of its heads
 
 
 @dataclass(frozen=True)
 class HeadMeasures:
     """Measures of one head, averaged over its queries."""
 
-    entropy: float
-    """Entropy of the weights in bits: 0 if all weight is on one key."""
-    distance: float
-    """Mean distance in positions; in cross-attention, from the diagonal."""
-    diagonal: float
-    """Share of the weight at most one position from the diagonal."""
-    peak: float
-    """Largest weight of a query."""
+    entropy: float  # entropy of the weights in bits: 0 if all weight is on one key
+    distance: float  # mean distance in positions; in cross-attention, from the diagonal
+    diagonal: float  # share of the weight at most one position from the diagonal
+    peak: float  # largest weight of a query
     variety: float
     """Number of keys that have the largest weight of some query, relative to the maximum."""
 
@@ -58,24 +47,19 @@ class Selection:
 def measure_heads(site: Site, *, batch: int = 0) -> list[HeadMeasures]:
     """Measure every head of a site."""
     rows = _evenly_spaced(site, _SAMPLE)
-    heads = range(site.n_heads)
-    return [_measure(site.weights(head, batch=batch, rows=rows), rows, site) for head in heads]
-
-
-def _measure(weights: Tensor, rows: Tensor, site: Site) -> HeadMeasures:
-    weights = weights.double().clamp(min=0)  # some efficient forms have small negative weights
     diagonal = rows.double()
     if site.path.endswith("cross") and site.n_query != site.n_key:
         diagonal = (rows + 0.5) * site.n_key / site.n_query - 0.5
     apart = (diagonal[:, None] - torch.arange(site.n_key, device=rows.device)).abs()
-    favorites = weights.argmax(-1)[weights.sum(-1) > 0].unique()
-    return HeadMeasures(
-        entropy=float(-(torch.xlogy(weights, weights)).sum(-1).mean() / log(2)),
-        distance=float((weights * apart).sum(-1).mean()),
-        diagonal=float((weights * (apart <= 1)).sum(-1).mean()),
-        peak=float(weights.amax(-1).mean()),
-        variety=len(favorites) / min(len(rows), site.n_key),
-    )
+    found = []
+    for head in range(site.n_heads):
+        weights = _weights(site, [head], batch, rows)[0].double()
+        favorites = weights.argmax(-1)[weights.sum(-1) > 0].unique()
+        entropy = -torch.xlogy(weights, weights).sum(-1) / log(2)
+        sums = (weights * apart).sum(-1), (weights * (apart <= 1)).sum(-1), weights.amax(-1)
+        means = [float(one.mean()) for one in (entropy, *sums)]
+        found.append(HeadMeasures(*means, variety=len(favorites) / min(len(rows), site.n_key)))
+    return found
 
 
 def thumbnails(
@@ -83,24 +67,19 @@ def thumbnails(
 ) -> Float[Tensor, "head height width"]:
     """Return the weights of every head, averaged to at most `size` rows and columns.
 
-    Row i of the thumbnail starts at query ⌈i · n / size⌉. Long texts are sampled: each row
-    averages evenly spaced queries.
-
-    Args:
-        check: called before each head; raises to cancel.
+    Row i starts at query ⌈i · n / size⌉, and in long texts averages evenly spaced queries. `check`
+    is called before each head and may raise to cancel.
     """
-    device = site.query.device
     rows, columns = (_band_edges(n, min(size, n)) for n in (site.n_query, site.n_key))
     most = max(1, _STRIP_CELLS // site.n_key // size)
     bands = [torch.arange(a, b) for a, b in pairwise(rows.tolist())]
     picked = torch.cat([band[:: max(1, ceil(len(band) / most))] for band in bands])
     down, across = _mean_matrix(rows, picked), _mean_matrix(columns, torch.arange(site.n_key))
-    down, across = down.to(device), across.to(device)
+    down, across = down.to(site.query.device), across.to(site.query.device)
     found = []
     for head in range(site.n_heads):
         check()
-        weights = site.weights(head, batch=batch, rows=picked).float().clamp(min=0)
-        found.append(down @ weights @ across.T)
+        found.append(down @ _weights(site, [head], batch, picked)[0].float() @ across.T)
     return torch.stack(found)
 
 
@@ -114,7 +93,6 @@ def _band_edges(n: int, bands: int) -> Tensor:
 
 
 def _mean_matrix(edges: Tensor, positions: Tensor) -> Tensor:
-    """Return the matrix that averages the positions of each band."""
     band = torch.bucketize(positions, edges[1:], right=True)
     member = torch.nn.functional.one_hot(band, len(edges) - 1).T.float()
     return member / member.sum(1, keepdim=True)
@@ -123,9 +101,8 @@ def _mean_matrix(edges: Tensor, positions: Tensor) -> Tensor:
 def default_selection(trace: Trace, *, batch: int = 0) -> Selection:
     """Return the connection that shows best what attention does.
 
-    If the model's folder lists heads that align words, this is a connection of the head that puts
-    most weight on the words that they agree on. Otherwise heads are preferred whose queries look
-    at one or two keys, at different ones, and not at special tokens; cross-attention comes first.
+    Preferred are the listed heads that align words, and among them the one closest to all; then
+    heads whose queries look at few and different words; cross-attention comes first.
     """
     if not trace.sites:
         raise InputError("the trace has no attention site: nothing was computed while it recorded.")
@@ -165,8 +142,7 @@ def sides(path: str) -> tuple[str, str]:
 def _agreements(trace: Trace, batch: int) -> dict[HeadPath, float]:
     """Return the weight of each alignment head on the keys that all of them together prefer.
 
-    The result is empty if the model lists no such heads, or heads that align a word by what is
-    read after it: their rows are one below the words.
+    Heads that align a word by what is read after it do not count: their rows are one too low.
     """
     noted = getattr(trace.origin, "extras", {}).get(ALIGNMENT_HEADS) or {}
     heads: list[HeadPath] = [] if noted.get("after", True) else [(p, h) for p, h in noted["places"]]
@@ -182,7 +158,6 @@ def _agreements(trace: Trace, batch: int) -> dict[HeadPath, float]:
 
 
 def _clarities(trace: Trace, batch: int) -> dict[HeadPath, float]:
-    """Return how clear each head is; only of cross-attention if there is any."""
     crossing = [path for path in trace if path.endswith("cross")]
     return {
         (path, head): clarity
@@ -221,12 +196,11 @@ def _words(trace: Trace, site: Site, most: int) -> tuple[Tensor, Tensor, Tensor]
     if site.path.endswith("cross") and "output" in trace.words:
         asks = "output"  # a query is the word that it predicts
     rows = _evenly_spaced(site, most)
-    keys = _is_word(trace, answers, site.n_key, rows)
-    return rows, _is_word(trace, asks, site.n_query, rows)[rows], keys
+    queries = _is_word(trace, asks, site.n_query, rows)[rows]
+    return rows, queries, _is_word(trace, answers, site.n_key, rows)
 
 
 def _is_word(trace: Trace, side: str, n: int, like: Tensor) -> Tensor:
-    """Return False for special tokens, as far as the trace knows words."""
     words = trace.words.get(side, ())
     if len(words) != n or all(word is None for word in words):
         return like.new_ones(n, dtype=torch.bool)

@@ -14,7 +14,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import InputError
-from regard.trace.site import Site
 from regard.trace.trace import Trace
 
 _LAYER = re.compile(r"(?P<stack>.+\.layers\.)(?P<layer>\d+)\.self")
@@ -30,9 +29,15 @@ def rollout(trace: Trace, path: str, *, batch: int = 0) -> Float[Tensor, "token 
         raise InputError(
             f"{path} has {n:,} tokens; a rollout has at most {MAX_TOKENS:,}: shorten the text."
         )
-    total = torch.eye(n, dtype=torch.float64, device=trace[path].query.device)
-    for each in paths:
-        total = _with_residual(trace[each], batch) @ total
+    identity = torch.eye(n, dtype=torch.float64, device=trace[path].query.device)
+    total = identity
+    for site in (trace[each] for each in paths):
+        weights = torch.zeros_like(identity)
+        for head in range(site.n_heads):
+            weights += site.weights(head, batch=batch).double()
+        # some efficient forms have small negative weights, and some queries may see nothing
+        mixed = weights.clamp(min=0) / site.n_heads + identity
+        total = mixed / mixed.sum(-1, keepdim=True) @ total
     return total
 
 
@@ -46,14 +51,3 @@ def layers_up_to(trace: Trace, path: str) -> list[str]:
         )
     stack = [f"{match['stack']}{n}.self" for n in range(int(match["layer"]) + 1)]
     return [trace[each].path for each in stack]  # refuses a layer that the trace does not have
-
-
-def _with_residual(site: Site, batch: int) -> Tensor:
-    """Return half the mean of all heads and half the identity, with rows that sum to 1."""
-    identity = torch.eye(site.n_query, dtype=torch.float64, device=site.query.device)
-    total = torch.zeros_like(identity)
-    for head in range(site.n_heads):
-        total += site.weights(head, batch=batch).double()
-    # some efficient forms have small negative weights, and some queries may see nothing
-    mixed = total.clamp(min=0) / site.n_heads + identity
-    return mixed / mixed.sum(-1, keepdim=True)

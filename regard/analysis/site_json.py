@@ -14,22 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.analysis import heads, steps
 from regard.analysis.approximation import exact_site, form_name
-from regard.analysis.heads import (
-    default_selection,
-    measure_heads,
-    sides,
-    thumbnails,
-    weights_to_bytes,
-)
 from regard.analysis.space import has_space, space
-from regard.analysis.steps import (
-    attention_module,
-    head_temperature,
-    is_rotary,
-    key_input_path,
-    norm_comes_first,
-)
 from regard.attention.mask import Everything, Grid, split_causal
 from regard.attention.pattern import ExactPattern, Tile
 from regard.attention.similarity import Additive, Alibi, Dot
@@ -38,17 +25,14 @@ from regard.trace.trace import Trace
 
 FORMAT = 1
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
-_MAX_PRODUCTS = 400_000_000
-"""Products that a browser computes while a reader waits; larger traces include thumbnails."""
-_THUMBNAIL_SIZE = 32
-_MAX_POINTS = 1024
-"""Tokens that the page shows as points."""
+_MAX_PRODUCTS = 400_000_000  # a browser computes these while a reader waits; else thumbnails
+_MAX_POINTS = 1024  # tokens that the page shows as points
 
 
 def describe_site(trace: Trace, path: str) -> dict[str, Any]:
     """Describe one site: its sizes, the tokens it connects, and how its tables are computed."""
     site, layer = trace[path], _LAYER.search(path)
-    asks, answers = sides(path)
+    asks, answers = heads.sides(path)
     return {
         "path": path,
         "group": _LAYER.sub(".layers.*.", path),
@@ -63,8 +47,8 @@ def describe_site(trace: Trace, path: str) -> dict[str, Any]:
         "writes": "output" if asks == "target" and "output" in trace.tokens else None,
         **describe_pattern(site),
         "mask": {"kind": mask_kind(site), "text": repr(site.allowed)},
-        "rotary": is_rotary(trace, path),
-        "norm_first": norm_comes_first(trace, path),
+        "rotary": steps.is_rotary(trace, path),
+        "norm_first": steps.norm_comes_first(trace, path),
         "space": has_space(trace, path),
     }
 
@@ -72,19 +56,15 @@ def describe_site(trace: Trace, path: str) -> dict[str, Any]:
 def describe_pattern(site: Site) -> dict[str, Any]:
     """Describe how scores and weights follow from queries and keys."""
     pattern = site.pattern
-    heats = [head_temperature(site, head) for head in range(site.n_heads)]
-    described: dict[str, Any] = {
-        "similarity": form_name(pattern),
-        "scale": 1.0,
+    heats = [steps.head_temperature(site, head) for head in range(site.n_heads)]
+    exact = pattern if isinstance(pattern, ExactPattern) else None
+    similarity = exact and exact.similarity
+    return {
+        "similarity": similarity.name if similarity else form_name(pattern),
+        "scale": float(exact.scale) if exact else 1.0,
         "temperature": ["inf" if isinf(heat) else heat for heat in heats],
-        "slopes": None,
+        "slopes": list(similarity.slopes) if isinstance(similarity, Alibi) else None,
     }
-    if isinstance(pattern, ExactPattern):
-        described["similarity"] = pattern.similarity.name
-        described["scale"] = float(pattern.scale)
-        if isinstance(pattern.similarity, Alibi):
-            described["slopes"] = list(pattern.similarity.slopes)
-    return described
 
 
 def head_arrays(site: Site, head: int, *, batch: int = 0) -> dict[str, Tensor]:
@@ -117,27 +97,19 @@ def _is_needed(site: Site, name: str) -> bool:
     if not isinstance(pattern, ExactPattern):
         return name == "weights"
     if name == "scores":
-        return bool({"compared", "scores"} & changed) or not _is_computable(site)
+        query, key = (site.vectors(name, 0, batch=0)[:1] for name in ("query", "key"))
+        known = isinstance(pattern.similarity, Dot | Additive)
+        computable = known or pattern.similarity.as_dot(query, key) is not None
+        return bool({"compared", "scores"} & changed) or not computable
     heat = pattern.temperature
     by_query = isinstance(heat, Tensor) and heat.dim() >= 2 and heat.size(-2) > 1
     return bool({"masked", "weights"} & changed) or by_query
 
 
-def _is_computable(site: Site) -> bool:
-    """Return True if the page can compute the scores of a site from vectors."""
-    similarity = getattr(site.pattern, "similarity", None)
-    if isinstance(similarity, Dot | Additive):
-        return True
-    query, key = (site.vectors(name, 0, batch=0)[:1] for name in ("query", "key"))
-    return similarity is not None and similarity.as_dot(query, key) is not None
-
-
 def mask_kind(site: Site) -> str:
     """Return "all", "causal", or "bits" for a mask that only a table describes."""
     causal, rest = split_causal(site.allowed)
-    if isinstance(rest, Everything):
-        return "causal" if causal else "all"
-    return "bits"
+    return "bits" if not isinstance(rest, Everything) else "causal" if causal else "all"
 
 
 def mask_bits(site: Site, head: int | None = None, *, batch: int = 0) -> tuple[np.ndarray, int]:
@@ -148,8 +120,8 @@ def mask_bits(site: Site, head: int | None = None, *, batch: int = 0) -> tuple[n
     grid = Grid.whole(site.lead, site.n_query, site.n_key, torch.device("cpu"))
     allowed = site.allowed.on(grid)
     same = allowed.dim() < 3 or allowed.size(-3) == 1
-    heads = [head] if head is not None else [0] if same else range(site.n_heads)
-    tables = torch.stack([Tile(grid, site.index(one, batch)).of(allowed) for one in heads])
+    wanted = [head] if head is not None else [0] if same else range(site.n_heads)
+    tables = torch.stack([Tile(grid, site.index(one, batch)).of(allowed) for one in wanted])
     return np.packbits(tables.numpy().reshape(-1)), len(tables)
 
 
@@ -170,8 +142,7 @@ def plain(value: Any) -> Any:
 class Payload:
     """Everything about a trace that the page shows."""
 
-    about: dict[str, Any]
-    """JSON that refers to arrays by name."""
+    about: dict[str, Any]  # JSON that refers to arrays by name
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     """float32, or uint8 for masks (one bit per cell) and pixels."""
     kinds: dict[str, str] = field(default_factory=dict)
@@ -194,17 +165,15 @@ def payload(trace: Trace, *, title: str = "", batch: int = 0) -> Payload:
         "tokens": trace.tokens,
         "words": trace.words,
         "output": plain(trace.output),
-        "start": asdict(default_selection(trace, batch=batch)),
-        "sites": [],
+        "start": asdict(heads.default_selection(trace, batch=batch)),
     }
     made = Payload(about)
     about["image"] = describe_image(trace, made.add, batch=batch)
-    for path in trace:
-        about["sites"].append(_describe_with_arrays(trace, path, made, batch))
+    about["sites"] = [_describe_with_arrays(trace, path, made, batch) for path in trace]
     sites = list(trace.sites.values())
     if sum(s.n_heads * s.n_query * s.n_key * s.key.size(-1) for s in sites) > _MAX_PRODUCTS:
         for site, described in zip(sites, about["sites"], strict=True):
-            pixels = weights_to_bytes(thumbnails(site, _THUMBNAIL_SIZE, batch=batch))
+            pixels = heads.weights_to_bytes(heads.thumbnails(site, 32, batch=batch))
             name = made.add(f"{site.path}.thumbnails", pixels, "pixels")
             described["arrays"]["thumbnails"] = name
     return made
@@ -217,7 +186,7 @@ def _describe_with_arrays(trace: Trace, path: str, made: Payload, batch: int) ->
         described["mask"] |= {"heads": count, "array": made.add(f"{path}.allowed", bits, "masks")}
     return {
         **described,
-        "measures": [asdict(one) for one in measure_heads(site, batch=batch)],
+        "measures": [asdict(one) for one in heads.measure_heads(site, batch=batch)],
         "streams": _add_streams(trace, path, made, batch),
         "projections": _add_projections(trace, path, made),
         "arrays": _add_head_arrays(site, made, batch),
@@ -227,29 +196,28 @@ def _describe_with_arrays(trace: Trace, path: str, made: Payload, batch: int) ->
 
 
 def _add_head_arrays(site: Site, made: Payload, batch: int) -> dict[str, str]:
-    heads = [head_arrays(site, head, batch=batch) for head in range(site.n_heads)]
+    arrays = [head_arrays(site, head, batch=batch) for head in range(site.n_heads)]
     names = {}
-    for name, first in heads[0].items():
+    for name, first in arrays[0].items():
         shared = name == "compare_weight"
-        value = first if shared else torch.stack([head[name] for head in heads])
+        value = first if shared else torch.stack([head[name] for head in arrays])
         kind = "tables" if name in ("scores", "weights", "context") else "vectors"
         names[name] = made.add(f"{site.path}.{name}", value, kind)
     if not isinstance(site.pattern, ExactPattern) and site.n_query * site.n_key <= _MAX_POINTS**2:
-        exact = exact_site(site).weights(batch=batch)
-        table = exact if site.lead else exact[None]
+        table = exact_site(site).weights(batch=batch).reshape(-1, site.n_query, site.n_key)
         names["exact"] = made.add(f"{site.path}.exact", table, "exact")
     return names
 
 
 def _add_streams(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, str]:
     paths = {name: f"{path}.{name}" for name in ("input", "output", "residual")}
-    paths["memory"] = key_input_path(trace, path)
-    found = {}
-    for name, place in paths.items():
-        value = trace.values.get(place)
-        if value is not None and value.dim() >= 2:
-            found[name] = made.add(place, value[batch] if value.dim() > 2 else value, "streams")
-    return found
+    paths["memory"] = steps.key_input_path(trace, path)
+    found = {name: (place, trace.values.get(place)) for name, place in paths.items()}
+    return {
+        name: made.add(place, value[batch] if value.dim() > 2 else value, "streams")
+        for name, (place, value) in found.items()
+        if value is not None and value.dim() >= 2
+    }
 
 
 def _add_space(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, Any] | None:
@@ -262,16 +230,15 @@ def _add_space(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, 
 
 
 def _add_projections(trace: Trace, path: str, made: Payload) -> dict[str, Any] | None:
-    module = attention_module(trace, path)
+    module = steps.attention_module(trace, path)
     if module is None or module.to_key is None:  # keys derived from queries (Reformer)
         return None
     described: dict[str, Any] = {"n_kv_heads": module.n_kv_heads}
     for name in ("query", "key", "value", "output"):
-        linear, prefix = getattr(module, f"to_{name}"), f"{path}.to_{name}"
-        bias = linear.bias
+        weights = getattr(module, f"to_{name}")
         described[name] = {
-            "weight": made.add(f"{prefix}.weight", linear.weight, "weights"),
-            "bias": None if bias is None else made.add(f"{prefix}.bias", bias, "weights"),
+            part: None if one is None else made.add(f"{path}.to_{name}.{part}", one, "weights")
+            for part, one in (("weight", weights.weight), ("bias", weights.bias))
         }
     return described
 
@@ -308,7 +275,6 @@ def _to_rgb(pixels: np.ndarray, normalization: Any) -> np.ndarray:
     elif np.abs(pixels).max() <= 1.001:
         pixels = pixels / 2 + 0.5
     else:
-        low, high = pixels.min(), pixels.max()
-        pixels = (pixels - low) / max(high - low, 1e-9)
+        pixels = (pixels - pixels.min()) / max(np.ptp(pixels), 1e-9)
     rgb = np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[..., :3]
     return (rgb.clip(0, 1) * 255).round().astype(np.uint8)

@@ -10,24 +10,18 @@ from regard.analysis.steps import attention_module, norm_comes_first
 from regard.errors import InputError
 from regard.trace.trace import Trace
 
-_MIN_WORDS = 3
-"""Words needed to span a plane."""
-
 
 @dataclass(frozen=True)
 class Space:
     """Projected vectors of the residual stream before and after one attention site."""
 
-    before: Tensor
-    """Token × axis."""
-    after: Tensor
-    """Token × axis: `before` plus the sum of `arrows` plus `rest`."""
+    before: Tensor  # token × axis
+    after: Tensor  # token × axis: `before` plus the sum of `arrows` plus `rest`
     arrows: Tensor
     """Head × token × axis: the contribution of each head; empty without the model."""
     rest: Tensor
     """Token × axis: the bias of the output projection, or all of it without the model."""
-    share: list[float]
-    """Share of the variance that each axis shows."""
+    share: list[float]  # share of the variance that each axis shows
 
 
 def has_space(trace: Trace, path: str) -> bool:
@@ -38,8 +32,7 @@ def has_space(trace: Trace, path: str) -> bool:
 def space(trace: Trace, path: str, *, n_axes: int = 2, batch: int = 0) -> Space:
     """Project the tokens of a site onto the axes along which words differ most.
 
-    Special tokens do not choose the axes, because they are often far from all words. Points and
-    arrows have the same linear projection, so arrows add up as vectors do.
+    Points and arrows have the same linear projection, so arrows add up as vectors do.
     """
     if n_axes not in (2, 3):
         raise InputError(f"n_axes is {n_axes}; a space has 2 or 3 axes.")
@@ -47,7 +40,10 @@ def space(trace: Trace, path: str, *, n_axes: int = 2, batch: int = 0) -> Space:
     post_norm = norm_comes_first(trace, path) is False
     before = _value(trace, f"{path}.input", batch) if post_norm else residual - output
     after = before + output
-    words = _is_word(trace, path, before)
+    # Special tokens do not choose the axes, because they are often far from all words.
+    known = [word is not None for word in trace.words.get(sides(path)[0], ())]
+    enough = len(known) == len(before) and sum(known) >= 3  # points that span a plane
+    words = torch.tensor(known if enough else [True] * len(before), device=before.device)
     points = torch.cat([before[words], after[words]])
     center = points.mean(0)
     axes, share = _principal_axes(points - center, n_axes)
@@ -57,25 +53,14 @@ def space(trace: Trace, path: str, *, n_axes: int = 2, batch: int = 0) -> Space:
     )
 
 
-def _is_word(trace: Trace, path: str, points: Tensor) -> Tensor:
-    """Return True for tokens of words, or for all tokens if there are too few."""
-    words = trace.words.get(sides(path)[0], ())
-    known = torch.tensor([word is not None for word in words], device=points.device).bool()
-    enough = len(known) == len(points) and known.sum() >= _MIN_WORDS
-    return known if enough else torch.ones_like(points[:, 0], dtype=torch.bool)
-
-
 def _arrows(trace: Trace, path: str, output: Tensor, batch: int) -> tuple[Tensor, Tensor]:
     module, site = attention_module(trace, path), trace[path]
     if module is None:
         return output.new_zeros(0, *output.shape), output
-    weight = module.to_output.weight.detach().double()
-    parts = []
-    for head in range(site.n_heads):
-        context = site.context(head, batch=batch).double()
-        width = context.size(-1)
-        parts.append(context @ weight[:, head * width : (head + 1) * width].T)
-    arrows = torch.stack(parts)
+    weights = module.to_output.weight.detach().double().chunk(site.n_heads, dim=1)
+    contexts = (site.context(head, batch=batch).double() for head in range(site.n_heads))
+    parts = zip(contexts, weights, strict=True)
+    arrows = torch.stack([context @ weight.T for context, weight in parts])
     return arrows, output - arrows.sum(0)
 
 
@@ -85,9 +70,9 @@ def _principal_axes(points: Tensor, n_axes: int) -> tuple[Tensor, list[float]]:
     total = float(sizes.square().sum()) or 1.0
     axes = directions[:n_axes].T
     # The sign of an axis is arbitrary: make the largest entry positive.
-    flips = axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
+    largest = axes.gather(0, axes.abs().argmax(0, keepdim=True))
     share = [float(size) ** 2 / total for size in sizes[:n_axes]]
-    return axes * torch.where(flips == 0, torch.ones_like(flips), flips), share
+    return axes * torch.where(largest < 0, -1.0, 1.0), share
 
 
 def _value(trace: Trace, path: str, batch: int) -> Tensor:

@@ -24,8 +24,7 @@ from regard.trace.trace import Trace
 class Projection:
     """Weight and bias of a projection of one head (or of the output projection)."""
 
-    weight: Tensor
-    """Output width × input width, as in torch."""
+    weight: Tensor  # output width × input width, as in torch
     bias: Tensor | None
 
 
@@ -36,8 +35,7 @@ class Steps:
     Values that the trace does not have, or that the form of attention does not compute, are None.
     """
 
-    query_input: Tensor | None
-    """Input of the query projection."""
+    query_input: Tensor | None  # input of the query projection
     key_input: Tensor | None
     projections: dict[str, Projection]
     """This head's "query", "key" and "value", and "output" of all heads; empty without a model."""
@@ -45,23 +43,20 @@ class Steps:
     """True if queries and keys are rotated by their positions after the projection."""
     query: Tensor
     key: Tensor
-    value: Tensor
-    """Values of all keys."""
+    value: Tensor  # values of all keys
     terms: Tensor | None
     """q_i · k_i, whose sum is the similarity; None if it is not a dot product."""
     compared: float | None
     scale: float | None
     score: float | None
     allowed: bool
-    row: Tensor | None
-    """Masked scores of this query with all keys."""
+    row: Tensor | None  # masked scores of this query with all keys
     temperature: float
     weights: Tensor
     context: Tensor
     joined: Tensor | None
     output: Tensor | None
-    before: Tensor | None
-    """Residual stream before this sub-layer."""
+    before: Tensor | None  # residual stream before this sub-layer
     after: Tensor | None
     norm_first: bool | None
 
@@ -69,20 +64,30 @@ class Steps:
 def steps(trace: Trace, path: str, head: int, query: int, key: int, *, batch: int = 0) -> Steps:
     """Return the steps for one query and key of one head."""
     site = trace[path]
-    _check_positions(site, query, key)
+    for what, position, count in (("query", query, site.n_query), ("key", key, site.n_key)):
+        if not isinstance(position, int):
+            raise InputError(f"{what} is {position!r}; give a position, counted from 0.")
+        if not 0 <= position < count:
+            raise UnknownNameError(
+                f"{site.path} has no {what} {position}; there are {count}, 0 to {count - 1}."
+            )
+    return _steps(trace, site, head, query, key, batch)
+
+
+def _steps(trace: Trace, site: Site, head: int, query: int, key: int, batch: int) -> Steps:
+    path, row = site.path, {"head": head, "batch": batch, "rows": query}
     exact = site.pattern if isinstance(site.pattern, ExactPattern) else None
-    row = {"head": head, "batch": batch, "rows": query}
     cell = {**row, "columns": key}
     q, k = site.vectors("query", head, batch=batch), site.vectors("key", head, batch=batch)
     is_dot = exact is not None and isinstance(exact.similarity, Dot)
-    module = attention_module(trace, path)
-    streams = {
-        name: _stream(trace, f"{path}.{name}", query, batch)
-        for name in ("input", "joined", "output", "residual")
-    }
-    norm_first = norm_comes_first(trace, path)
+    module, norm_first = attention_module(trace, path), norm_comes_first(trace, path)
+    names = ("input", "joined", "output", "residual")
+    x, joined, output, after = (_stream(trace, f"{path}.{name}", query, batch) for name in names)
+    before = x if norm_first is False else None
+    if norm_first and after is not None and output is not None:
+        before = after - output
     return Steps(
-        query_input=streams["input"],
+        query_input=x,
         key_input=_stream(trace, key_input_path(trace, path), key, batch),
         projections={} if module is None else projections(module, head),
         rotary=is_rotary(trace, path),
@@ -97,11 +102,11 @@ def steps(trace: Trace, path: str, head: int, query: int, key: int, *, batch: in
         row=site.masked(**row)[0] if exact else None,
         temperature=head_temperature(site, head),
         weights=site.weights(**row)[0],
-        context=site.context(head, batch=batch, rows=query)[0],
-        joined=streams["joined"],
-        output=streams["output"],
-        before=_before(streams, norm_first),
-        after=streams["residual"],
+        context=site.context(**row)[0],
+        joined=joined,
+        output=output,
+        before=before,
+        after=after,
         norm_first=norm_first,
     )
 
@@ -129,19 +134,12 @@ def attention_module(trace: Trace, path: str) -> MultiHeadAttention | None:
 
 
 def projections(module: MultiHeadAttention, head: int) -> dict[str, Projection]:
-    """Return a head's part of the projections, and the output projection of all heads.
-
-    The result is empty if keys are derived from the queries (Reformer).
-    """
-    if module.to_key is None:
+    """Return a head's part of the projections, and the output projection of all heads."""
+    if module.to_key is None:  # keys derived from queries (Reformer)
         return {}
     shared = head // (module.n_heads // module.n_kv_heads)
-    widths = {
-        "query": (head, module.d_k),
-        "key": (shared, module.d_k),
-        "value": (shared, module.d_v),
-        "output": (0, module.to_output.out_features),
-    }
+    widths = {"query": (head, module.d_k), "key": (shared, module.d_k)}
+    widths |= {"value": (shared, module.d_v), "output": (0, module.to_output.out_features)}
     found = {}
     for name, (index, width) in widths.items():
         linear, rows = getattr(module, f"to_{name}"), slice(index * width, (index + 1) * width)
@@ -171,27 +169,8 @@ def norm_comes_first(trace: Trace, path: str) -> bool | None:
     return None
 
 
-def _before(streams: dict[str, Tensor | None], norm_first: bool | None) -> Tensor | None:
-    if norm_first is False:
-        return streams["input"]
-    after, output = streams["residual"], streams["output"]
-    if norm_first is None or after is None or output is None:
-        return None
-    return after - output
-
-
 def _stream(trace: Trace, path: str, position: int, batch: int) -> Tensor | None:
     value = trace.values.get(path)
     if value is None or value.dim() < 2 or position >= value.size(-2):
         return None
     return value[batch, position] if value.dim() > 2 else value[position]
-
-
-def _check_positions(site: Site, query: int, key: int) -> None:
-    for what, position, count in (("query", query, site.n_query), ("key", key, site.n_key)):
-        if not isinstance(position, int):
-            raise InputError(f"{what} is {position!r}; give a position, counted from 0.")
-        if not 0 <= position < count:
-            raise UnknownNameError(
-                f"{site.path} has no {what} {position}; there are {count}, 0 to {count - 1}."
-            )

@@ -1,7 +1,7 @@
 """Worked examples: attention on small matrices from a TOML file, step by step."""
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,7 @@ _SITE = "encoder.layers.0.self"
 class WorkedTable:
     """One matrix of the computation."""
 
-    name: str
-    """The step: "x", "query", "scores", …"""
+    name: str  # the step: "x", "query", "scores", …
     symbol: str
     formula: str
     values: list[list[float]]
@@ -78,12 +77,10 @@ def work(example: Mapping[str, Any] = DEFAULT) -> WorkedExample:
     """Compute an example; its keys are those of the TOML file (see `regard work --help`)."""
     x = _matrix(example, "x")
     x_key = _matrix(example, "x_key") if "x_key" in example else x
-    query, key, value = (
-        _projected(example, f"w_{name}", source)
-        for name, source in (("query", x), ("key", x_key), ("value", x_key))
-    )
+    inputs = {"w_query": x, "w_key": x_key, "w_value": x_key}
+    query, key, value = (_projected(example, *one) for one in inputs.items())
     similarity, mask = _similarity(example), _mask(example.get("mask", "none"))
-    temperature = _number(example, "temperature", 1.0)
+    temperature = _temperature(example)
     options = {"allowed": mask, "similarity": similarity, "temperature": temperature}
     with torch.no_grad(), watch() as trace:
         attend(query, key, value, **options, site=_SITE)
@@ -91,9 +88,6 @@ def work(example: Mapping[str, Any] = DEFAULT) -> WorkedExample:
     key_words = _labels(example, "key_words", len(x_key)) if "x_key" in example else words
     tables = _tables(example, trace, words, key_words)
     return WorkedExample(tables, similarity.name, repr(mask), temperature)
-
-
-_COMPARED = {"dot": "Q Kᵀ", "scaled_dot": "Q Kᵀ", "cosine": "cos(Q, K)", "general": "Q W Kᵀ"}
 
 
 def _tables(
@@ -110,23 +104,20 @@ def _tables(
     add("x", "X", "", _matrix(example, "x"), words, [])
     if "x_key" in example:
         add("x_key", "X′", "", _matrix(example, "x_key"), key_words, [])
-    for part, symbol, rows in (
-        ("query", "Q", words),
-        ("key", "K", key_words),
-        ("value", "V", key_words),
-    ):
+    for part, symbol in (("query", "Q"), ("key", "K"), ("value", "V")):
+        rows = words if part == "query" else key_words
         formula = "X′" if "x_key" in example and part != "query" else "X"
         if f"w_{part}" in example:
             add(f"w_{part}", f"W_{symbol}", "", _matrix(example, f"w_{part}"), [], [])
             formula = f"{formula} W_{symbol}"
         add(part, symbol, formula, getattr(site, part), rows, [])
-    formula = _COMPARED.get(name, "v · tanh(W_q Q + W_k K)")
-    add("compared", "E", formula, site.compared(), words, key_words)
+    formulas = {"cosine": "cos(Q, K)", "general": "Q W Kᵀ", "additive": "v · tanh(W_q Q + W_k K)"}
+    add("compared", "E", formulas.get(name, "Q Kᵀ"), site.compared(), words, key_words)
     if name == "scaled_dot":
         add("scores", "S", f"E / √{site.key.size(-1)}", site.scores(), words, key_words)
     if example.get("mask", "none") != "none":
         add("masked", "M", f"mask({tables[-1].symbol})", site.masked(), words, key_words)
-    temperature = _number(example, "temperature", 1.0)
+    temperature = _temperature(example)
     heat = "" if temperature == 1 else f" / {temperature:g}"
     formula = f"softmax({tables[-1].symbol}{heat})"
     add("weights", "A", formula, site.weights(), words, key_words)
@@ -141,37 +132,34 @@ def _similarity(example: Mapping[str, Any]) -> Similarity:
         made = General(*weight.shape).double()
         made.load_state_dict({"weight": weight})
         return made
-    if name == "additive":
-        given = example.get("additive", {})
-        if not isinstance(given, dict):
-            raise InputError("additive is a table with w_query, w_key and v.")
-        w_query, w_key, v = (_matrix(given, key) for key in ("w_query", "w_key", "v"))
-        made = Additive(w_query.size(1), w_key.size(1), w_query.size(0)).double()
-        weights = {"to_query.weight": w_query, "to_key.weight": w_key, "to_score.weight": v}
-        try:
-            made.load_state_dict(weights)
-        except RuntimeError as error:
-            raise InputError(
-                "additive needs w_query and w_key with as many rows as v = [[…]] has numbers."
-            ) from error
-        return made
-    return as_similarity(name)
-
-
-_MASKS: dict[str, Callable[[Any], Mask]] = {"window": window, "edges": edges}
+    if name != "additive":
+        return as_similarity(name)
+    given = example.get("additive", {})
+    if not isinstance(given, dict):
+        raise InputError("additive is a table with w_query, w_key and v.")
+    w_query, w_key, v = (_matrix(given, key) for key in ("w_query", "w_key", "v"))
+    if not len(w_query) == len(w_key) == v.size(1) or len(v) != 1:
+        raise InputError(
+            "additive needs w_query and w_key with as many rows as v = [[…]] has numbers."
+        )
+    made = Additive(w_query.size(1), w_key.size(1), w_query.size(0)).double()
+    weights = {"to_query.weight": w_query, "to_key.weight": w_key, "to_score.weight": v}
+    made.load_state_dict(weights)
+    return made
 
 
 def _mask(given: Any) -> Mask:
-    """Return the mask of "causal", {window = 1}, {edges = […]} or rows of 0 and 1."""
-    if given == "none":
-        return as_mask(None)
-    if given == "causal":
-        return causal()
-    if isinstance(given, list):
-        return as_mask(_matrix({"mask": given}, "mask") != 0)
-    if isinstance(given, dict) and len(given) == 1 and next(iter(given)) in _MASKS:
-        kind, value = next(iter(given.items()))
-        return _MASKS[kind](value)
+    match given:
+        case "none":
+            return as_mask(None)
+        case "causal":
+            return causal()
+        case list():
+            return as_mask(_matrix({"mask": given}, "mask") != 0)
+        case {"window": size, **rest} if not rest:
+            return window(size)
+        case {"edges": pairs, **rest} if not rest:
+            return edges(pairs)
     raise InputError(
         f"mask is {given!r}; it can be 'none', 'causal', {{window = 1}}, {{edges = [[0, 1], …]}} "
         "or rows of 0 and 1."
@@ -201,17 +189,15 @@ def _matrix(example: Mapping[str, Any], name: str) -> Tensor:
     return matrix
 
 
-def _number(example: Mapping[str, Any], name: str, default: float) -> float:
-    given = example.get(name, default)
+def _temperature(example: Mapping[str, Any]) -> float:
+    given = example.get("temperature", 1.0)
     if isinstance(given, bool) or not isinstance(given, int | float):
-        raise InputError(f"{name} is {given!r}; give a number.")
+        raise InputError(f"temperature is {given!r}; give a number.")
     return float(given)
 
 
 def _labels(example: Mapping[str, Any], name: str, count: int) -> list[str]:
-    given = example.get(name)
-    if given is None:
-        return [str(i + 1) for i in range(count)]
+    given = example.get(name, [*range(1, count + 1)])
     if not isinstance(given, list) or len(given) != count:
         raise InputError(f"{name} is {given!r}; give {count} words, one for each row.")
     return [str(word) for word in given]

@@ -99,9 +99,12 @@ def evaluate_command(
         golds = [read_gold(line, number) for number, line in enumerate(_lines(files.gold), 1)]
         check_lines("alignments", golds, references)
     names = [model] if compare is None else [model, compare]
+    labels = [Path(name).name or name for name in names]
+    if len(set(labels)) < len(labels):
+        labels = [f"{name} ({i})" for i, name in enumerate(names, 1)]
     systems = {
         label: _read_system(name, sources, references, golds, (search, engine))
-        for label, name in zip(_labels(names), names, strict=True)
+        for label, name in zip(labels, names, strict=True)
     }
     seen = files.training and count_words(_lines(files.training))
     found = evaluate(sources, references, systems, EvaluationOptions(seen=seen, **vars(scoring)))
@@ -112,14 +115,6 @@ def evaluate_command(
         typer.echo("\n\n".join(_summary(system) for system in found.systems))
 
 
-def _labels(names: list[str]) -> list[str]:
-    """Return short, distinct names."""
-    short = [Path(name).name or name for name in names]
-    if len(set(short)) == len(short):
-        return short
-    return [f"{name} ({i})" for i, name in enumerate(names, 1)]
-
-
 def _read_system(
     name: str,
     sources: list[str],
@@ -127,7 +122,6 @@ def _read_system(
     golds: "list[Gold] | None",
     flags: tuple[SearchFlags, EngineFlags],
 ) -> "ModelReadings":
-    """Read a file of translations, or translate with a model and measure it."""
     from regard.evaluation.report import ModelReadings, read_model
     from regard.evaluation.scores import check_lines
     from regard.model import load
@@ -148,22 +142,18 @@ def _lines(path: Path) -> Iterator[str]:
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
-            raise InputError(
-                f"Line {number:,} of {path} is not valid UTF-8 at byte {error.start}."
-            ) from error
+            what = f"Line {number:,} of {path} is not valid UTF-8 at byte {error.start}."
+            raise InputError(what) from error
 
 
 def _write(found: "Evaluation", report: ReportFlags) -> None:
+    from regard.figures.evaluation_figure import draw_evaluation, evaluation_html
+    from regard.figures.formats import Figure
     from regard.files import write_atomic
 
     if report.html is not None:
-        from regard.figures.evaluation_figure import evaluation_html
-
         write_atomic(report.html, evaluation_html(found, language=report.language))
     if report.figure is not None:
-        from regard.figures.evaluation_figure import draw_evaluation
-        from regard.figures.formats import Figure
-
         Figure(draw_evaluation(found, language=report.language)).save(report.figure)
 
 
@@ -182,7 +172,6 @@ def _summary(system: "System") -> str:
     if system.alignment is not None and system.alignment.heads:
         best = system.alignment.best
         heads = ", ".join(f"{site} head {head}" for site, head in best.places)
-        lines.append(
-            f"  alignment error {best.error:.3f} on {best.n_links:,} links ({best.source}): {heads}"
-        )
+        links = f"{best.n_links:,} links ({best.source})"
+        lines.append(f"  alignment error {best.error:.3f} on {links}: {heads}")
     return "\n".join(lines)

@@ -35,8 +35,8 @@ def show_command(
     path, number, weights = view.site.path, view.head_index, view.weights().tolist()
     queries, keys = view.labels()
     if as_json:
-        about = {"site": path, "head": number, "queries": queries, "keys": keys}
-        typer.echo(json.dumps({**about, "weights": weights}, ensure_ascii=False))
+        about = {"site": path, "head": number, "queries": queries, "keys": keys, "weights": weights}
+        typer.echo(json.dumps(about, ensure_ascii=False))
         return
     is_ascii = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
     picture = text_pattern(weights, queries, keys, shades=ASCII_SHADES if is_ascii else SHADES)

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,7 @@ from regard.generation.translator import TranslatedPart, Translation
 from regard.text.pieces import Piece
 from regard.text.tokenizer import Tokenizer
 
-Link = tuple[int, int]
-"""Index of a source word and of a target word."""
-_MIN_WEIGHT = 0.01
-"""Soft links with less weight are left out."""
-_WORD = re.compile(r"\S+")
+Link = tuple[int, int]  # index of a source word and of a target word
 
 
 @dataclass(frozen=True)
@@ -55,8 +51,7 @@ class WordIndices:
     """Index of the word of each token of a pair; None for special tokens."""
 
     source: list[int | None]
-    target: list[int | None]
-    """Without start and end."""
+    target: list[int | None]  # without start and end
     n_source: int
     n_target: int
 
@@ -64,10 +59,7 @@ class WordIndices:
 def alignment_of(
     translation: Translation, tables: Iterable[np.ndarray], tokenizers: tuple[Tokenizer, Tokenizer]
 ) -> Alignment:
-    """Align a line by the weights (target token × source token) of its parts.
-
-    Copied parts have no table: their words are aligned one by one.
-    """
+    """Align a line by the weights (target × source token) of its parts; copied ones have none."""
     remaining = iter(tables)
     soft: list[tuple[int, int, float]] = []
     first_source = first_target = 0
@@ -77,7 +69,9 @@ def alignment_of(
             found = [(i, i, 1.0) for i in range(n_source)]
         else:
             words = word_indices(part, *tokenizers)
-            found = _soft_links(word_weights(next(remaining), words))
+            weights = word_weights(next(remaining), words)
+            cells = np.argwhere(weights >= 0.01).tolist()
+            found = [(source, target, float(weights[target, source])) for target, source in cells]
             n_source, n_target = words.n_source, words.n_target
         soft += [(first_source + s, first_target + t, weight) for s, t, weight in found]
         # A word that was split belongs to both parts.
@@ -102,14 +96,13 @@ def word_indices(part: TranslatedPart, tokenizer: Tokenizer, target: Tokenizer) 
 
 def word_index_of_pieces(pieces: Sequence[Piece], text: str) -> list[int | None]:
     """Return the index of the whitespace-separated word of each piece."""
-    ends = [match.end() for match in _WORD.finditer(text)]
-    return [None if piece.word is None else _word_at(ends, piece, text) for piece in pieces]
-
-
-def _word_at(ends: list[int], piece: Piece, text: str) -> int | None:
-    covered = text[piece.start : piece.end]
-    first = piece.start + len(covered) - len(covered.lstrip())
-    return min(bisect_right(ends, first), len(ends) - 1) if ends else None
+    ends = [match.end() for match in re.finditer(r"\S+", text)]
+    found: list[int | None] = []
+    for piece in pieces:
+        first = piece.end - len(text[piece.start : piece.end].lstrip())
+        word = min(bisect_right(ends, first), len(ends) - 1) if ends else None
+        found.append(None if piece.word is None else word)
+    return found
 
 
 def word_weights(weights: np.ndarray, words: WordIndices) -> np.ndarray:
@@ -130,18 +123,12 @@ def membership(indices: Sequence[int | None], count: int) -> np.ndarray:
     return table
 
 
-def _soft_links(table: np.ndarray) -> Iterator[tuple[int, int, float]]:
-    for target, source in np.argwhere(table >= _MIN_WEIGHT).tolist():
-        yield source, target, float(table[target, source])
-
-
 @dataclass(frozen=True)
 class Gold:
     """The known links of a pair."""
 
     sure: frozenset[Link]
-    possible: frozenset[Link]
-    """Includes the sure links."""
+    possible: frozenset[Link]  # includes the sure links
     known_targets: frozenset[int] | None = None
     """Target words whose links are known; None means all."""
 
@@ -153,10 +140,7 @@ class Gold:
 
 
 def error_rate(found: Iterable[tuple[Iterable[Link], Gold]]) -> float:
-    """Return the alignment error rate (Och and Ney 2003).
-
-    It is 0 if all sure links and only possible links are found.
-    """
+    """Return the alignment error rate (Och and Ney 2003): 0 if all sure and only possible links."""
     n_found = n_sure = right = 0
     for links, gold in found:
         known = gold.known_targets

@@ -8,7 +8,7 @@ to it.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +37,8 @@ from regard.text.tokenizer import Tokenizer
 from regard.trace.trace import Trace, watch
 
 _BATCH = 32
-_OCCLUSION_PAIRS = 16
-"""Translations that choose the heads if none are known."""
-_MAX_HEADS = 8
-"""Heads that are averaged at most."""
-_MIN_LOSS, _MIN_RATIO = 1.0, 2.0
-"""A link by occlusion: fall of a log-probability, also relative to the second source word."""
+_OCCLUSION_PAIRS = 16  # translations that choose the heads if none are known
+_MAX_HEADS = 8  # heads that are averaged at most
 
 
 @dataclass(frozen=True)
@@ -52,12 +48,9 @@ class AlignmentHeads:
     places: tuple[HeadPath, ...]
     after: bool
     """True if a word is aligned by what is read after it is written (Chen et al. 2020)."""
-    source: str
-    """Links that chose the heads: "gold", "dictionary", "occlusion", or "none"."""
-    error: float | None = None
-    """Alignment error rate on the pairs that chose the heads."""
-    n_links: int = 0
-    """Number of sure links of these pairs."""
+    source: str  # links that chose the heads: "gold", "dictionary", "occlusion", or "none"
+    error: float | None = None  # alignment error rate on the pairs that chose the heads
+    n_links: int = 0  # number of sure links of these pairs
 
     def to_json(self) -> dict[str, Any]:
         """Return the heads as config.json and the cache have them."""
@@ -79,10 +72,8 @@ class HeadError:
 
     site: str
     head: int
-    error: float
-    """By the weights with which a word is written."""
-    error_after: float
-    """By the weights after a word is written."""
+    error: float  # by the weights with which a word is written
+    error_after: float  # by the weights after a word is written
 
 
 @dataclass(frozen=True)
@@ -123,10 +114,10 @@ class Aligner:
             yield alignment_of(one, tables, self.tokenizers)
 
     def _tables(self, parts: Sequence[TranslatedPart]) -> Iterator[np.ndarray]:
-        if self.chosen is None:
-            return
-        for weights in cross_attention(self.model, parts, self.chosen.places):
-            yield _target_rows(weights.mean(axis=0), after=self.chosen.after)
+        if self.chosen is not None:
+            for weights in cross_attention(self.model, parts, self.chosen.places):
+                mean = weights.mean(axis=0)
+                yield mean[1:] if self.chosen.after else mean[:-1]
 
     def find_heads(self, parts: Sequence[TranslatedPart]) -> AlignmentHeads:
         """Choose heads by occlusion, on parts of moderate length."""
@@ -146,42 +137,27 @@ class Aligner:
             [[_error(tables, golds, [i], after) for i in range(len(places))] for after in (0, 1)]
         )
         n_links = sum(len(gold.sure) for gold in golds)
-        if not n_links:
-            last_but_one = _heads_of_penultimate_site(places)
-            return HeadErrors([], AlignmentHeads(last_but_one, after=False, source="none"))
+        if not n_links:  # the last layer but one aligns best in most models (Garg et al. 2019)
+            sites = list(dict.fromkeys(site for site, _ in places))
+            chosen = tuple(place for place in places if place[0] == sites[max(len(sites) - 2, 0)])
+            return HeadErrors([], AlignmentHeads(chosen, after=False, source="none"))
         after = int(errors.min(axis=1).argmin())
         ranked = errors[after].argsort(kind="stable").tolist()
         choices = [ranked[:count] for count in range(1, min(_MAX_HEADS, len(ranked)) + 1)]
         scored = [(_error(tables, golds, choice, after), choice) for choice in choices]
         error, choice = min(scored, key=lambda one: one[0])  # the fewest heads of equal choices
         chosen = tuple(places[i] for i in choice)
-        heads = [
-            HeadError(*place, float(errors[0, i]), float(errors[1, i]))
-            for i, place in enumerate(places)
-        ]
+        heads = [HeadError(*p, *both) for p, both in zip(places, errors.T.tolist(), strict=True)]
         return HeadErrors(heads, AlignmentHeads(chosen, bool(after), source, error, n_links))
 
     def words(self, part: TranslatedPart) -> WordIndices:
-        """Return the words of a part's tokens."""
         return word_indices(part, *self.tokenizers)
 
     def _word_tables(self, part: TranslatedPart) -> np.ndarray:
         """Return the weights between words by all heads, before (0) and after (1) writing."""
         (weights,) = cross_attention(self.model, [part])
-        words = self.words(part)
-        return np.stack(
-            [word_weights(_target_rows(weights, after=after), words) for after in (False, True)]
-        )
-
-
-def _heads_of_penultimate_site(places: Sequence[HeadPath]) -> tuple[HeadPath, ...]:
-    """Return all heads of the layer that aligns best in most models (Garg et al. 2019)."""
-    sites = list(dict.fromkeys(site for site, _ in places))
-    return tuple(place for place in places if place[0] == sites[max(len(sites) - 2, 0)])
-
-
-def _target_rows(weights: np.ndarray, *, after: bool) -> np.ndarray:
-    return weights[..., 1:, :] if after else weights[..., :-1, :]
+        both = (weights[:, :-1], weights[:, 1:])
+        return np.stack([word_weights(one, self.words(part)) for one in both])
 
 
 def _error(
@@ -195,10 +171,7 @@ def _error(
 
 
 def _links(table: np.ndarray) -> list[tuple[int, int]]:
-    if not table.size:
-        return []
-    best = table.argmax(axis=1)
-    return [(int(source), target) for target, source in enumerate(best) if table[target].any()]
+    return [(int(row.argmax()), target) for target, row in enumerate(table) if row.any()]
 
 
 def cache_heads(folder: Path, heads: AlignmentHeads) -> None:
@@ -231,12 +204,8 @@ def cross_attention(
             model.module(*_batch(model, some))
         wanted = cross_attention_heads(trace) if heads is None else heads
         for batch, part in enumerate(some):
-            tile = {
-                "batch": batch,
-                "rows": slice(len(part.ids) + 1),
-                "columns": slice(len(part.source_ids)),
-            }
-            tables = [trace[site].weights(head, **tile) for site, head in wanted]
+            tile = {"rows": slice(len(part.ids) + 1), "columns": slice(len(part.source_ids))}
+            tables = [trace[site].weights(head, batch=batch, **tile) for site, head in wanted]
             yield torch.stack(tables).clamp(min=0).double().cpu().numpy()
 
 
@@ -274,16 +243,12 @@ def occlusion_links(model: Model, part: TranslatedPart, words: WordIndices) -> G
     """Link each target word to the source word without which it becomes improbable."""
     if words.n_source < 2 or not words.n_target:
         return Gold.only(())
-    occluded = [part, *(_without_word(part, words, i) for i in range(words.n_source))]
+    pairs = list(zip(part.source_ids, words.source, strict=True))
+    kept = ([id for id, index in pairs if index != word] for word in range(words.n_source))
+    occluded = [part, *(replace(part, source_ids=ids) for ids in kept)]
     tables = np.stack(list(token_log_probs(model, occluded)))[:, :-1]
     losses = (tables[0] - tables[1:]) @ membership(words.target, words.n_target)
     best, second = losses.argmax(axis=0), np.sort(losses, axis=0)[-2]
     largest = losses.max(axis=0)
-    clear = (largest > _MIN_LOSS) & (largest > _MIN_RATIO * second)
+    clear = (largest > 1.0) & (largest > 2.0 * second)
     return Gold.only((int(best[target]), int(target)) for target in np.flatnonzero(clear))
-
-
-def _without_word(part: TranslatedPart, words: WordIndices, word: int) -> TranslatedPart:
-    pairs = zip(part.source_ids, words.source, strict=True)
-    ids = [id for id, index in pairs if index != word]
-    return TranslatedPart(part.source, part.text, ids, part.ids)

@@ -11,12 +11,7 @@ from regard.generation.vocabulary_shortlist import Shortlist
 from regard.text.tokenizer import Tokenizer
 
 Words = Sequence[str]
-_MAX_PAIRS = 50_000
-"""Pairs that a shortlist is learned from: more would change little."""
-_ROUNDS = 5
-_MIN_PROBABILITY, _MIN_COUNT = 0.5, 2
-"""A sure link: probability in both directions, and sentences that have each word."""
-_PUNCTUATION = ".,;:!?\"'()[]«»„“”‘’…-–"
+_MAX_PAIRS = 50_000  # pairs that a shortlist is learned from: more would change little
 
 
 class Lexicon:
@@ -26,10 +21,8 @@ class Lexicon:
     """
 
     def __init__(self, pairs: Sequence[tuple[Words, Words]]) -> None:
-        sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-        (source_ids, self._sources), (target_ids, self._targets) = map(
-            _numbered, (sources, targets)
-        )
+        source_ids, self._sources = _numbered([source for source, _ in pairs])
+        target_ids, self._targets = _numbered([target for _, target in pairs])
         cells = [
             (np.repeat(s, len(t)), np.tile(t, len(s)), np.tile(np.arange(len(t)), len(s)))
             for s, t in zip(source_ids, target_ids, strict=True)
@@ -40,7 +33,6 @@ class Lexicon:
         )
         sizes = [len(cell[0]) for cell in cells]
         self._place = place + np.repeat(first[:-1], sizes)
-        """Index of the target word, counted through all sentences, of each cell."""
         self._bounds = np.cumsum([0, *sizes])
         self._shapes = [(len(s), len(t)) for s, t in zip(source_ids, target_ids, strict=True)]
         width = int(target.max(initial=0)) + 1
@@ -48,7 +40,7 @@ class Lexicon:
         self.table = np.ones(len(self._kind))
         self._owner, self._made = self._kind // width, self._kind % width
 
-    def learn(self, rounds: int = _ROUNDS) -> "Lexicon":
+    def learn(self, rounds: int = 5) -> "Lexicon":
         """Run expectation maximization, starting from equal probabilities."""
         for _ in range(rounds):
             counts = np.bincount(self._cell, self.posteriors(), minlength=len(self._kind))
@@ -113,9 +105,7 @@ def dictionary_links(pairs: Sequence[tuple[Words, Words]]) -> list[Gold]:
     Each word must be the most probable translation of the other, with a probability above one
     half, and occur in more than one sentence: few links, but correct ones.
     """
-    plain = [
-        (list(map(_normalized, source)), list(map(_normalized, target))) for source, target in pairs
-    ]
+    plain = [(_normalized(source), _normalized(target)) for source, target in pairs]
     forward = Lexicon(plain).learn().matrices()
     backward = Lexicon([(target, source) for source, target in plain]).learn().matrices()
     counts = [Counter(word for pair in plain for word in set(pair[side])) for side in (0, 1)]
@@ -131,21 +121,18 @@ def _sure_links(
     source, target = pair
     best: list[int] = forward.argmax(axis=0).tolist() if forward.size else []
     for t, s in enumerate(best):
-        frequent = min(counts[0][source[s]], counts[1][target[t]]) >= _MIN_COUNT
-        probable = min(forward[s, t], backward[s, t]) > _MIN_PROBABILITY
+        frequent = min(counts[0][source[s]], counts[1][target[t]]) >= 2
+        probable = min(forward[s, t], backward[s, t]) > 0.5
         if frequent and probable and int(backward[s].argmax()) == t:
             yield s, t
 
 
-def _normalized(word: str) -> str:
-    return word.strip(_PUNCTUATION).casefold() or word
+def _normalized(words: Words) -> list[str]:
+    return [word.strip(".,;:!?\"'()[]«»„“”‘’…-–").casefold() or word for word in words]
 
 
 def _numbered(texts: Sequence[Words]) -> tuple[list[np.ndarray], list[str]]:
     """Return each text as indices into a list of words, and that list."""
     ids: dict[str, int] = {}
-    numbers = [
-        np.array([ids.setdefault(word, len(ids)) for word in text], dtype=np.int64)
-        for text in texts
-    ]
-    return numbers, list(ids)
+    numbers = [[ids.setdefault(word, len(ids)) for word in text] for text in texts]
+    return [np.array(one, dtype=np.int64) for one in numbers], list(ids)

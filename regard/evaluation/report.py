@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from math import exp
 from typing import Any
 
+import numpy as np
+
 from regard.errors import InputError
 from regard.evaluation.alignment import Gold
 from regard.evaluation.alignment_heads import Aligner, HeadErrors, cache_heads, token_log_probs
@@ -25,11 +27,8 @@ from regard.generation.sentences import clean
 from regard.generation.translator import TranslatedPart, max_positions
 from regard.model import Model
 
-_MAX_PAIRS = 500
-"""Pairs that heads are measured on."""
-_MIN_LINKS = 20
-"""Links of a dictionary that are needed to choose heads."""
-_LINK = re.compile(r"(\d+)([-p?])(\d+)")
+_MAX_PAIRS = 500  # pairs that heads are measured on
+_MIN_LINKS = 20  # links of a dictionary that are needed to choose heads
 
 
 @dataclass(frozen=True)
@@ -50,13 +49,10 @@ def read_model(
 ) -> ModelReadings:
     """Measure the perplexity of the references and every head's alignment error."""
     limit = max_positions(model.config.to_dict()) - 2
-    parts = [
-        reference_part(model, clean(source), clean(reference))
-        for source, reference in zip(sources, references, strict=True)
-    ]
-    fitting = [
-        i for i, part in enumerate(parts) if max(len(part.source_ids), len(part.ids)) <= limit
-    ]
+    pairs = zip(sources, references, strict=True)
+    parts = [reference_part(model, clean(source), clean(target)) for source, target in pairs]
+    longest = [max(len(part.source_ids), len(part.ids)) for part in parts]
+    fitting = [i for i, length in enumerate(longest) if length <= limit]
     measured = _measure_heads(model, parts, fitting, golds)
     return ModelReadings(texts, perplexity(model, [parts[i] for i in fitting]), measured)
 
@@ -74,13 +70,10 @@ def perplexity(model: Model, parts: Sequence[TranslatedPart]) -> float:
 
     Only models with the same target vocabulary can be compared by it.
     """
-    total, count = 0.0, 0
-    for table in token_log_probs(model, parts):
-        total += float(table.sum())
-        count += len(table)
-    if not count:
+    if not parts:
         raise InputError("perplexity needs at least one reference.")
-    return exp(min(-total / count, 700.0))  # larger exponents overflow
+    mean = np.concatenate(list(token_log_probs(model, parts))).mean()
+    return exp(min(-float(mean), 700.0))  # larger exponents overflow
 
 
 def _measure_heads(
@@ -93,11 +86,9 @@ def _measure_heads(
     some = [i for i in fitting if known[i].sure and parts[i].ids][:_MAX_PAIRS]
     if sum(len(known[i].sure) for i in some) < (_MIN_LINKS if golds is None else 1):
         return None
-    measured = Aligner(model).measure(
-        [parts[i] for i in some],
-        [known[i] for i in some],
-        source="dictionary" if golds is None else "gold",
-    )
+    pairs, links = [parts[i] for i in some], [known[i] for i in some]
+    source = "dictionary" if golds is None else "gold"
+    measured = Aligner(model).measure(pairs, links, source=source)
     if model.folder is not None:
         cache_heads(model.folder, measured.best)
     return measured
@@ -107,7 +98,7 @@ def read_gold(line: str, number: int) -> Gold:
     """Read links of words counted from 0: 1-2 is sure, 1p2 and 1?2 are possible."""
     sure, possible = set(), set()
     for word in line.split():
-        match = _LINK.fullmatch(word)
+        match = re.fullmatch(r"(\d+)([-p?])(\d+)", word)
         if match is None:
             raise InputError(f"Line {number:,} has {word!r}; write links as 1-2.")
         link = int(match[1]), int(match[3])
@@ -125,14 +116,10 @@ class System:
     texts: list[str]
     scores: list[Score]
     exact: float
-    lengths: list[Group]
-    """BLEU by the length of the source."""
-    words: list[Group]
-    """F1 of words by how often they occur."""
-    sentences: list[float]
-    """chrF of each sentence."""
-    perplexity: float | None = None
-    """Perplexity of the references; None without a model."""
+    lengths: list[Group]  # BLEU by the length of the source
+    words: list[Group]  # F1 of words by how often they occur
+    sentences: list[float]  # chrF of each sentence
+    perplexity: float | None = None  # perplexity of the references; None without a model
     alignment: HeadErrors | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -156,8 +143,7 @@ class Evaluation:
     sources: list[str]
     references: list[str]
     systems: list[System]
-    counted: str
-    """Text in which words were counted: "references" or "training"."""
+    counted: str  # text in which words were counted: "references" or "training"
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the sentences."""
@@ -170,16 +156,10 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions:
-    """Settings of an evaluation.
-
-    Args:
-        seen: count of each word in the training data; counted in the references if None.
-        tokenize: tokenizer of BLEU.
-        lowercase: adds a BLEU that ignores case.
-        samples: number of resamples for confidence intervals.
-    """
+    """Settings of an evaluation; those of scores are explained at `score_systems`."""
 
     seen: Mapping[str, int] | None = None
+    """Count of each word in the training data; counted in the references if None."""
     tokenize: str = "13a"
     lowercase: bool = False
     samples: int = SAMPLES
@@ -194,15 +174,10 @@ def evaluate(
     """Compare translations with references, and other systems with the first."""
     options = options or EvaluationOptions()
     seen = options.seen if options.seen is not None else count_words(references)
-    tokenize, samples = options.tokenize, options.samples
-    scores = score_systems(
-        {name: one.texts for name, one in systems.items()},
-        references,
-        tokenize=tokenize,
-        lowercase=options.lowercase,
-        samples=samples,
-    )
-    few = {"tokenize": tokenize, "samples": min(samples, 300)}
+    how = {"tokenize": options.tokenize, "samples": options.samples}
+    texts = {name: one.texts for name, one in systems.items()}
+    scores = score_systems(texts, references, lowercase=options.lowercase, **how)
+    few = {**how, "samples": min(options.samples, 300)}
     found = [
         System(
             name=name,

@@ -13,10 +13,8 @@ from regard.errors import InputError, MissingExtraError
 from regard.text.pieces import word_spans
 
 SAMPLES = 1000
-_LENGTH_LIMITS = (5, 10, 15, 20, 30)
-"""Largest source lengths of the groups, in words; one more group has all longer ones."""
-_COUNT_LIMITS = (0, 1, 4, 9, 99)
-"""Largest word counts of the groups; one more group has all more frequent words."""
+# Largest source lengths and word counts of the groups; one more group has all larger ones.
+_LENGTH_LIMITS, _COUNT_LIMITS = (5, 10, 15, 20, 30), (0, 1, 4, 9, 99)
 
 
 @dataclass(frozen=True)
@@ -25,13 +23,10 @@ class Score:
 
     name: str
     value: float
-    mean: float
-    """Mean over all resamples."""
-    margin: float
-    """Half the width of the 95 % interval."""
+    mean: float  # mean over all resamples
+    margin: float  # half the width of the 95 % interval
     signature: str
-    p_value: float | None = None
-    """p-value of the difference from the first system."""
+    p_value: float | None = None  # p-value of the difference from the first system
 
 
 @dataclass(frozen=True)
@@ -39,8 +34,7 @@ class Group:
     """A metric on some of the sentences or words."""
 
     label: str
-    n: int
-    """Number of sentences, or of words in the references."""
+    n: int  # number of sentences, or of words in the references
     value: float
     margin: float = 0.0
 
@@ -148,6 +142,14 @@ def exact_match(texts: Sequence[str], references: Sequence[str]) -> float:
     return sum(text.strip() == other.strip() for text, other in pairs) / len(references)
 
 
+def score_texts(texts: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """Return the share of exact matches, BLEU and chrF, without confidence intervals."""
+    scores, metrics = {"exact": exact_match(texts, references)}, _metrics("13a", lowercase=False)
+    for name, metric in (("bleu", metrics["BLEU"]), ("chrf", metrics["chrF2"])):
+        scores[name] = metric.corpus_score(list(texts), [list(references)]).score
+    return scores
+
+
 def by_length(
     sources: Sequence[str],
     texts: Sequence[str],
@@ -165,8 +167,7 @@ def by_length(
     groups = []
     for group, indices in sorted(members.items()):
         own, others = ([lines[i] for i in indices] for lines in (texts, references))
-        found = _score("BLEU", bleu, own, others, samples)
-        label = _label(group, _LENGTH_LIMITS)
+        found, label = _score("BLEU", bleu, own, others, samples), _label(group, _LENGTH_LIMITS)
         groups.append(Group(label, len(indices), found.value, found.margin))
     return groups
 
@@ -178,9 +179,7 @@ def by_rarity(
 
     A word is correct as often as it is in both a translation and its reference.
     """
-    correct: Counter[int] = Counter()
-    ours: Counter[int] = Counter()
-    theirs: Counter[int] = Counter()
+    correct, ours, theirs = Counter[int](), Counter[int](), Counter[int]()
     for text, reference in zip(texts, references, strict=True):
         own, other = count_words([text]), count_words([reference])
         for word in own | other:
@@ -189,13 +188,8 @@ def by_rarity(
             theirs[group] += other[word]
             correct[group] += min(own[word], other[word])
     return [
-        Group(
-            _label(group, _COUNT_LIMITS),
-            theirs[group],
-            200 * correct[group] / (ours + theirs)[group],
-        )
-        for group in sorted(theirs)
-        if theirs[group]
+        Group(_label(i, _COUNT_LIMITS), theirs[i], 200 * correct[i] / (ours[i] + theirs[i]))
+        for i in sorted(+theirs)
     ]
 
 

@@ -91,7 +91,7 @@ def test_batched_weights_equal_those_of_single_traces(model, parts):
     for part, table in zip(parts[:6], together, strict=False):
         (alone,) = cross_attention(model, [part])
         assert alone == pytest.approx(table, abs=1e-5)
-        trace = model.trace(part.source_ids, part.ids)
+        trace = model.trace(part.source_ids, [*part.ids, model.target_tokenizer.end_id])
         site = trace["decoder.layers.1.cross"]
         assert site.weights(1).numpy() == pytest.approx(table[3], abs=1e-5)
 
@@ -131,8 +131,9 @@ def test_an_rnn_with_attention(parts):
 
 
 def test_perplexity_equals_that_of_the_traces(model, parts):
-    totals = [model.trace(p.source_ids, p.ids).output["log_probabilities"] for p in parts[:5]]
-    flat = [x for one in totals for x in one]
+    end = model.target_tokenizer.end_id
+    traces = [model.trace(part.source_ids, [*part.ids, end]) for part in parts[:5]]
+    flat = [x for trace in traces for x in trace.output["log_probabilities"]]
     assert perplexity(model, parts[:5]) == pytest.approx(exp(-sum(flat) / len(flat)), rel=1e-4)
     assert 1 < perplexity(model, parts) < 3
     with pytest.raises(InputError, match="at least one reference"):
