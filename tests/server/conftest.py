@@ -80,6 +80,13 @@ def trace(client):
     return post
 
 
+def pytest_collection_modifyitems(items):
+    """Mark the tests that start Chromium."""
+    for item in items:
+        if "browser" in item.fixturenames:
+            item.add_marker(pytest.mark.browser)
+
+
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 

@@ -37,6 +37,17 @@ def test_tiles_are_those_of_the_trace(client, trace, model, stage):
     assert_close(torch.from_numpy(found["tile"]), expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("what", ["vectors", "steps", "projections", "space", "rollout", "tile"])
+def test_arrays_are_read_in_reader_threads(client, service, trace, monkeypatch, what):
+    jobs, read = [], service.read
+    monkeypatch.setattr(service, "read", lambda job: jobs.append(job) or read(job))
+    span = {"row_start": 0, "row_stop": 2, "column_start": 0, "column_stop": 2}
+    site = "encoder.layers.0.self"
+    arrays(client, trace()["id"], what, site=site, query=0, key=1, **span)
+    assert len(jobs) == 1
+    assert service._readers._max_workers == 2
+
+
 def test_tiles_come_in_fewer_bins_and_in_smaller_types(client, trace):
     described = trace()
     site = next(one for one in described["sites"] if one["path"] == SITE)

@@ -179,6 +179,10 @@ def test_steps_after_an_edited_layer_start_from_the_new_inputs(page, address, fo
     opened(page, f"{address}/?model=encoder&text=the+dog+is#{state}")
     shown = "Number(document.querySelector('[data-name=compared]').title.replace('−', '-'))"
     page.wait_for_function(f"x => Math.abs({shown} - x) < 1e-4", arg=products[1])
+    weight = float(sites[1].weights(0)[1, 2])
+    page.wait_for_function(
+        "x => document.querySelector('.reading .weights b').textContent === x", arg=f"{weight:.3f}"
+    )
     described = page.evaluate(f"({COPIED})('.steps')")
     rows = dict(line.split("\t", 1) for line in described.splitlines())
     assert_close(
@@ -257,6 +261,24 @@ def test_a_click_on_a_next_token_appends_it(page, address, client, trace):
     )
     first = next(one["text"] for one in likely if one["text"])
     assert page.input_value(".input-bar .text") == first
+
+
+def test_the_best_next_token_is_shown_before_and_after_an_edit(page, address, client):
+    site = "decoder.layers.0.self"
+    edit = {"kind": "ablate", "site": site, "head": 0}
+    asked = {"model": "decoder", "text": "the dog", "edits": [edit]}
+    answer = client.post("/api/answer", json=asked).json()["answer"]
+    state = f"site={site}&head=0&query=1&key=0&edits=ablate:{site}:0"
+    opened(page, f"{address}/?model=decoder&text=the+dog#{state}")
+    page.wait_for_selector(".comparison .pair")
+    for when, best in (
+        ("before", answer["before"]["candidates"][0]),
+        ("after", answer["candidates"][0]),
+    ):
+        assert text_of(page, f".comparison .pair .{when} .digits") == f"{best['probability']:.3f}"
+        assert best["name"].strip("Ġ ▁") in text_of(page, f".comparison .pair .{when}")
+    moved = answer["compare"][0]
+    assert f"{moved['before']:.3f} → {moved['after']:.3f}" in text_of(page, ".comparison .moved")
 
 
 def test_an_error_is_shown(page, address):

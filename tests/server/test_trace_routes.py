@@ -80,6 +80,20 @@ def test_the_answer_is_the_translation_and_its_trace(trace, model):
     assert probabilities == pytest.approx(np.exp(forced.output.log_probs), abs=1e-5)
 
 
+def test_ids_of_a_target_are_read_as_in_python(trace, answer, model):
+    ids = trace()["answer"]["ids"]
+    assert ids[-1] == model.target_tokenizer.end_id
+    for target in (ids, ids[:-1]):  # also without an end, as at the length limit
+        found, expected = trace(target=target), model.trace(TEXT, target)
+        assert found["answer"]["ids"] == list(expected.output.ids) == target
+        assert found["tokens"] == expected.tokens
+        edited = answer(target=target, edits=[ablate(SITE).to_dict()])
+        assert edited["ids"] == target
+        assert len(edited["compare"]) == len(target)
+    text = trace(target="der hund")
+    assert text["tokens"] == model.trace(TEXT, "der hund").tokens
+
+
 def test_each_part_of_a_long_text_can_be_traced(client, trace, model):
     text = "the dog is sleeping in the garden . The garden is sleeping ."
     sources = [part.source for part in model.translate(text).parts]
@@ -193,6 +207,10 @@ def test_alternatives_start_with_the_tokens_before_the_position(client, trace):
     assert ids[1] in [one["id"] for one in found]
     probabilities = [one["probability"] for one in found]
     assert probabilities == sorted(probabilities, reverse=True)
+    for one in (*found, *described["answer"]["alternatives"]):
+        assert trace(target=one["ids"])["answer"]["text"] == one["text"]
+    end = described["answer"]["ids"][-1]
+    assert end in [one["ids"][-1] for one in found]
     refused = client.get(address, params={"position": len(ids)})
     assert refused.json()["error"]["code"] == "unknown_position"
 

@@ -35,6 +35,13 @@ ADDRESS_DELAY = 125
 """Milliseconds after which the page has written its state to the address."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]):
+    """Mark all tests of this folder."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.browser)
+
+
 @pytest.fixture(scope="session")
 def translator() -> Model:
     model = small_translator(seed=3, vocab_size=64)
