@@ -1,11 +1,10 @@
-"""Open a model folder of Hugging Face: here one made on the spot, as any other would be."""
+"""Open a Hugging Face checkpoint; this one is made on the spot and has random weights."""
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from regard.interop.import_checkpoint import import_checkpoint
-from regard.model import Model
+import regard
 
 words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "dog", "sleeps"]
 tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, "[UNK]"))
@@ -20,6 +19,6 @@ layers = {"num_hidden_layers": 2, "num_attention_heads": 2}
 config = BertConfig(vocab_size=len(words), initializer_range=0.5, **sizes, **layers)
 BertModel(config).save_pretrained("bert")
 
-trace = Model(import_checkpoint("bert")).trace("the dog sleeps")  # or: regard import bert -o mine
+trace = regard.import_checkpoint("bert").trace("the dog sleeps")  # or: regard import bert -o mine
 print(*trace, sep="\n")
 print(trace["encoder.layers.1.self"].weights(head=1).round(decimals=3))

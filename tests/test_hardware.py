@@ -1,39 +1,81 @@
-"""Little work is done by one thread, much by all, and nothing stays changed."""
+"""Threads, memory and speed of the machine."""
+
+import subprocess
+import sys
 
 import pytest
 import torch
 
-from regard import hardware as threads
-from regard.hardware import SINGLE_THREAD_LIMIT, limit_threads
+from regard import hardware
+from regard.hardware import SINGLE_THREAD_LIMIT, limit_threads, matmul_rate, peak_memory
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
 def counts(monkeypatch):
-    """How many threads were set, on a machine that has two."""
+    """The thread counts that were set, on a machine with two threads."""
     now = [2]
     monkeypatch.setattr(torch, "get_num_threads", lambda: now[-1])
-    monkeypatch.setattr(threads.torch, "set_num_threads", now.append)
+    monkeypatch.setattr(torch, "set_num_threads", now.append)
     return now
 
 
-def test_little_work_has_one_thread_and_then_all_are_back(counts):
+def test_small_work_runs_on_one_thread_and_restores_the_count(counts):
     with limit_threads(SINGLE_THREAD_LIMIT - 1):
         assert counts[-1] == 1
     assert counts == [2, 1, 2]
 
 
-def test_much_work_keeps_all_threads(counts):
+def test_large_work_keeps_all_threads(counts):
     with limit_threads(SINGLE_THREAD_LIMIT):
-        assert counts == [2]
+        pass
     assert counts == [2]
 
 
-def fail_inside():
-    with limit_threads(0):
-        raise ValueError("as models do")
+def test_thread_count_is_restored_after_an_error(counts):
+    def fail():
+        with limit_threads(0):
+            raise ValueError("inside")
 
-
-def test_an_error_inside_gives_the_threads_back(counts):
-    with pytest.raises(ValueError, match="as models do"):
-        fail_inside()
+    with pytest.raises(ValueError, match="inside"):
+        fail()
     assert counts[-1] == 2
+
+
+def test_processes_of_one_host_share_its_cores(counts, monkeypatch):
+    monkeypatch.setattr(hardware, "cpu_count", lambda: 6)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert (hardware.set_threads(), hardware.set_threads(5)) == (3, 5)
+    assert counts[1:] == [3, 5]
+
+
+def test_matmul_rate_by_hand():
+    # a product of 8 × 8 matrices has 2 · 8³ operations; the faster of two takes 1 s
+    ticks = iter([0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 3.0, 9.0])
+    assert matmul_rate(CPU, seconds=5.0, size=8, clock=lambda: next(ticks)) == 2 * 8**3
+    assert matmul_rate(CPU, seconds=0.01, size=64) > 0
+
+
+def test_peak_memory_grows_and_never_shrinks():
+    before = peak_memory(CPU)
+    large = torch.ones(before // 4 + 16_000_000)  # more than the peak so far
+    after = peak_memory(CPU)
+    del large
+    assert after - before > 50_000_000
+    assert peak_memory(CPU) >= after
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc only")
+def test_freed_memory_stays_with_the_process():
+    code = (
+        "import re, numpy\n"
+        "from regard.hardware import keep_freed_memory\n"
+        "assert keep_freed_memory()\n"
+        "x = numpy.ones(25_000_000)\n"
+        "del x\n"
+        "status = open('/proc/self/status').read()\n"
+        "print(int(re.search(r'VmRSS:\\s+(\\d+)', status)[1]) > 190_000)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "True"

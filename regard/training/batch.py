@@ -1,7 +1,7 @@
 """Batches: the tensors of several examples, one class for each kind of data."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,6 +14,9 @@ IGNORE_INDEX = -100
 @dataclass(frozen=True)
 class Batch:
     """Tensors that go through a model together."""
+
+    _no_targets: ClassVar[tuple[str, float]]
+    """A field, and its value for an example with nothing to predict."""
 
     def _map(self, function: Any) -> Any:
         return replace(
@@ -30,84 +33,63 @@ class Batch:
 
     def n_targets(self) -> int:
         """Return the number of predictions that the loss is summed over."""
-        raise NotImplementedError
+        name, value = self._no_targets
+        found = getattr(self, name)
+        predicted = found != value if name in ("labels", "predicted") else (found - 1).clamp(min=0)
+        return int(predicted.sum())
 
     def without_targets(self) -> Any:
         """Return the first example with nothing to predict, for a process without a share."""
-        raise NotImplementedError
+        first, (name, value) = self._map(lambda tensor: tensor[:1]), self._no_targets
+        return replace(first, **{name: torch.full_like(getattr(first, name), value)})
 
 
 @dataclass(frozen=True)
 class PairBatch(Batch):
     """Source and target ids, from start token to end token, padded on the right."""
 
+    _no_targets = ("target_lengths", 1)
     source_ids: Int[Tensor, "batch source"]
     target_ids: Int[Tensor, "batch target"]
     source_lengths: Int[Tensor, " batch"]
     target_lengths: Int[Tensor, " batch"]
-
-    def n_targets(self) -> int:
-        return int((self.target_lengths - 1).clamp(min=0).sum())
-
-    def without_targets(self) -> "PairBatch":
-        first = self._map(lambda tensor: tensor[:1])
-        return replace(first, target_lengths=torch.ones_like(first.target_lengths))
 
 
 @dataclass(frozen=True)
 class TextBatch(Batch):
     """Running text; every token but the first is predicted from the tokens before it."""
 
+    _no_targets = ("lengths", 1)
     ids: Int[Tensor, "batch token"]
     lengths: Int[Tensor, " batch"]
-
-    def n_targets(self) -> int:
-        return int((self.lengths - 1).clamp(min=0).sum())
-
-    def without_targets(self) -> "TextBatch":
-        return TextBatch(self.ids[:1], torch.ones_like(self.lengths[:1]))
 
 
 @dataclass(frozen=True)
 class MaskedBatch(Batch):
     """Text with some tokens hidden, and the original tokens."""
 
+    _no_targets = ("predicted", False)
     ids: Int[Tensor, "batch token"]
     lengths: Int[Tensor, " batch"]
     targets: Int[Tensor, "batch token"]
     predicted: Bool[Tensor, "batch token"]
     """True for tokens that are to be predicted."""
 
-    def n_targets(self) -> int:
-        return int(self.predicted.sum())
-
-    def without_targets(self) -> "MaskedBatch":
-        first = self._map(lambda tensor: tensor[:1])
-        return replace(first, predicted=torch.zeros_like(first.predicted))
-
 
 @dataclass(frozen=True)
-class _LabeledBatch(Batch):
-    def n_targets(self) -> int:
-        return int((self.labels != IGNORE_INDEX).sum())  # type: ignore[attr-defined]
-
-    def without_targets(self) -> Any:
-        first = self._map(lambda tensor: tensor[:1])
-        return replace(first, labels=torch.full_like(first.labels, IGNORE_INDEX))
-
-
-@dataclass(frozen=True)
-class LabeledTextBatch(_LabeledBatch):
+class LabeledTextBatch(Batch):
     """Texts and their classes."""
 
+    _no_targets = ("labels", IGNORE_INDEX)
     ids: Int[Tensor, "batch token"]
     lengths: Int[Tensor, " batch"]
     labels: Int[Tensor, " batch"]
 
 
 @dataclass(frozen=True)
-class ImageBatch(_LabeledBatch):
+class ImageBatch(Batch):
     """Images and their classes."""
 
+    _no_targets = ("labels", IGNORE_INDEX)
     images: Float[Tensor, "batch channel height width"]
     labels: Int[Tensor, " batch"]

@@ -69,7 +69,6 @@ def complete_config(
         base: config of the model to start from; its embedding may have more rows than its
             tokenizer has tokens, and keeps them.
     """
-    known = config_class(fields["family"]).__dataclass_fields__
     found: dict[str, Any] = {}
     if datasets.tokenizer is not None:
         target = datasets.target_tokenizer or datasets.tokenizer
@@ -84,8 +83,8 @@ def complete_config(
         found |= {"n_classes": len(datasets.classes or ()), "fill_head": False}
     if datasets.image_shape is not None:
         found |= {"image_size": datasets.image_shape[0], "n_channels": datasets.image_shape[1]}
-    found = {name: value for name, value in found.items() if name in known}
-    return config_from_dict({**fields, **found})
+    known = config_class(fields["family"]).__dataclass_fields__
+    return config_from_dict({**fields, **{n: value for n, value in found.items() if n in known}})
 
 
 def image_tokens(fields: Mapping[str, Any], side: int) -> int:

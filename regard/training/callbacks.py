@@ -88,9 +88,12 @@ class Callback:
     def on_end(self, result: "TrainingResult") -> None:
         """Called when the run has ended without an error, also when it was interrupted."""
 
+    def close(self) -> None:
+        """Called last, also after an error."""
+
 
 class CallbackList:
-    """Calls the same method of several callbacks, in order; a callback may lack methods."""
+    """Calls the same method of several callbacks, in order, if they have it."""
 
     def __init__(self, callbacks: Sequence[Any] = ()) -> None:
         self.callbacks = list(callbacks)
@@ -120,7 +123,6 @@ class StepAverages:
         self._last: float | None = None
 
     def add(self, info: StepInfo) -> None:
-        """Add a step."""
         seconds = info.position.seconds
         self._results.append(info.result)
         if self._last is not None:
@@ -132,7 +134,6 @@ class StepAverages:
         self._last = None
 
     def clear(self) -> None:
-        """Start the next average."""
         self._results.clear()
         self._times.clear()
 
@@ -156,25 +157,15 @@ class RunLimits:
     epochs: float | None = None
     minutes: float | None = None
 
-    def _shares(self, position: RunPosition, reserve: float) -> dict[str, float]:
-        shares = {}
-        if self.steps is not None:
-            shares["steps"] = position.step / self.steps
-        if self.epochs is not None:
-            shares["epochs"] = position.epochs / self.epochs
-        if self.minutes is not None:
-            shares["minutes"] = position.seconds / max(1.0, 60 * self.minutes - reserve)
-        return shares
-
-    def progress(self, position: RunPosition, *, reserve: float = 0.0) -> float:
-        """Return the finished share of the run, from 0 to 1.
+    def progress(self, position: RunPosition, *, reserve: float = 0.0) -> tuple[float, str | None]:
+        """Return the finished share of the run, and the name of the limit that is reached, if any.
 
         Args:
             reserve: seconds needed after the last step, for evaluating and saving.
         """
-        return min(1.0, max(self._shares(position, reserve).values(), default=0.0))
-
-    def reached(self, position: RunPosition, *, reserve: float = 0.0) -> str | None:
-        """Return the name of the limit that is reached, if there is one."""
-        shares = self._shares(position, reserve)
-        return next((name for name, share in shares.items() if share >= 1), None)
+        seconds = None if self.minutes is None else max(1.0, 60 * self.minutes - reserve)
+        limits = {"steps": self.steps, "epochs": self.epochs, "minutes": seconds}
+        done = (position.step, position.epochs, position.seconds)
+        shares = {n: d / limit for (n, limit), d in zip(limits.items(), done, strict=True) if limit}
+        reached = next((name for name, share in shares.items() if share >= 1), None)
+        return min(1.0, max(shares.values(), default=0.0)), reached

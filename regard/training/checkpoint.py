@@ -13,10 +13,10 @@ batch (see `TrainStep`), also for another number of processes.
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -29,12 +29,8 @@ from regard.files import atomic_folder
 from regard.training.distributed import full_tensor, shard_like
 
 FORMAT = 1
-_WEIGHTS, _OPTIMIZER, _AVERAGE, _STATE = (
-    "model.safetensors",
-    "optimizer.safetensors",
-    "average.safetensors",
-    "state.json",
-)
+_FILES = ("model.safetensors", "optimizer.safetensors", "average.safetensors")
+_STATE = "state.json"
 _NAME = re.compile(r"step-(\d{8,})")
 _FIELDS_0_1 = {"waited": "n_worse", "sound": "last_good_step", "regular": "scheduled"}
 """Fields of state.json that version 0.1 called differently."""
@@ -68,8 +64,7 @@ class TrainingState:
     not averaged, so that an interruption changes nothing."""
 
 
-@dataclass(frozen=True)
-class CheckpointTensors:
+class CheckpointTensors(NamedTuple):
     """The tensors of a run, unsharded, by name."""
 
     weights: dict[str, Tensor]
@@ -100,10 +95,10 @@ class Checkpoints:
         final = self.path(state.step)
         try:
             with atomic_folder(final) as folder:
-                _save(tensors.weights, folder / _WEIGHTS)
-                _save(tensors.optimizer, folder / _OPTIMIZER)
-                if tensors.average:
-                    _save(tensors.average, folder / _AVERAGE)
+                for name, many in zip(_FILES, tensors, strict=True):
+                    if many or name != _FILES[2]:
+                        many = {n: one.detach().cpu().contiguous() for n, one in many.items()}
+                        save_file(many, folder / name)
                 text = json.dumps({"format": FORMAT, **asdict(state)}, indent=1)
                 (folder / _STATE).write_text(text, "utf-8")
         except (OSError, SafetensorError) as error:
@@ -114,22 +109,16 @@ class Checkpoints:
                 "disk space and continue with --resume."
             ) from error
         recent = self.scheduled_steps()[-self._keep :]
-        for step in set(self.steps()) - {*recent, state.step, state.best_step}:
-            self._delete(step)
+        self.delete(set(self.steps()) - {*recent, state.step, state.best_step})
         return final
 
-    def delete_after(self, step: int) -> None:
-        """Delete the checkpoints of later steps."""
-        for one in self.steps():
-            if one > step:
-                self._delete(one)
-
-    def _delete(self, step: int) -> None:
-        """Delete a checkpoint so that a half-deleted one is never taken for a whole one."""
-        hidden = self.folder / f".{self.path(step).name}.deleted"
-        shutil.rmtree(hidden, ignore_errors=True)
-        self.path(step).rename(hidden)
-        shutil.rmtree(hidden, ignore_errors=True)
+    def delete(self, steps: Iterable[int]) -> None:
+        """Delete checkpoints so that a half-deleted one is never taken for a whole one."""
+        for step in steps:
+            hidden = self.folder / f".{self.path(step).name}.deleted"
+            shutil.rmtree(hidden, ignore_errors=True)
+            self.path(step).rename(hidden)
+            shutil.rmtree(hidden, ignore_errors=True)
 
     def scheduled_steps(self) -> list[int]:
         """Return the steps of the checkpoints that were saved on schedule."""
@@ -147,9 +136,9 @@ class Checkpoints:
                     "the version that started the run."
                 )
             return TrainingState(**{_FIELDS_0_1.get(k, k): value for k, value in stored.items()})
+        except FileError:
+            raise
         except (OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, FileError):
-                raise
             raise _damaged(path, error) from error
 
     def load_weights(self, step: int) -> dict[str, Tensor]:
@@ -159,10 +148,14 @@ class Checkpoints:
 
     def load(self, step: int) -> tuple[TrainingState, CheckpointTensors]:
         """Load the checkpoint of a step."""
-        folder = self.path(step)
-        average = _load(folder / _AVERAGE) if (folder / _AVERAGE).is_file() else {}
-        tensors = CheckpointTensors(_load(folder / _WEIGHTS), _load(folder / _OPTIMIZER), average)
-        return self.load_state(step), tensors
+        tensors = []
+        for name in _FILES:
+            path = self.path(step) / name
+            try:
+                tensors.append(load_file(path) if path.is_file() or name != _FILES[2] else {})
+            except (OSError, SafetensorError) as error:
+                raise _damaged(path, error) from error
+        return self.load_state(step), CheckpointTensors(*tensors)
 
 
 def gather(
@@ -219,17 +212,6 @@ def load_weights(weights: Mapping[str, Tensor], model: nn.Module) -> None:
     """Copy full weights into a model that may be sharded."""
     for name, value in model.state_dict().items():
         value.copy_(shard_like(weights[name], value))
-
-
-def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
-    save_file({name: one.detach().cpu().contiguous() for name, one in tensors.items()}, path)
-
-
-def _load(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise _damaged(path, error) from error
 
 
 def _damaged(path: Path, error: Exception) -> FileError:

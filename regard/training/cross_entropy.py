@@ -78,7 +78,10 @@ class _Chunked(torch.autograd.Function):
             if grad_passes is not None:
                 grad_passes[:, part] = (gradient @ narrow).view(len(passes), -1, seen.size(1))
             if grad_weight is not None:
-                _add_product(grad_weight, gradient.T, seen)
+                if grad_weight.dtype == seen.dtype:
+                    grad_weight.addmm_(gradient.T, seen)
+                else:
+                    grad_weight += gradient.T @ seen
         grad_states = None if grad_passes is None else grad_passes.view(states.shape)
         ctx.save_for_backward(grad_states, grad_weight, grad_bias)
         ctx.mark_non_differentiable(nll)
@@ -134,11 +137,3 @@ def _disagreement(
     gradient[: len(p)] += difference
     gradient[len(p) :] -= difference
     return divergences.sum() / 2, gradient.div_(2)
-
-
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """Add left @ right to the total, in one operation if the dtypes allow."""
-    if total.dtype == right.dtype:
-        total.addmm_(left, right)
-    else:
-        total += left @ right

@@ -3,8 +3,9 @@
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from regard.data.dates import LOCALES, Dates
@@ -94,15 +95,24 @@ class TextSources:
             if name not in known:
                 raise UnknownNameError(f"unknown key data.checks.{name}; {nearest(name, known)}.")
         defaults = RUNNING_TEXT if self._recipe.task == "language" else Checks()
-        return Checks(**{**{n: getattr(defaults, n) for n in known}, **self._data.checks})
+        return replace(defaults, **self._data.checks)
 
     def rows(self, split: str) -> Rows | None:
         """Return the rows of a split; None if the recipe does not have it."""
-        if self._data.generate == "dates":
-            return self._dates(split)
-        given, (test, validation) = getattr(self._data, split), self._shares()
+        data = self._data
+        if data.generate == "dates":
+            locales = tuple(data.locales or LOCALES)
+            if split == "train":
+                return Dates(data.count, locales=locales)
+            seed = SPLITS.index(split)
+            return Dates(_HELD_OUT_DATES, seed=seed, split="held-out", locales=locales)
+        given, test = getattr(data, split), data.test if isinstance(data.test, float) else 0.0
         if split == "train":
-            held_out = test + validation
+            held_out = test + (data.validation if isinstance(data.validation, float) else 0.0)
+            if held_out >= 1:
+                raise InputError(
+                    "data.validation and data.test hold out all data: make their sum less than 1."
+                )
             return HeldOutRows(self.all_rows(), held_out, 1.0) if held_out else self.all_rows()
         if not isinstance(given, float):
             return None if given is None else self._read(split)
@@ -112,23 +122,6 @@ class TextSources:
     def all_rows(self) -> Rows:
         """Return all rows of the training data, including held-out ones."""
         return self._read("train")
-
-    def _shares(self) -> tuple[float, float]:
-        """Return the shares of the training data that are held out for test and validation."""
-        given = (self._data.test, self._data.validation)
-        test, validation = (share if isinstance(share, float) else 0.0 for share in given)
-        if test + validation >= 1:
-            raise InputError(
-                "data.validation and data.test hold out all data: make their sum less than 1."
-            )
-        return test, validation
-
-    def _dates(self, split: str) -> Rows:
-        locales = tuple(self._data.locales or LOCALES)
-        if split == "train":
-            return Dates(self._data.count, locales=locales)
-        seed = SPLITS.index(split)
-        return Dates(_HELD_OUT_DATES, seed=seed, split="held-out", locales=locales)
 
     def _read(self, split: str) -> Rows:
         parts = [self._read_one(one) for one in self._data.sources(split)]
@@ -166,9 +159,5 @@ class TextSources:
     def examples(self, split: str, count: int = 0) -> list[tuple[str, ...]]:
         """Return the first rows of a split as text; all of them for a count of 0."""
         rows = self.rows(split)
-        examples: list[tuple[str, ...]] = []
-        for example in read_checked(rows, self.checks) if rows else ():
-            examples.append(example.texts)
-            if len(examples) == count:
-                break
-        return examples
+        checked = read_checked(rows, self.checks) if rows else ()
+        return [example.texts for example in islice(checked, count or None)]

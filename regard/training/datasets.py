@@ -28,33 +28,38 @@ _SIDE_SEED = 2**32
 """Distance between the seeds of source and target, so that they get different random numbers."""
 
 
-class PairDataset:
+class _CorpusDataset:
+    """Base class of datasets whose lengths are those of a corpus."""
+
+    corpus: Corpus
+
+    @property
+    def lengths(self) -> Sequence[np.ndarray]:
+        return self.corpus.lengths
+
+
+@dataclass(frozen=True)
+class PairDataset(_CorpusDataset):
     """Sources and targets; with merge dropout, tokenized differently in every epoch."""
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        *,
-        source_pad: int,
-        target_pad: int,
-        merge_dropout: Sequence[MergeDropout] = (),
-        seed: int = 0,
-    ) -> None:
-        self._corpus, self._pads = corpus, (source_pad, target_pad)
-        self._merge_dropout, self._seed = merge_dropout, seed
-        self.lengths: Sequence[np.ndarray] = corpus.lengths
+    corpus: Corpus
+    source_pad: int
+    target_pad: int
+    merge_dropout: Sequence[MergeDropout] = ()
+    seed: int = 0
 
     def __call__(self, examples: Examples, epoch: int) -> PairBatch:
-        fields = collate(self._corpus, examples, pad_ids=self._pads)
-        for side, merge_dropout in enumerate(self._merge_dropout):
+        pads = (self.source_pad, self.target_pad)
+        fields = collate(self.corpus, examples, pad_ids=pads)
+        for side, merge_dropout in enumerate(self.merge_dropout):
             pieces = merge_dropout.apply(
-                [self._corpus.fields[side][number] for number in examples],
-                seed=_SIDE_SEED * side + self._seed,
+                [self.corpus.fields[side][number] for number in examples],
+                seed=_SIDE_SEED * side + self.seed,
                 epoch=epoch,
                 examples=examples,
                 longest=int(self.lengths[side].max()),
             )
-            fields[side] = pad(pieces, self._pads[side])
+            fields[side] = pad(pieces, pads[side])
         (source, source_lengths), (target, target_lengths) = fields
         return PairBatch(*map(_tensor, (source, target, source_lengths, target_lengths)))
 
@@ -69,74 +74,69 @@ class WindowDataset:
         self._stream, self._length, self._seed = stream, length, seed
         self._max_offset = length if shift and len(stream) > 2 * length else 1
         n_windows = max(1, -(-(len(stream) - self._max_offset) // length))
-        self.lengths: Sequence[np.ndarray] = (np.broadcast_to(np.int64(length), n_windows),)
+        self.lengths = (np.broadcast_to(np.int64(length), n_windows),)
 
     def __call__(self, examples: Examples, epoch: int) -> TextBatch:
         draw = uniform_draws(self._seed, epoch, np.zeros(1), 1)[0, 0]
         offset = int(draw * self._max_offset)
         starts = [offset + int(number) * self._length for number in examples]
         windows = [self._stream[first : first + self._length + 1] for first in starts]
-        ids, lengths = pad(windows, 0)
-        return TextBatch(_tensor(ids), _tensor(lengths))
+        return TextBatch(*map(_tensor, pad(windows, 0)))
 
 
-class MaskedTextDataset:
+@dataclass(frozen=True)
+class MaskedTextDataset(_CorpusDataset):
     """Texts with hidden tokens, different ones in every epoch."""
 
-    def __init__(self, corpus: Corpus, masking: Masking, *, pad_id: int, seed: int) -> None:
-        self._corpus, self._masking = corpus, masking
-        self._pad_id, self._seed = pad_id, seed
-        self.lengths: Sequence[np.ndarray] = corpus.lengths
+    corpus: Corpus
+    masking: Masking
+    pad_id: int
+    seed: int
 
     def __call__(self, examples: Examples, epoch: int) -> MaskedBatch:
-        ((ids, lengths),) = collate(self._corpus, examples, pad_ids=[self._pad_id])
-        hidden, predicted = self._masking.hide(ids, seed=self._seed, epoch=epoch, examples=examples)
+        ((ids, lengths),) = collate(self.corpus, examples, pad_ids=[self.pad_id])
+        hidden, predicted = self.masking.hide(ids, seed=self.seed, epoch=epoch, examples=examples)
         return MaskedBatch(*map(_tensor, (hidden, lengths, ids, predicted)))
 
 
-class LabeledTextDataset:
+@dataclass(frozen=True)
+class LabeledTextDataset(_CorpusDataset):
     """Texts with their classes."""
 
-    def __init__(self, corpus: Corpus, *, pad_id: int) -> None:
-        self._corpus = corpus
-        self._text = corpus.fields[corpus.names.index("text")]
-        self._pad_id = pad_id
-        self.lengths: Sequence[np.ndarray] = corpus.lengths
+    corpus: Corpus
+    pad_id: int
 
     def __call__(self, examples: Examples, epoch: int) -> LabeledTextBatch:
         del epoch
-        ids, lengths = pad([self._text[number] for number in examples], self._pad_id)
-        labels = self._corpus.labels[np.asarray(examples)].astype(np.int64)
-        return LabeledTextBatch(_tensor(ids), _tensor(lengths), _tensor(labels))
+        texts = self.corpus.fields[self.corpus.names.index("text")]
+        ids, lengths = pad([texts[number] for number in examples], self.pad_id)
+        labels = self.corpus.labels[np.asarray(examples)].astype(np.int64)
+        return LabeledTextBatch(*map(_tensor, (ids, lengths, labels)))
 
 
+@dataclass(frozen=True)
 class ImageDataset:
     """Images with their classes; with an augmentation, changed randomly in every epoch."""
 
-    def __init__(
-        self,
-        images: Images,
-        normalization: Normalization,
-        *,
-        n_tokens: int,
-        augmentation: Augmentation | None = None,
-        side: int = 0,
-        seed: int = 0,
-    ) -> None:
-        self._images, self._normalization = images, normalization
-        self._augmentation, self._side, self._seed = augmentation, side, seed
-        self.lengths: Sequence[np.ndarray] = (np.broadcast_to(np.int64(n_tokens), len(images)),)
+    images: Images
+    normalization: Normalization
+    n_tokens: int
+    augmentation: Augmentation | None = None
+    side: int = 0
+    seed: int = 0
+
+    @property
+    def lengths(self) -> Sequence[np.ndarray]:
+        return (np.broadcast_to(np.int64(self.n_tokens), len(self.images)),)
 
     def __call__(self, examples: Examples, epoch: int) -> ImageBatch:
-        pixels = self._images.pixels[np.asarray(examples)]
-        if self._augmentation is not None:
-            pixels = self._augmentation.apply(
-                pixels, seed=self._seed, epoch=epoch, examples=examples
-            )
-        elif self._side:
-            pixels = center_crop(pixels, self._side)
-        labels = self._images.labels[np.asarray(examples)].astype(np.int64)
-        return ImageBatch(_tensor(self._normalization.apply(pixels)), _tensor(labels))
+        pixels = self.images.pixels[np.asarray(examples)]
+        if self.augmentation is not None:
+            pixels = self.augmentation.apply(pixels, seed=self.seed, epoch=epoch, examples=examples)
+        elif self.side:
+            pixels = center_crop(pixels, self.side)
+        labels = self.images.labels[np.asarray(examples)].astype(np.int64)
+        return ImageBatch(_tensor(self.normalization.apply(pixels)), _tensor(labels))
 
 
 def _tensor(array: np.ndarray) -> Tensor:

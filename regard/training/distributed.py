@@ -72,24 +72,18 @@ def join_world() -> Iterator[World]:
         torch.cuda.set_device(device)
     backend = "nccl" if device.type == "cuda" else "gloo"
     store, rank, _ = next(rendezvous("env://", timeout=_TIMEOUT))
-    store = PrefixStore(_attempt_name(), store)
+    # Torchrun keeps one store for all attempts, so a restarted process may find the addresses of
+    # dead ones. Hosts do not count attempts together: on several hosts the store itself has to be
+    # recreated, with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 (docs/scaling.md).
+    one_host = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if one_host else ""
+    store = PrefixStore(f"attempt-{attempt}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
     try:
         yield World(rank, size, device)
     finally:
         _last_group[:] = [dist.group.WORLD]
         dist.destroy_process_group()
-
-
-def _attempt_name() -> str:
-    """Return a name for this torchrun attempt, the same in all processes.
-
-    Torchrun keeps one store for all attempts, so a restarted process may find the addresses of
-    dead ones. Hosts do not count attempts together: on several hosts the store itself has to be
-    recreated, with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 (docs/scaling.md).
-    """
-    one_host = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
-    return f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}" if one_host else "attempt"
 
 
 def is_restart() -> bool:

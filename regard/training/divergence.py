@@ -12,8 +12,6 @@ from regard.tap import Tapped, listen, split_path
 from regard.training.batch import Batch
 from regard.training.step import StepResult, TrainStep
 
-_DECAY = 0.95
-_FACTOR, _MARGIN = 3.0, 1.0
 _MAY_BE_INFINITE = frozenset({"masked", "temperature"})
 
 
@@ -31,14 +29,14 @@ class LossMonitor:
         """Return True if the loss is not finite or far above the average."""
         if not isfinite(loss):
             return True
-        return self.average is not None and loss > _FACTOR * self.average + _MARGIN
+        return self.average is not None and loss > 3.0 * self.average + 1.0
 
     def update(self, loss: float) -> bool:
         """Add a step's loss to the average unless it explodes; return True if it does."""
         if self.explodes(loss):
             return True
         before = loss if self.average is None else self.average
-        self.average = _DECAY * before + (1 - _DECAY) * loss
+        self.average = 0.95 * before + (1 - 0.95) * loss
         return False
 
 

@@ -6,7 +6,8 @@ several differs only in the order of additions.
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from itertools import islice
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -18,26 +19,16 @@ from regard.training.batch import Batch
 _CHUNK = 2**16
 
 
-@runtime_checkable
-class BatchMaker(Protocol):
-    """Makes a batch from example numbers and an epoch; see `regard.training.datasets`."""
-
-    lengths: Sequence[np.ndarray]
-    """Number of tokens of each example, for every side."""
-
-    def __call__(self, examples: Sequence[int], epoch: int) -> Any: ...
-
-
 class BatchLoader:
     """An endless sequence of batches, epoch after epoch, one step at a time.
 
     Args:
         numbers: example numbers of each batch, for rank 0 of 1: this class divides them.
-        make: makes the tensors of these examples.
+        make: makes the tensors of these examples; see `regard.training.datasets`.
         accumulate: batches per step.
     """
 
-    def __init__(self, numbers: Batches, make: BatchMaker, *, accumulate: int = 1) -> None:
+    def __init__(self, numbers: Batches, make: Any, *, accumulate: int = 1) -> None:
         self.numbers, self.make = numbers, make
         self._accumulate = accumulate
         self._rest: Iterator[list[int]] | None = None
@@ -63,9 +54,8 @@ class BatchLoader:
         checksum, count = 0, len(self.make.lengths[0])
         for side in self.make.lengths:
             for first in range(0, count, _CHUNK):
-                checksum = crc32(
-                    np.asarray(side[first : first + _CHUNK], "<i8").tobytes(), checksum
-                )
+                part = np.asarray(side[first : first + _CHUNK], "<i8")
+                checksum = crc32(part.tobytes(), checksum)
         return {"examples": count, "lengths": checksum}
 
     def resume(self, state: dict[str, int]) -> None:
@@ -86,27 +76,19 @@ class BatchLoader:
         The last step of an epoch may have fewer batches than others, and a process's share of it
         may be a batch without targets.
         """
-        group, epoch = self._next_group()
-        return list(
-            batches_of_rank(group, self.make, epoch=epoch, rank=rank, world_size=world_size)
-        )
-
-    def _next_group(self) -> tuple[list[list[int]], int]:
-        while True:
-            if self._rest is None:
-                self._rest = iter(self.numbers)
-            epoch, group = self.numbers.epoch, []
-            for batch in self._rest:
-                group.append(batch)
-                if len(group) == self._accumulate:
-                    return group, epoch
-            self._rest = None  # end of the epoch
-            if group:
-                return group, epoch
+        group: list[list[int]] = []
+        while not group:
+            self._rest = self._rest or iter(self.numbers)
+            epoch = self.numbers.epoch
+            group = list(islice(self._rest, self._accumulate))
+            if len(group) < self._accumulate:  # end of the epoch
+                self._rest = None
+        shares = batches_of_rank(group, self.make, epoch=epoch, rank=rank, world_size=world_size)
+        return list(shares)
 
 
 def batches_of_rank(
-    group: Sequence[list[int]], make: BatchMaker, *, epoch: int, rank: int, world_size: int
+    group: Sequence[list[int]], make: Any, *, epoch: int, rank: int, world_size: int
 ) -> Iterator[Batch]:
     """Yield one process's share of a group of batches; all processes get equally many."""
     for first in range(0, len(group), world_size):

@@ -25,7 +25,6 @@ from regard.training.callbacks import (
 )
 from regard.training.checkpoint import (
     Checkpoints,
-    CheckpointTensors,
     TrainingState,
     gather,
     gather_tensors,
@@ -50,46 +49,28 @@ _RESERVE = 2.0
 """Time reserved for the end of a run, in durations of a validation."""
 
 
-@dataclass
-class StopSignal:
-    """The number of the received signal; 0 for none."""
-
-    number: int = 0
-
-
 @contextmanager
-def catch_signals() -> Iterator[StopSignal]:
+def catch_signals() -> Iterator[list[int]]:
     """Record SIGINT and SIGTERM instead of ending the process; a second signal works as usual.
 
     Only the main thread can handle signals; in other threads nothing is recorded.
     """
-    received = StopSignal()
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
+    received: list[int] = []
     before: dict[int, Any] = {}
 
     def handle(number: int, frame: object) -> None:
         del frame
-        received.number = number
+        received.append(number)
         signal.signal(number, before[number])
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, handle)
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, handle)
     try:
         yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _no_evaluation(module: nn.Module) -> ValidationResult:
-    del module
-    return ValidationResult()
-
-
-def _no_snapshots(module: nn.Module, step: int) -> None:
-    del module, step
 
 
 @dataclass(frozen=True)
@@ -98,8 +79,8 @@ class TrainerHooks:
 
     save_model: Callable[[nn.Module, Mapping[str, float]], None]
     """Writes the model folder, with the metrics of the model."""
-    evaluate: Callable[[nn.Module], ValidationResult] = _no_evaluation
-    save_snapshots: Callable[[nn.Module, int], None] = _no_snapshots
+    evaluate: Callable[[nn.Module], ValidationResult] = lambda module: ValidationResult()
+    save_snapshots: Callable[[nn.Module, int], None] = lambda module, step: None
     build: Callable[[], nn.Module] | None = None
     """Builds an unsharded model, into which a sharded one is gathered."""
     callbacks: Any = field(default_factory=CallbackList)
@@ -141,6 +122,7 @@ class Trainer:
         self.checkpoints = Checkpoints(folder, keep=max(settings.keep, settings.average))
         self.state = TrainingState(seed=settings.seed, settings=fixed_settings(settings))
         self.average = MovingAverage(self.model, settings.ema) if settings.ema else None
+        self._average_weights = self.average.weights if self.average else {}
         self.validate_every = settings.validate_every or loader.steps_per_epoch
         self._monitor = LossMonitor()
         self._last_good_step = 0
@@ -151,9 +133,9 @@ class Trainer:
         """Train until a limit is reached or a signal is received."""
         try:
             return self._run()
+        except FileError:
+            raise
         except (OSError, SafetensorError) as error:
-            if isinstance(error, FileError):
-                raise
             steps = self.checkpoints.steps()
             last = f"the last checkpoint is of step {steps[-1]:,}" if steps else "no checkpoint"
             raise FileError(
@@ -172,8 +154,8 @@ class Trainer:
                     self._save(scheduled=True)
                 elif save_every and self.state.step % save_every == 0:
                     self._save(scheduled=False)
-                if self.world.sum(float(received.number))[0] > 0:  # in any process
-                    return self._stop(received.number)
+                if self.world.sum(len(received))[0]:  # in any process
+                    return self._stop(received[-1] if received else 0)
         return self._finish(reason)
 
     @property
@@ -184,13 +166,13 @@ class Trainer:
     @property
     def progress(self) -> float:
         """Finished share of the run, from 0 to 1."""
-        return self.limits.progress(self.position, reserve=self._reserve)
+        return self.limits.progress(self.position, reserve=self._reserve)[0]
 
     def _end_reason(self) -> str | None:
         patience = self.settings.patience
         if patience and self.state.n_worse >= patience:
             return "patience"
-        return self.limits.reached(self.position, reserve=self._reserve)
+        return self.limits.progress(self.position, reserve=self._reserve)[1]
 
     def _resume(self) -> None:
         """Continue from the last checkpoint, or write the first one."""
@@ -202,7 +184,7 @@ class Trainer:
         self.state, tensors = self.checkpoints.load(steps[-1])
         check_settings({"seed": self.state.seed, **self.state.settings}, self.settings)
         self.state = replace(self.state, settings=fixed_settings(self.settings))
-        restore(tensors, self.model, self.train_step.optimizer, self._average_weights())
+        restore(tensors, self.model, self.train_step.optimizer, self._average_weights)
         self.loader.resume(dict(self.state.data))
         self.train_step.scaler.load_state_dict(dict(self.state.scaler))
         self._monitor = LossMonitor(self.state.average_loss)
@@ -301,14 +283,14 @@ class Trainer:
         model.train()
         self.world.barrier()
 
-    def _average_weights(self) -> Mapping[str, torch.Tensor]:
-        return self.average.weights if self.average else {}
-
     def _save(self, *, scheduled: bool) -> None:
-        """Write a checkpoint."""
         optimizer, is_main = self.train_step.optimizer, self.world.is_main
-        tensors = gather(self.model, optimizer, self._average_weights(), keep=is_main)
-        self._check_weights(tensors)
+        tensors = gather(self.model, optimizer, self._average_weights, keep=is_main)
+        names = [name for name, _ in self.model.named_parameters() if name in tensors.weights]
+        bad = first_nonfinite({name: tensors.weights[name] for name in names})
+        if self.world.sum(float(bad is not None))[0]:  # never save such weights
+            step = self.state.step
+            self._raise_divergence(f"the update of step {step:,} made {bad} non-finite")
         self.state = replace(
             self.state,
             data=self.loader.state(),
@@ -320,14 +302,6 @@ class Trainer:
         if is_main:
             self.checkpoints.save(self.state, tensors)
         self.world.barrier()
-
-    def _check_weights(self, tensors: CheckpointTensors) -> None:
-        """Raise an error instead of saving weights that are not finite."""
-        names = [name for name, _ in self.model.named_parameters() if name in tensors.weights]
-        bad = first_nonfinite({name: tensors.weights[name] for name in names})
-        if self.world.sum(float(bad is not None))[0]:
-            step = self.state.step
-            self._raise_divergence(f"the update of step {step:,} made {bad} non-finite")
 
     def _finish(self, reason: str) -> LoopResult:
         """Choose the final weights, evaluate and save them."""
@@ -363,7 +337,6 @@ class Trainer:
         return result
 
     def _stop(self, number: int) -> LoopResult:
-        """Save a checkpoint after a signal."""
         if self.state.step not in self.checkpoints.steps():
             self._save(scheduled=False)
         self.callbacks.on_message(
@@ -380,7 +353,7 @@ class Trainer:
                 "or a higher training.warmup."
             )
         if self.world.is_main:
-            self.checkpoints.delete_after(good[-1])
+            self.checkpoints.delete(step for step in self.checkpoints.steps() if step > good[-1])
         raise DivergenceError(
             f"{what}. The checkpoint of step {good[-1]:,} is good: lower training.lr or raise "
             "training.warmup, and continue from it with --resume."

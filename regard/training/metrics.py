@@ -66,9 +66,9 @@ class MetricsFile(MetricsCallback):
             write_atomic(path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def on_validation(self, step: int, result: ValidationResult, *, best: bool) -> None:
+        super().on_validation(step, result, best=best)
         metrics = {name: float(value) for name, value in result.metrics.items()}
         samples = [dict(one) for one in result.samples]
-        super().on_validation(step, result, best=best)
         self.write({"step": step, "validation": metrics, "best": best, "samples": samples})
 
     def write(self, entry: dict[str, Any]) -> None:
@@ -131,5 +131,4 @@ class TensorBoard(MetricsCallback):
         self._writer.flush()
 
     def close(self) -> None:
-        """Flush and close the event file."""
         self._writer.close()

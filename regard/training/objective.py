@@ -125,8 +125,8 @@ class LanguageObjective(Objective):
 class MaskedObjective(Objective):
     """Predicts hidden tokens from all others (Devlin et al. 2019)."""
 
-    def __init__(self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0) -> None:
-        super().__init__(model, label_smoothing=label_smoothing, agreement=agreement)
+    def __init__(self, model: Any, **options: float) -> None:
+        super().__init__(model, **options)
         if model.fill is None:
             raise InputError(
                 "masked training needs a model with a fill head: set model.fill_head = true."
@@ -138,16 +138,15 @@ class MaskedObjective(Objective):
         states = self.model(batch.ids, batch.lengths)
         states, targets = select(batch.predicted, states, batch.targets)
         hidden = fill.norm(fill.activation_fn(fill.to_hidden(states)))
-        return self.vocabulary_loss(
-            hidden, targets, weight=self.model.tokens.weight, bias=fill.bias
-        )
+        weight = self.model.tokens.weight
+        return self.vocabulary_loss(hidden, targets, weight=weight, bias=fill.bias)
 
 
 class ClassificationObjective(Objective):
     """Predicts the class of a text or an image."""
 
-    def __init__(self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0) -> None:
-        super().__init__(model, label_smoothing=label_smoothing, agreement=agreement)
+    def __init__(self, model: Any, **options: float) -> None:
+        super().__init__(model, **options)
         if model.classifier is None:
             raise InputError("classification needs a model with a classifier: set n_classes.")
         _freeze_unused(getattr(model, "fill", None))
@@ -187,10 +186,8 @@ def select(
 ) -> tuple[Float[Tensor, "target d_model"], Int[Tensor, " target"]]:
     """Return states and targets of the predicted positions; the others are never projected."""
     places = predicted.flatten().nonzero().squeeze(1)
-    return (
-        states.flatten(0, 1).index_select(0, places),
-        targets.flatten().index_select(0, places),
-    )
+    flat = (states.flatten(0, 1), targets.flatten())
+    return flat[0].index_select(0, places), flat[1].index_select(0, places)
 
 
 def _freeze_unused(*parts: nn.Module | None) -> None:

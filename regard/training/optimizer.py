@@ -16,12 +16,6 @@ from torch.optim import Optimizer
 from regard.errors import InputError, UnknownNameError, nearest
 from regard.training.distributed import World
 
-_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of a polynomial that moves singular values from (0, 1] to about 1 in few iterations (Jordan)."""
-_ITERATIONS = 5
-_ADAM_RMS = 0.2
-"""Root mean square of Adam's updates, as measured by Liu et al. 2025."""
-
 
 class Muon(torch.optim.AdamW):
     """Orthogonalized momentum for the groups marked `orthogonal`, AdamW for the others.
@@ -77,7 +71,7 @@ class Muon(torch.optim.AdamW):
             by_shape[one.shape].append((one, gradient.lerp(state["momentum"], self._momentum)))
         stacks = [torch.stack([update for _, update in pairs]) for pairs in by_shape.values()]
         for (shape, pairs), updates in zip(by_shape.items(), self._updates(stacks), strict=True):
-            scale = _ADAM_RMS * max(shape) ** 0.5
+            scale = 0.2 * max(shape) ** 0.5  # RMS of Adam's updates (Liu et al. 2025)
             for (one, _), update in zip(pairs, updates, strict=True):
                 one.sub_(update, alpha=lr * scale)
 
@@ -96,12 +90,13 @@ class Muon(torch.optim.AdamW):
 
 
 def orthogonalize(
-    matrices: Float[Tensor, "many rows columns"], *, iterations: int = _ITERATIONS
+    matrices: Float[Tensor, "many rows columns"], *, iterations: int = 5
 ) -> Float[Tensor, "many rows columns"]:
     """Keep the singular vectors and move the singular values near 1 (Newton–Schulz)."""
     x = matrices if matrices.size(-2) <= matrices.size(-1) else matrices.mT
     x = x / x.flatten(1).norm(dim=1).clamp(min=1e-12)[:, None, None]
-    a, b, c = _COEFFICIENTS
+    # x → ax + bx³ + cx⁵ moves singular values from (0, 1] to about 1 in few iterations (Jordan)
+    a, b, c = 3.4445, -4.7750, 2.0315
     for _ in range(iterations):
         square = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
@@ -130,7 +125,9 @@ def make_optimizer(
     trained = [one for one in module.parameters() if one.requires_grad]
     if not trained:
         raise InputError("every parameter is frozen: freeze fewer, or there is nothing to train.")
-    inner = _layer_matrices(module) if name == "muon" else set()
+    stacks = [one for one in module.modules() if isinstance(one, nn.ModuleList)]
+    linear = [one for stack in stacks for one in stack.modules() if isinstance(one, nn.Linear)]
+    inner = {one.weight for one in linear if name == "muon"}
     parts = {
         "orthogonal": [one for one in trained if one in inner],
         "matrices": [one for one in trained if one.dim() > 1 and one not in inner],
@@ -147,32 +144,22 @@ def make_optimizer(
     return OPTIMIZERS[name](groups, lr=0.0, betas=betas, eps=eps, fused=True)
 
 
-def _layer_matrices(module: nn.Module) -> set[Tensor]:
-    """Return the matrices inside layers: neither embeddings nor the output projection."""
-    stacks = [one for one in module.modules() if isinstance(one, nn.ModuleList)]
-    linear = [one for stack in stacks for one in stack.modules() if isinstance(one, nn.Linear)]
-    return {one.weight for one in linear}
-
-
 def freeze(module: nn.Module, patterns: Sequence[str]) -> list[str]:
-    """Freeze the parameters that match a pattern ("encoder", "*.norm") and return their names."""
+    """Freeze parameters and modules that match a pattern ("encoder", "*.norm"); return names."""
     names = [name for name, _ in module.named_parameters()]
+    frozen: set[str] = set()
     for pattern in patterns:
-        if not any(_matches(name, pattern) for name in names):
+        matches = {n for n in names if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")}
+        if not matches:
             known = {f"{name.partition('.')[0]}.*" for name in names if "." in name} | set(names)
             raise UnknownNameError(
                 f"training.freeze has {pattern!r}, which matches no parameter; "
                 f"{nearest(pattern, known)}."
             )
-    frozen = [name for name in names if any(_matches(name, pattern) for pattern in patterns)]
+        frozen |= matches
     for name in frozen:
         module.get_parameter(name).requires_grad_(False)
-    return frozen
-
-
-def _matches(name: str, pattern: str) -> bool:
-    """Return True if the pattern matches the parameter or a module that contains it."""
-    return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
+    return [name for name in names if name in frozen]
 
 
 SCHEDULES = ("paper", "cosine", "linear", "constant")

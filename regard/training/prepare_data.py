@@ -1,9 +1,7 @@
 """Preparation of a recipe's data: tokenizers are trained, texts tokenized, images read."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ from regard.data.batches import uniform_draws
 from regard.data.corpus import Corpus, NoExampleError, build_corpus, report_lines
 from regard.data.image_files import read_images, reorder_classes
 from regard.data.images import Augmentation, Images, Normalization
-from regard.data.readers import Rows
 from regard.data.token_augmentation import Masking, MergeDropout
 from regard.data.token_stream import build_stream
 from regard.errors import InputError, MissingExtraError
@@ -81,22 +78,18 @@ def has_images(recipe: Recipe) -> bool:
     return path.is_dir() or path.suffix == ".npz" or "idx" in path.name
 
 
-@dataclass(frozen=True)
 class _TextPreparation:
     """The steps from a recipe's texts to its datasets."""
 
-    recipe: Recipe
-    folder: Path
-    callback: Any
-    progress_bars: bool = False
-
-    @cached_property
-    def sources(self) -> TextSources:
-        return TextSources(self.recipe)
-
-    @property
-    def cache(self) -> Path:
-        return Path(self.recipe.data.cache or self.folder / "cache")
+    def __init__(self, recipe: Recipe, folder: Path, callback: Any, progress_bars: bool) -> None:
+        self.recipe, self.folder = recipe, folder
+        self.callback, self.progress_bars = callback, progress_bars
+        self.sources = TextSources(recipe)
+        self.options: dict[str, Any] = {
+            "cache": Path(recipe.data.cache or folder / "cache"),
+            "checks": self.sources.checks,
+            "progress": callback.on_lines_read,
+        }
 
     def datasets(self, tokenizers: Tokenizers) -> Datasets:
         first, second = tokenizers
@@ -121,49 +114,31 @@ class _TextPreparation:
 
     def _corpora(self, tokenizers: list[Tokenizer]) -> dict[str, Corpus]:
         corpora: dict[str, Corpus] = {}
-        for split in SPLITS:
-            rows = self.sources.rows(split) if self._has(split) else None
-            if rows is None:
-                continue
-            with self._named_errors(split):
-                corpora[split] = build_corpus(
-                    rows,
-                    tokenizers,
-                    cache=self.cache,
-                    checks=self.sources.checks,
-                    classes=corpora["train"].classes if corpora else None,
-                    progress=self.callback.on_lines_read,
-                )
-            for line in report_lines(corpora[split].report, corpora[split].ledger):
+        for split in filter(self._has, SPLITS):
+            rows, given = self.sources.rows(split), getattr(self.recipe.data, split)
+            assert rows is not None
+            classes = corpora["train"].classes if corpora else None
+            try:
+                corpus = build_corpus(rows, tokenizers, classes=classes, **self.options)
+            except NoExampleError as error:
+                if isinstance(given, float):
+                    raise _share_too_small(split, given) from error
+                raise InputError(f"data.{split}: {error}") from error
+            for line in report_lines(corpus.report, corpus.ledger):
                 self.callback.on_message(f"{split}: {line.strip()}")
+            corpora[split] = corpus
         return corpora
-
-    @contextmanager
-    def _named_errors(self, split: str) -> Iterator[None]:
-        """Name the split in errors about a split without examples."""
-        try:
-            yield
-        except NoExampleError as error:
-            given = getattr(self.recipe.data, split)
-            if isinstance(given, float):
-                raise _share_too_small(split, given) from error
-            raise InputError(f"data.{split}: {error}") from error
 
     def _dataset(self, split: str, corpus: Corpus, tokenizers: list[Tokenizer]) -> Any:
         recipe, pads = self.recipe, [one.pad_id or 0 for one in tokenizers]
         if recipe.task == "translation":
             share = recipe.tokenizer.split if split == "train" else 0.0
-            return PairDataset(
-                corpus,
-                source_pad=pads[0],
-                target_pad=pads[1],
-                merge_dropout=[MergeDropout.of(t, share=share) for t in tokenizers if share],
-                seed=recipe.training.seed,
-            )
+            dropout = [MergeDropout.of(t, share=share) for t in tokenizers if share]
+            return PairDataset(corpus, *pads, dropout, recipe.training.seed)
         if recipe.task == "classification":
-            return LabeledTextDataset(corpus, pad_id=pads[0])
+            return LabeledTextDataset(corpus, pads[0])
         masking = Masking.of(tokenizers[0], share=recipe.data.hidden)
-        return MaskedTextDataset(corpus, masking, pad_id=pads[0], seed=recipe.training.seed)
+        return MaskedTextDataset(corpus, masking, pads[0], recipe.training.seed)
 
     def _tokenizers(self) -> tuple[Tokenizer, Tokenizer | None]:
         """Load the tokenizers of the recipe, or train them and save them in the folder."""
@@ -206,24 +181,18 @@ class _TextPreparation:
                 cut = len(rest) - round(given * total)
                 rest, streams[split] = rest[:cut], rest[cut:]
             else:
-                rows = self.sources.rows(split)
-                assert rows is not None
-                streams[split] = self._stream(rows, tokenizer)
+                streams[split] = self._stream(self.sources.rows(split), tokenizer)
         streams["train"] = rest
+        self.callback.on_message(f"train: {len(rest):,} tokens")
+        datasets = {}
         for split, ids in streams.items():
             self._check_length(split, len(ids))
-        self.callback.on_message(f"train: {len(rest):,} tokens")
-        return Datasets(
-            {
-                split: WindowDataset(ids, length=data.window, seed=seed, shift=split == "train")
-                for split, ids in streams.items()
-            },
-            tokenizer,
-        )
+            shift = split == "train"
+            datasets[split] = WindowDataset(ids, length=data.window, seed=seed, shift=shift)
+        return Datasets(datasets, tokenizer)
 
-    def _stream(self, rows: Rows, tokenizer: Tokenizer) -> np.ndarray:
-        checks, progress = self.sources.checks, self.callback.on_lines_read
-        stream = build_stream(rows, tokenizer, cache=self.cache, checks=checks, progress=progress)
+    def _stream(self, rows: Any, tokenizer: Tokenizer) -> np.ndarray:
+        stream = build_stream(rows, tokenizer, **self.options)
         for line in report_lines(stream.report, stream.ledger):
             self.callback.on_message(line.strip())
         return stream.ids
@@ -240,31 +209,23 @@ class _TextPreparation:
 
 
 def _image_datasets(recipe: Recipe, n_tokens: Callable[[int], int]) -> Datasets:
-    data, splits = recipe.data, split_images(recipe)
+    splits, given = split_images(recipe), recipe.data.augment
     train = splits["train"]
     pixels = Normalization.of(train)
-    augment = None
-    if data.augment is not None:
-        augment = Augmentation(data.augment.shift, data.augment.flip, data.augment.crop)
+    augment = Augmentation(given.shift, given.flip, given.crop) if given else None
     height, width, channels = train.pixels.shape[1:]
-    crop = augment.crop if augment else 0
+    crop = given.crop if given else 0
     if height != width and not crop:
         raise InputError(
             f"the images have {height} × {width} pixels, but models read square images: set "
             "data.size or data.augment.crop."
         )
     side = crop or height
-    datasets = {
-        split: ImageDataset(
-            images,
-            pixels,
-            n_tokens=n_tokens(side),
-            augmentation=augment if split == "train" else None,
-            side=side,
-            seed=recipe.training.seed,
-        )
-        for split, images in splits.items()
-    }
+    datasets = {}
+    for split, images in splits.items():
+        changes = augment if split == "train" else None
+        seed = recipe.training.seed
+        datasets[split] = ImageDataset(images, pixels, n_tokens(side), changes, side, seed)
     return Datasets(datasets, classes=train.classes, pixels=pixels, image_shape=(side, channels))
 
 
@@ -282,9 +243,10 @@ def split_images(recipe: Recipe) -> dict[str, Images]:
             splits[split] = _name_classes(images, recipe.data)
     for seed, (split, share) in enumerate(given.items()):
         if isinstance(share, float) and share:
-            draws = uniform_draws(seed, 0, np.arange(len(splits["train"])), 1)[:, 0]
-            splits[split] = _select(splits["train"], draws < share)
-            splits["train"] = _select(splits["train"], draws >= share)
+            rest = splits["train"]
+            chosen = uniform_draws(seed, 0, np.arange(len(rest)), 1)[:, 0] < share
+            for name, part in ((split, chosen), ("train", ~chosen)):
+                splits[name] = replace(rest, pixels=rest.pixels[part], labels=rest.labels[part])
             if not len(splits[split]):
                 raise _share_too_small(split, share)
     if not len(splits["train"]):
@@ -333,7 +295,3 @@ def _digits() -> Images:
     pixels = np.minimum(np.round(digits.images * 16), 255).astype(np.uint8)
     names = tuple(str(number) for number in range(10))
     return Images(pixels[..., None], digits.target.astype(np.int64), names)
-
-
-def _select(images: Images, chosen: np.ndarray) -> Images:
-    return Images(images.pixels[chosen], images.labels[chosen], images.classes)

@@ -16,24 +16,19 @@ from regard.training.callbacks import Callback, RunInfo, StepAverages, StepInfo,
 from regard.training.loader import BatchLoader, batches_of_rank
 from regard.training.step import TrainStep
 
-_SAMPLED = 200
-"""Batches among which the largest is searched."""
-_TIMED = 3
-_RECENT = 30
-"""Steps over which speed and loss are averaged."""
 _INDENT = "    "
 
 
 def estimate(train_step: TrainStep, loader: BatchLoader) -> RunInfo:
     """Measure time, memory and operations with passes that do not change the weights."""
-    batches = list(islice(loader.numbers.all(0), _SAMPLED))
+    batches = list(islice(loader.numbers.all(0), 200))
     sizes = [sum(len(one) * int(s[one].max()) for s in loader.make.lengths) for one in batches]
     by_size = sorted(range(len(batches)), key=sizes.__getitem__)
     with FlopCounterMode(display=False) as counter:
         n_targets = _dry_run(train_step, loader, [batches[by_size[len(by_size) // 2]]])
     flops = counter.get_total_flops() / max(1, n_targets)
     _dry_run(train_step, loader, [batches[by_size[-1]]])  # warms up, and reaches the memory peak
-    timed = [number * len(batches) // _TIMED for number in range(_TIMED)]
+    timed = [number * len(batches) // 3 for number in range(3)]
     start = time.perf_counter()
     _dry_run(train_step, loader, [batches[number] for number in timed])
     share = sum(sizes[number] for number in timed) / sum(sizes)
@@ -81,9 +76,8 @@ def step_summary(info: StepInfo, averages: StepAverages, run: RunInfo | None = N
     parts = [f"loss {loss:.3f}", f"perplexity {exp(min(nll, 50)):,.2f}"]
     if speed:
         parts.append(f"{speed:,.0f} tokens/s")
-        if run is not None and run.peak_flops and run.flops_per_target:
-            share = speed * run.flops_per_target / run.peak_flops
-            parts.append(f"{100 * share:.0f} % of peak")
+    if speed and run is not None and run.peak_flops and run.flops_per_target:
+        parts.append(f"{100 * speed * run.flops_per_target / run.peak_flops:.0f} % of peak")
     if info.progress:
         left = info.position.seconds * (1 - info.progress) / info.progress
         parts.append(f"{format_seconds(left)} left")
@@ -131,8 +125,8 @@ class ConsoleProgress(Callback):
     """Shows a run on standard error: a progress bar on a terminal, plain lines in a pipe.
 
     Args:
-        write: writes a line; standard error by default.
-        terminal: True for a bar; by default if standard error is a terminal.
+        write: writes a line; to standard error by default.
+        terminal: show a bar; by default if standard error is a terminal.
         pause: seconds between plain lines.
     """
 
@@ -148,7 +142,7 @@ class ConsoleProgress(Callback):
         self._terminal = sys.stderr.isatty() if terminal is None else terminal
         self._console, self._pause = console, pause
         self._run: RunInfo | None = None
-        self._averages = StepAverages(_RECENT)
+        self._averages = StepAverages(30)
         self._bar: Any = None
         self._last = time.monotonic()
 
@@ -161,10 +155,8 @@ class ConsoleProgress(Callback):
     def on_start(self, info: RunInfo) -> None:
         self._run = info
         self._last = time.monotonic()
-        if self._terminal:
-            self._start_bar()
-
-    def _start_bar(self) -> None:
+        if not self._terminal:
+            return
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
@@ -205,6 +197,5 @@ class ConsoleProgress(Callback):
             self._write(text)
 
     def close(self) -> None:
-        """Remove the bar; `regard.train` calls this also after an error."""
         if self._bar is not None:
             self._bar.stop()

@@ -1,4 +1,4 @@
-"""Recipes: TOML files that describe a training run. docs/recipes.md lists every key."""
+"""Recipes: TOML files that describe a training run; docs/recipes.md explains every key."""
 
 import sys
 import tomllib
@@ -69,33 +69,20 @@ class DataSettings(Section):
     root: str | None = None
     train: Source | list[Source] | None = None
     validation: Source | list[Source] | Share = 0.01
-    """Files, or the share of the training data held out to choose the best model."""
     test: Source | list[Source] | Share | None = None
-    """Files, or the share held out for the final test."""
     generate: Literal["dates", "digits"] | None = None
-    """Generated data: dates in many languages, or scikit-learn's small digits."""
     count: Positive = 100_000
-    """Number of generated dates."""
     locales: list[str] | None = None
     columns: tuple[Positive, Positive] = (1, 2)
-    """Columns of a .tsv: source and target, or label and text."""
     keys: tuple[str, str] | None = None
-    """Keys of a .jsonl; "source" and "target", or "label" and "text", by default."""
     swap: bool = False
-    """Train from target to source."""
     window: Positive = 128
-    """Context length of a language model in tokens."""
     hidden: Annotated[float, Field(gt=0, le=1)] = 0.15
-    """Share of tokens hidden in masked training."""
     augment: AugmentSettings | None = None
     size: tuple[Positive, Positive] | None = None
-    """Height and width to which the images of a folder are resized."""
     classes: list[str] | None = None
-    """Names of numbered classes; for folders of images, their order."""
     checks: dict[str, Any] = {}
-    """Policies for faulty lines; see `regard.data.text_checks.Checks`."""
     cache: str | None = None
-    """Folder for tokenized text; in the run folder by default."""
 
     @model_validator(mode="after")
     def _check_source(self) -> "DataSettings":
@@ -116,11 +103,10 @@ class DataSettings(Section):
 
     def paths(self) -> list[str]:
         """Return all files and folders of the recipe."""
-        every = [one for split in SPLITS for one in self.sources(split)]
-        sides = [
-            (one.source, one.target) if isinstance(one, ParallelFiles) else (one,) for one in every
-        ]
-        return [path for pair in sides for path in pair]
+        paths = []
+        for one in (source for split in SPLITS for source in self.sources(split)):
+            paths += [one] if isinstance(one, str) else [one.source, one.target]
+        return paths
 
 
 class TokenizerSettings(Section):
@@ -129,15 +115,11 @@ class TokenizerSettings(Section):
     kind: Literal["bpe", "byte-bpe", "wordpiece", "characters"] = "bpe"
     size: Positive = 8000
     joint: bool = True
-    """One vocabulary for source and target."""
     lowercase: bool = False
     normalization: Literal["nfc", "nfkc", "none"] = "nfc"
     min_frequency: Positive = 2
     split: Share = 0.0
-    """Probability with which a token of a training pair is split into the two that it was merged
-    from, recursively, and differently in every epoch."""
     load: str | None = None
-    """A tokenizer.json, vocab.txt or folder to load instead."""
     load_target: str | None = None
 
 
@@ -145,52 +127,34 @@ class TrainingSettings(Section):
     """Optimization, batches, limits and checkpoints."""
 
     optimizer: Literal["adam", "adamw", "muon"] = "adam"
-    """muon: orthogonal updates for matrices inside layers, AdamW for all other parameters."""
     betas: tuple[Share, Share] = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-9
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     lr: Annotated[float, Field(gt=0)] | None = None
-    """Peak learning rate; 1/sqrt(d_model · warmup) by default for the schedule "paper"."""
     schedule: Literal["paper", "cosine", "linear", "constant"] = "paper"
     warmup: NonNegative = 1000
     final: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of lr at which cosine and linear schedules end."""
     label_smoothing: Share = 0.1
     agreement: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of the agreement of two passes with different dropout (R-Drop's α); 0 for one pass.
-    A step takes twice as long."""
     batch_tokens: Positive = 4096
-    """Tokens per batch, on its longer side and including padding."""
     accumulate: Positive = 1
-    """Batches per step, over all processes."""
     clip: Annotated[float, Field(ge=0)] = 1.0
-    """Maximum norm of the gradient; 0 for no clipping."""
     epochs: Annotated[float, Field(gt=0)] | None = None
     steps: Positive | None = None
     minutes: Annotated[float, Field(gt=0)] | None = None
     validate_every: NonNegative = 0
-    """Steps between validations and checkpoints; 0 for once per epoch."""
     save_every: NonNegative = 0
-    """Steps between additional checkpoints; 0 for none."""
     keep: Positive = 3
-    """Number of recent checkpoints to keep; the best is always kept."""
     average: NonNegative = 0
-    """Number of recent checkpoints to average in the final model; 0 for the best checkpoint, which
-    is also used if the mean is worse."""
     ema: Share = 0.0
-    """Decay of a moving average of the weights; 0 for none."""
     patience: NonNegative = 0
-    """Validations without improvement before training ends early; 0 for no limit."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     compile: bool = False
     shard: bool = False
-    """Shard the weights over all processes (FSDP2)."""
     freeze: list[str] = []
     seed: NonNegative = 1
     threads: NonNegative = 0
-    """CPU threads per process; 0 for an equal share of all cores."""
     tensorboard: bool = False
-    """Also write training/tensorboard."""
 
     @model_validator(mode="after")
     def _check(self) -> "TrainingSettings":
@@ -205,15 +169,10 @@ class EvaluateSettings(Section):
     """Validation and test."""
 
     metric: Literal["loss", "bleu", "chrf", "exact", "accuracy"] = "loss"
-    """Chooses the best checkpoint; with "loss", only a few samples are translated."""
     sentences: NonNegative = 200
-    """Number of validation examples to translate; 0 for all."""
     samples: NonNegative = 3
-    """Number of translations to show."""
     beam: Positive = 1
-    """Beam size of the final test; validations are greedy."""
     snapshots: list[str] = []
-    """Texts whose attention is saved at every validation."""
 
 
 class Recipe(Section):
@@ -222,9 +181,7 @@ class Recipe(Section):
     task: Task
     about: str = ""
     license: str = ""
-    """License of the trained model."""
     limits: str = ""
-    """Limits of the trained model, for its card."""
     data: DataSettings
     tokenizer: TokenizerSettings = TokenizerSettings()
     model: dict[str, Any] = {}
@@ -361,13 +318,9 @@ def _key_path(location: Sequence[int | str]) -> tuple[list[str], list[str]]:
         if section and part in known:
             inner = section.model_fields[part].annotation
             path.append(str(part))
-            sections = [one for one in (inner, *get_args(inner)) if _is_section(one)]
-            section = sections[0] if sections else None
+            kinds = [one for one in (inner, *get_args(inner)) if isinstance(one, type)]
+            section = next((one for one in kinds if issubclass(one, Section)), None)
         elif number == len(location) - 1 and section is not None:
             return [*path, str(part)], known  # an unknown key
         # other parts are the types of a union that pydantic tried
     return path, []
-
-
-def _is_section(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Section)

@@ -2,20 +2,16 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
-
-from torch import nn
 
 from regard.files import write_atomic
 from regard.hardware import keep_freed_memory, matmul_rate, peak_memory, set_threads
 from regard.interop.model_names import find_model
 from regard.model import Model
-from regard.models.config import ModelConfig
 from regard.training.build import (
     build_seeded,
     complete_config,
@@ -25,7 +21,7 @@ from regard.training.build import (
     make_train_step,
     make_trainer,
 )
-from regard.training.callbacks import CallbackList, RunInfo, ValidationResult
+from regard.training.callbacks import CallbackList, RunInfo
 from regard.training.datasets import Datasets
 from regard.training.distributed import World, is_restart, join_world
 from regard.training.loop import LoopResult, TrainerHooks
@@ -113,12 +109,12 @@ def train(
     """
     changes = dict(overrides or {}) | ({} if minutes is None else {"training.minutes": minutes})
     described = load_recipe(recipe, changes)
-    with join_world() as world, ExitStack() as stack:
-        for callback in callbacks:
-            if hasattr(callback, "close"):
-                stack.callback(callback.close)
+    with join_world() as world:
         listening = CallbackList(callbacks if world.is_main else ())
-        return _run(described, Path(folder), world, listening, resume=resume or is_restart())
+        try:
+            return _run(described, Path(folder), world, listening, resume=resume or is_restart())
+        finally:
+            listening.close()
 
 
 def _run(
@@ -129,36 +125,38 @@ def _run(
     if world.is_main:
         open_folder(folder, recipe, resume=resume, report=callbacks.on_message)
     world.barrier()
-    recipe = stored_recipe(folder)
-    datasets, config, module = _prepare(recipe, folder / TRAINING, world, callbacks)
-    evaluator = RunEvaluator(folder, recipe, datasets)
+    recipe, training = stored_recipe(folder), folder / TRAINING
+    datasets, module = _prepare(recipe, training, world, callbacks)
+    evaluator = RunEvaluator(folder, recipe, datasets, module.config)
     train_step = make_train_step(recipe, module, world)
-    hooks = _hooks(evaluator, config, callbacks)
-    trainer = make_trainer(
-        recipe, datasets, train_step, folder=folder / TRAINING / CHECKPOINTS, hooks=hooks
+    hooks = TrainerHooks(
+        evaluator.save_model,
+        evaluator.evaluate,
+        evaluator.save_snapshots,
+        evaluator.build,
+        callbacks,
     )
+    checkpoints = training / CHECKPOINTS
+    trainer = make_trainer(recipe, datasets, train_step, folder=checkpoints, hooks=hooks)
     steps = trainer.checkpoints.steps()
     world.barrier()
     (peak,) = world.sum(matmul_rate(world.device))
-    info = replace(
-        estimate(train_step, trainer.loader),
-        peak_flops=peak,
-        resumed_at=steps[-1] if steps else None,
+    resumed_at = steps[-1] if steps else None
+    info = replace(estimate(train_step, trainer.loader), peak_flops=peak, resumed_at=resumed_at)
+    if world.is_main:
+        callbacks.callbacks[:0] = _file_callbacks(training, recipe, resumed_at)
+    callbacks.on_message(
+        f"{type(module).__name__} with {info.n_parameters:,} parameters; estimated "
+        f"{format_seconds(info.seconds_per_epoch)} per epoch and {format_bytes(info.memory)}"
     )
-    with _file_callbacks(folder, recipe, info, world) as files:
-        callbacks.callbacks[:0] = files
-        callbacks.on_message(
-            f"{type(module).__name__} with {info.n_parameters:,} parameters; estimated "
-            f"{format_seconds(info.seconds_per_epoch)} per epoch and {format_bytes(info.memory)}"
-        )
-        callbacks.on_start(info)
-        result = _result(folder, trainer.run(), info, peak_memory(world.device))
-        if world.is_main:
-            if result.stopped_because != "stopped":
-                result = replace(result, test_scores=evaluator.test())
-            text = json.dumps(result.to_dict(), ensure_ascii=False)
-            write_atomic(folder / TRAINING / RESULT, text + "\n")
-            callbacks.on_end(result)
+    callbacks.on_start(info)
+    result = _result(folder, trainer.run(), info, peak_memory(world.device))
+    if world.is_main:
+        if result.stopped_because != "stopped":
+            result = replace(result, test_scores=evaluator.test())
+        text = json.dumps(result.to_dict(), ensure_ascii=False)
+        write_atomic(training / RESULT, text + "\n")
+        callbacks.on_end(result)
     world.barrier()
     return result
 
@@ -178,50 +176,20 @@ def _result(folder: Path, end: LoopResult, info: RunInfo, memory: int) -> Traini
     )
 
 
-@contextmanager
-def _file_callbacks(
-    folder: Path, recipe: Recipe, info: RunInfo, world: World
-) -> Iterator[list[Any]]:
-    """Give the callbacks that write metrics.jsonl, curves.svg and tensorboard/."""
-    training, resumed_at = folder / TRAINING, info.resumed_at
-    with ExitStack() as stack:
-        if not world.is_main:
-            yield []
-            return
-        files: list[Any] = [
-            MetricsFile(training / METRICS, resumed_at=resumed_at),
-            CurvesFile(training, title=folder.absolute().name),
-        ]
-        if recipe.training.tensorboard:
-            board = TensorBoard(training / "tensorboard", resumed_at=resumed_at)
-            files.append(stack.enter_context(closing(board)))
-        yield files
-
-
-def _hooks(evaluator: RunEvaluator, config: ModelConfig, callbacks: CallbackList) -> TrainerHooks:
-    def build() -> nn.Module:
-        return build_seeded(config, evaluator.recipe.training.seed)
-
-    def on_cpu(module: nn.Module) -> nn.Module:
-        if next(module.parameters()).device.type == "cpu":
-            return module
-        copy = build()
-        copy.load_state_dict(module.state_dict())
-        return copy.eval()
-
-    def evaluate(module: nn.Module) -> ValidationResult:
-        return evaluator.evaluate(module, on_cpu(module))
-
-    def save_snapshots(module: nn.Module, step: int) -> None:
-        evaluator.save_snapshots(on_cpu(module), step)
-
-    return TrainerHooks(evaluator.save_model, evaluate, save_snapshots, build, callbacks)
+def _file_callbacks(training: Path, recipe: Recipe, resumed_at: int | None) -> list[Any]:
+    files = [
+        MetricsFile(training / METRICS, resumed_at=resumed_at),
+        CurvesFile(training, title=training.absolute().parent.name),
+    ]
+    if recipe.training.tensorboard:
+        files.append(TensorBoard(training / "tensorboard", resumed_at=resumed_at))
+    return files
 
 
 def _prepare(
     recipe: Recipe, folder: Path, world: World, callbacks: CallbackList
-) -> tuple[Datasets, ModelConfig, nn.Module]:
-    """Build datasets, config and model; the main process writes caches for the others."""
+) -> tuple[Datasets, Any]:
+    """Build datasets and model; the main process writes caches for the others."""
     start = recipe.model.get("start_from")
     base = None if start is None else Model.load(find_model(start))
     config = base.config if base else None
@@ -231,16 +199,15 @@ def _prepare(
         separate = base.target_tokenizer is not base.tokenizer
         tokenizers = (base.tokenizer, base.target_tokenizer if separate else None)
 
-    def make() -> Datasets:
-        return prepare(
-            recipe,
-            folder,
-            tokenizers=tokenizers,
-            n_tokens=lambda side: image_tokens(fields, side),
-            callback=callbacks,
-            progress_bars=bool(callbacks.callbacks) and sys.stderr.isatty(),
-        )
-
+    make = partial(
+        prepare,
+        recipe,
+        folder,
+        tokenizers=tokenizers,
+        n_tokens=lambda side: image_tokens(fields, side),
+        callback=callbacks,
+        progress_bars=bool(callbacks.callbacks) and sys.stderr.isatty(),
+    )
     made = make() if world.is_main else None
     world.barrier()
     datasets = made or make()
@@ -250,4 +217,4 @@ def _prepare(
         fresh = copy_weights(module, base.module.state_dict())
         rest = f"; {len(fresh)} are initialized ({', '.join(fresh[:4])})" if fresh else ""
         callbacks.on_message(f"starting from the weights of {start}{rest}")
-    return datasets, complete, module
+    return datasets, module

@@ -8,20 +8,12 @@ from typing import Any
 from regard.errors import FileError, InputError
 from regard.files import STANDARD_INPUT, atomic_path, copy_decompressed, write_atomic
 from regard.training.checkpoint import Checkpoints
-from regard.training.recipe import (
-    SPLITS,
-    ParallelFiles,
-    Recipe,
-    Source,
-    TrainingSettings,
-    load_recipe,
-)
+from regard.training.recipe import SPLITS, ParallelFiles, Recipe, TrainingSettings, load_recipe
 
 TRAINING = "training"
 """Subfolder of a model folder for recipe, checkpoints and metrics."""
 CHECKPOINTS, RESULT = "checkpoints", "result.json"
 _RECIPE = "recipe.json"
-_FIXED_TABLES = ("task", "data", "tokenizer", "model")
 _FIXED_SETTINGS = ("seed", "optimizer", "precision", "batch_tokens")
 """Optimizer state, gradient scale and position in the data depend on these."""
 Report = Callable[[str], None]
@@ -57,7 +49,7 @@ def open_folder(folder: Path, recipe: Recipe, *, resume: bool, report: Report) -
                 "choose another folder."
             )
         recipe = _merge(folder, _read(stored), recipe, report)
-    elif folder.is_dir() and (folder / "config.json").is_file():
+    elif (folder / "config.json").is_file():
         raise InputError(f"{folder} already contains a model: choose another folder, or delete it.")
     write_atomic(stored, recipe.model_dump_json(indent=1, exclude_unset=True))
     save_standard_input(recipe, stored.parent)
@@ -77,7 +69,7 @@ def _read(stored: Path) -> Recipe:
 
 def _merge(folder: Path, before: Recipe, now: Recipe, report: Report) -> Recipe:
     """Check the recipe of a resumed run, and report what has changed."""
-    for name in _FIXED_TABLES:
+    for name in ("task", "data", "tokenizer", "model"):
         if getattr(before, name) != getattr(now, name):
             raise InputError(
                 f"the run in {folder} was started with another [{name}] than the recipe has now: "
@@ -135,7 +127,7 @@ def _input_copy(recipe: Recipe, folder: Path) -> Path:
     return folder / f"standard-input.{suffix}"
 
 
-def _replace_stdin(given: Source | list[Source] | float | None, copy: str) -> object:
+def _replace_stdin(given: Any, copy: str) -> object:
     if isinstance(given, list):
         return [_replace_stdin(one, copy) for one in given]
     if isinstance(given, ParallelFiles):

@@ -11,16 +11,17 @@ import torch
 from torch import nn
 
 from regard.data.batches import pad
-from regard.errors import InputError, RegardError
+from regard.errors import RegardError
 from regard.evaluation.alignment import Alignment, alignment_of
+from regard.evaluation.scores import score_texts
 from regard.generation.beam import greedy_search
-from regard.generation.predictions import generate
 from regard.generation.search import SearchOptions
 from regard.generation.sentences import sentences
 from regard.generation.tracing import trace_answer
 from regard.generation.translator import TranslatedPart, Translation, open_translator
 from regard.model import Model
 from regard.model_folder import Card
+from regard.models.config import ModelConfig, build
 from regard.trace.capture import trace_model
 from regard.training.batch import Batch
 from regard.training.callbacks import ValidationResult
@@ -33,15 +34,12 @@ from regard.training.run_folder import TRAINING
 _BATCH = 64
 _MIN_WEIGHT = 0.01
 """Smaller weights are left out of token alignments."""
-_COUNTED_LINES = 1000
-"""Lines whose sentences are counted."""
 
 
 def sum_losses(objective: Objective, batches: Iterable[Batch]) -> list[float]:
     """Return the sums of -log p and of correct answers, and the number of targets."""
-    device = next(objective.parameters()).device
+    device, training = next(objective.parameters()).device, objective.training
     sums, n_targets = torch.zeros(3, dtype=torch.float64), 0
-    training = objective.training
     objective.eval()
     with torch.no_grad():
         for batch in batches:
@@ -62,24 +60,6 @@ def mean_losses(
     if isinstance(objective, ClassificationObjective):
         metrics["accuracy"] = correct / max(1.0, n_targets)
     return metrics
-
-
-def score_texts(outputs: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """Return the share of exact matches, and sacreBLEU's BLEU and chrF with default settings."""
-    if len(outputs) != len(references) or not outputs:
-        raise InputError(
-            f"{len(outputs)} texts cannot be compared with {len(references)} references: give one "
-            "reference for each text."
-        )
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-
-    correct = sum(one == other for one, other in zip(outputs, references, strict=True))
-    return {
-        "exact": correct / len(outputs),
-        "bleu": BLEU().corpus_score(list(outputs), [list(references)]).score,
-        "chrf": CHRF().corpus_score(list(outputs), [list(references)]).score,
-    }
 
 
 def align_sample(model: Model, sample: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -103,8 +83,8 @@ def align_sample(model: Model, sample: Mapping[str, Any]) -> dict[str, Any] | No
     if len(text.split()) < 2:  # a date or a single word: tokens show more than words
         places = zip(*np.nonzero(weights >= _MIN_WEIGHT), strict=True)
         soft = [(int(j), int(i), float(weights[i, j])) for i, j in places]
-        outputs = trace.tokens["target"][1 : len(ids) + 1]
-        return Alignment(list(trace.tokens["source"]), list(outputs), soft).to_json()
+        outputs = list(trace.tokens["output"][: len(ids)])
+        return Alignment(list(trace.tokens["source"]), outputs, soft).to_json()
     part = TranslatedPart(sample["source"], text, source.encode(sample["source"]), ids)
     whole = Translation(text, 0.0, [], [], parts=(part,))
     return alignment_of(whole, [weights], (source, target)).to_json()
@@ -113,8 +93,22 @@ def align_sample(model: Model, sample: Mapping[str, Any]) -> dict[str, Any] | No
 class RunEvaluator:
     """Saves, samples and scores the model of a run."""
 
-    def __init__(self, folder: Path, recipe: Recipe, datasets: Datasets) -> None:
-        self.folder, self.recipe, self.datasets = folder, recipe, datasets
+    def __init__(
+        self, folder: Path, recipe: Recipe, datasets: Datasets, config: ModelConfig
+    ) -> None:
+        self.folder, self.recipe, self.datasets, self.config = folder, recipe, datasets, config
+
+    def build(self) -> nn.Module:
+        """Build a model with initial weights on the CPU."""
+        torch.manual_seed(self.recipe.training.seed)
+        return build(self.config)
+
+    def _on_cpu(self, module: nn.Module) -> nn.Module:
+        if next(module.parameters()).device.type == "cpu":
+            return module
+        copy = self.build()
+        copy.load_state_dict(module.state_dict())
+        return copy.eval()
 
     def model(self, module: nn.Module, metrics: Mapping[str, float] | None = None) -> Model:
         """Wrap a module with its tokenizers, labels and card."""
@@ -145,7 +139,7 @@ class RunEvaluator:
         """Lengths of the training data, which translators use to split and limit texts."""
         sources, targets = self.datasets.splits["train"].lengths[:2]
         ratios = targets / np.maximum(sources, 1)
-        lines = TextSources(self.recipe).examples("validation", _COUNTED_LINES)
+        lines = TextSources(self.recipe).examples("validation", 1000)
         counts = [len(sentences(line[0])) for line in lines] or [1]
         # Up to one line in a thousand may be an error in the data.
         return {
@@ -166,32 +160,25 @@ class RunEvaluator:
             path.replace(self.folder / path.name)
         fresh.rmdir()
 
-    def evaluate(self, module: nn.Module, near: nn.Module) -> ValidationResult:
-        """Return scores and samples on the validation data.
-
-        Args:
-            near: the same model on the CPU, where traces and language samples are computed.
-        """
+    def evaluate(self, module: nn.Module) -> ValidationResult:
+        """Return scores and samples on the validation data."""
         settings, pairs = self.recipe.evaluate, self._validation_pairs
         if self.recipe.task == "language" and settings.samples:
-            return ValidationResult(samples=[{"output": self._continuation(near)}])
+            return ValidationResult(samples=[{"output": self._continuation(module)}])
         if not pairs:
             return ValidationResult()
-        outputs = self.translate(module, [one[0] for one in pairs])
-        samples: list[dict[str, Any]] = [
-            {"source": source, "output": text, "reference": reference}
-            for (source, reference), text in zip(pairs, outputs, strict=True)
-        ][: settings.samples]
+        sources, references = zip(*pairs, strict=True)
+        outputs = self.translate(module, sources)
+        shown = list(zip(sources, outputs, references, strict=True))[: settings.samples]
+        names = ("source", "output", "reference")
+        samples: list[dict[str, Any]] = [dict(zip(names, one, strict=True)) for one in shown]
         for sample in samples:  # only the first that can be aligned
-            alignment = align_sample(self.model(near), sample)
+            alignment = align_sample(self.model(self._on_cpu(module)), sample)
             if alignment is not None:
                 sample["alignment"] = alignment
                 break
-        # a few samples are not enough for a score
-        scored = settings.metric != "loss"
-        return ValidationResult(
-            score_texts(outputs, [one[1] for one in pairs]) if scored else {}, samples
-        )
+        scored = settings.metric != "loss"  # otherwise a few samples are not enough for a score
+        return ValidationResult(score_texts(outputs, references) if scored else {}, samples)
 
     @cached_property
     def _validation_pairs(self) -> list[tuple[str, ...]]:
@@ -211,32 +198,27 @@ class RunEvaluator:
         order = sorted(range(len(encoded)), key=lambda number: len(encoded[number]))
         outputs: list[list[int]] = [[] for _ in encoded]
         device = next(module.parameters()).device
+        ends = {"start_id": target.required_id("start"), "end_id": target.required_id("end")}
         for first in range(0, len(order), _BATCH):
             numbers = order[first : first + _BATCH]
-            ids, lengths = pad([encoded[number] for number in numbers], tokenizer.pad_id or 0)
-            found = greedy_search(
-                module,
-                torch.from_numpy(ids).to(device),
-                torch.from_numpy(lengths).to(device),
-                start_id=target.required_id("start"),
-                end_id=target.required_id("end"),
-            )
-            for number, one in zip(numbers, found, strict=True):
+            padded = pad([encoded[number] for number in numbers], tokenizer.pad_id or 0)
+            inputs = (torch.from_numpy(one).to(device) for one in padded)
+            for number, one in zip(numbers, greedy_search(module, *inputs, **ends), strict=True):
                 outputs[number] = one
         return target.decode_batch(outputs)
 
     def _continuation(self, module: nn.Module) -> str:
         prompt = (self.recipe.evaluate.snapshots or ["\n"])[0]
-        options: dict[str, Any] = {"max_tokens": 100, "temperature": 0.8, "seed": 1}
         try:
-            return generate(self.model(module), prompt, **options).text
+            model = self.model(self._on_cpu(module))
+            return model.generate(prompt, max_tokens=100, temperature=0.8, seed=1).text
         except RegardError as error:  # for example, a prompt with unknown characters
             return f"({error})"
 
     def save_snapshots(self, module: nn.Module, step: int) -> None:
         """Save traces of the recipe's fixed texts, which show how heads form."""
         folder = self.folder / TRAINING / "snapshots" / f"step-{step:08d}"
-        model = self.model(module)
+        model = self.model(self._on_cpu(module))
         for number, text in enumerate(self.recipe.evaluate.snapshots):
             source, _, target = text.partition("\t")
             trace = trace_answer(model, source, target or None)
@@ -250,9 +232,10 @@ class RunEvaluator:
             pairs = TextSources(self.recipe).examples("test")
             if not pairs:
                 return {}
+            sources, references = zip(*pairs, strict=True)
             options = SearchOptions(beam=self.recipe.evaluate.beam)
-            found = open_translator(self.folder).translate([one[0] for one in pairs], options)
-            return score_texts([one.text for one in found], [one[1] for one in pairs])
+            found = open_translator(self.folder).translate(list(sources), options)
+            return score_texts([one.text for one in found], references)
         if "test" not in self.datasets.splits:
             return {}
         batches = self.datasets.one_epoch("test", batch_tokens=self.recipe.training.batch_tokens)

@@ -164,8 +164,8 @@ def test_killed_at_any_moment_a_run_goes_on_to_the_same_model_bit_by_bit(recipe,
     assert [one["step"] for one in lines if "loss" in one] == [10, 20, 30, 40]
 
 
-def test_sigterm_saves_a_checkpoint(recipe, tmp_path):
-    number = signal.SIGTERM
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_save_a_checkpoint(recipe, tmp_path, number):
     folder = tmp_path / "m"
     process = start(recipe, "-o", folder, "--set", "training.steps=100000")
     wait_for_step(process, folder, 5)

@@ -141,6 +141,6 @@ def test_a_model_can_be_trained_further_with_frozen_parts(train, text, tmp_path)
 def test_families_that_do_not_fit_the_task_are_refused(train, text):
     recipe = f'task = "language"\n[data]\ntrain = "{text}"\n[model]\nfamily = "vision"\n{TRAINING}'
     with pytest.raises(
-        InputError, match="the family vision cannot learn the task language; decoder"
+        InputError, match="which cannot be trained on the task language: use decoder"
     ):
         train(recipe)

@@ -198,6 +198,29 @@ def test_checkpoints_of_diverged_weights_are_deleted(make):
     assert again.run().reason == "steps"
 
 
+def test_a_diverged_checkpoint_is_recognized_after_a_stop(make):
+    # step 1 ruins the weights and the run stops before another loss shows it
+    options = {"lr": 1e30, "warmup": 1, "schedule": "constant", "validate_every": 100}
+    hooks = TrainerHooks(lambda model, metrics: None, callbacks=StopsAt(1, signal.SIGTERM))
+    assert make(hooks=hooks, **options).run().reason == "stopped"
+    resumed = make(**options)
+    assert resumed.checkpoints.steps()[-1] == 1
+    with pytest.raises(NotFiniteError, match=r"at step 2.*The checkpoint of step 0 is good"):
+        resumed.run()
+    assert resumed.checkpoints.steps() == [0]
+
+
+def test_fp16_scale_is_restored(make):
+    trainer = make(precision="fp16", steps=4)
+    trainer.train_step.scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
+    trainer.run()
+    assert trainer.state.scaler["scale"] == 16.0
+    resumed = make(precision="fp16", steps=5)
+    resumed.run()
+    scaler = resumed.train_step.scaler
+    assert (scaler.get_scale(), scaler.get_growth_interval()) == (16.0, 3)
+
+
 def test_nonfinite_weights_are_never_saved(make):
     trainer = make(lr=1e39, warmup=1, schedule="constant", save_every=1, validate_every=100)
     with pytest.raises(NotFiniteError, match=r"the update of step 1 made .* non-finite"):

@@ -38,6 +38,15 @@ def test_first_adam_step_is_the_learning_rate_times_the_sign_of_the_gradient():
     assert_close(module.weight.detach(), before - 0.1)
 
 
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW])
+def test_fused_updates_equal_plain_ones(kind):
+    options = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-9}
+    plain = muon_steps(lambda groups: kind(groups, **options, foreach=False))
+    fused = make_optimizer(nn.Linear(2, 2), kind.__name__.lower())
+    assert fused.defaults["fused"]
+    assert_close(muon_steps(lambda groups: kind(groups, **options, fused=True)), plain)
+
+
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_weight_decay_applies_to_matrices_and_not_to_vectors(name):
     module = nn.Linear(2, 2)
