@@ -78,8 +78,7 @@ class _ZstdStream(io.RawIOBase):
 
         self._compressed = compressed
         self._context = zstandard.ZstdDecompressor()
-        self._frame = self._context.decompressobj()
-        self._in_frame = False
+        self._frame: Any = None
         self._ready = b""
 
     def readable(self) -> bool:
@@ -95,16 +94,15 @@ class _ZstdStream(io.RawIOBase):
 
     def _refill(self) -> bool:
         """Decompress the next chunk; return False at the end of the stream."""
-        left = self._frame.unused_data if self._frame.eof else b""
+        between = not self._frame or self._frame.eof
+        left = self._frame.unused_data if between and self._frame else b""
         compressed = left or self._compressed.read(_CHUNK)
-        if self._frame.eof and compressed:  # another frame follows
-            self._frame = self._context.decompressobj()
-            self._in_frame = False
+        if not compressed and not between:
+            raise EOFError("the last frame has no end")
         if not compressed:
-            if self._in_frame and not self._frame.eof:
-                raise EOFError("the last frame has no end")
             return False
-        self._in_frame = True
+        if between:
+            self._frame = self._context.decompressobj()
         self._ready = self._frame.decompress(compressed)
         return True
 

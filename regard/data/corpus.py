@@ -188,17 +188,12 @@ class CorpusWriter:
     def _append(
         self, rows: list[CleanRow], checker: Checker, fields: dict[str, RaggedWriter]
     ) -> None:
-        columns = [
-            self._ids(name, [row.texts[number] for row in rows])
-            for number, name in enumerate(self._names)
-        ]
-        kept = [
-            number
-            for number, row in enumerate(rows)
-            if not self._refused(row, [column[number] for column in columns], checker)
-        ]
-        for name, column in zip(self._names, columns, strict=True):
-            fields[name].append([column[number] for number in kept])
+        sides = enumerate(self._names)
+        columns = [self._ids(name, [row.texts[side] for row in rows]) for side, name in sides]
+        examples = zip(rows, zip(*columns, strict=True), strict=True)
+        kept = [ids for row, ids in examples if not self._refused(row, ids, checker)]
+        for side, name in enumerate(self._names):
+            fields[name].append([ids[side] for ids in kept])
 
     def _ids(self, name: str, texts: list[str]) -> list[list[int]]:
         if name != LABEL:
@@ -208,7 +203,7 @@ class CorpusWriter:
                 self._classes.setdefault(text, len(self._classes))
         return [[self._classes[text]] if text in self._classes else [] for text in texts]
 
-    def _refused(self, row: CleanRow, ids: list[list[int]], checker: Checker) -> bool:
+    def _refused(self, row: CleanRow, ids: Sequence[list[int]], checker: Checker) -> bool:
         limit = self._checks.max_tokens
         if limit is not None and max(map(len, ids)) > limit:
             return checker.refuse("tokens", row, late=True)

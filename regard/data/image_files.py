@@ -155,9 +155,8 @@ def _read_npz(path: Path, classes: Sequence[str] | None) -> Images:
 
 
 def _entry(path: Path, arrays: dict[str, np.ndarray], keys: Sequence[str]) -> np.ndarray:
-    for key in keys:
-        if key in arrays:
-            return arrays[key]
+    if found := [arrays[key] for key in keys if key in arrays]:
+        return found[0]
     raise InputError(
         f"{path} has the arrays {', '.join(arrays) or '(none)'}; it needs one of {', '.join(keys)}."
     )

@@ -164,8 +164,7 @@ class CleaningReport:
         """Format the report: one line for the total, one for each problem."""
         lines = [f"{self.read:,} lines read, {self.kept:,} kept."]
         for name in PROBLEMS:
-            if name in self.problems:
-                problem = self.problems[name]
+            if problem := self.problems.get(name):
                 actions = [f"{problem.dropped:,} dropped"] * bool(problem.dropped)
                 actions += [f"{problem.changed:,} changed"] * bool(problem.changed)
                 lines.append(f"  {self.sentence(name)}: {', '.join(actions) or 'kept'}")
@@ -256,8 +255,7 @@ class Checker:
         problem.dropped += policy == "drop"
         problem.changed += changed
         if self._ledger and (changed or policy == "drop"):
-            action = "changed" if changed else "dropped"
-            self._ledger.write(*place, action, name, texts)
+            self._ledger.write(*place, "changed" if changed else "dropped", name, texts)
         return policy != "keep"
 
     def _checked(self, row: Row) -> CleanRow | None:

@@ -197,7 +197,7 @@ def _fill_stack(stack: Any, side: str, model: Mapping[str, Any], weights: Weight
     if hasattr(stack, "layer_norm"):
         _fill_norm(stack.layer_norm, weights, f"{side}.norm")
     if hasattr(stack, "position_encodings") and model["positions"] != "rotary":
-        stack.position_encodings.encodings = _positions(side, model, weights)
+        stack.position_encodings.encodings = position_table(side, model, weights)
 
 
 def _fill_attention(attention: Any, path: str, weights: Weights) -> None:
@@ -222,7 +222,7 @@ def _fill_norm(norm: Any, weights: Weights, name: str) -> None:
         norm.beta = weights[f"{name}.bias"]
 
 
-def _positions(side: str, model: Mapping[str, Any], weights: Weights) -> np.ndarray:
+def position_table(side: str, model: Mapping[str, Any], weights: Weights) -> np.ndarray:
     """Return the position embeddings: learned, zeros, or `layers.position.sinusoid` in NumPy."""
     for name in (f"{side}_embedding.positions.weight", "embedding.positions.weight"):
         if name in weights:

@@ -71,16 +71,16 @@ def _read_header(file: Path, data: np.ndarray) -> tuple[DecoderConfig, dict[str,
     n_vocab, tied, d_k = abs(vocab), vocab > 0, d // heads
     sizes: dict[str, tuple[int, ...]] = {
         "tokens": (n_vocab, d),
-        "attention_norm": (layers, d),
-        "query": (layers, d, d),
-        "key": (layers, kv * d_k, d),
-        "value": (layers, kv * d_k, d),
-        "output": (layers, d, d),
-        "feed_forward_norm": (layers, d),
-        "gate": (layers, d_ff, d),
-        "down": (layers, d, d_ff),
-        "up": (layers, d_ff, d),
-        "norm": (d,),
+        "self_attention.norm": (layers, d),
+        "self_attention.inner.to_query": (layers, d, d),
+        "self_attention.inner.to_key": (layers, kv * d_k, d),
+        "self_attention.inner.to_value": (layers, kv * d_k, d),
+        "self_attention.inner.to_output": (layers, d, d),
+        "feed_forward.norm": (layers, d),
+        "feed_forward.inner.to_gate": (layers, d_ff, d),
+        "feed_forward.inner.to_output": (layers, d, d_ff),
+        "feed_forward.inner.to_hidden": (layers, d_ff, d),
+        "decoder.norm": (d,),
         "cosines and sines": (2, length, d_k // 2),  # not needed
     }
     if not tied:
@@ -106,29 +106,16 @@ def _read_header(file: Path, data: np.ndarray) -> tuple[DecoderConfig, dict[str,
 
 
 def _named(tensors: dict[str, Tensor], config: DecoderConfig) -> dict[str, Tensor]:
-    ours = {"tokens.weight": tensors["tokens"], "decoder.norm.weight": tensors["norm"]}
-    if "projection" in tensors:
-        ours["projection.weight"] = tensors["projection"]
-    n_kv_heads = config.n_kv_heads or config.n_heads
-    for i in range(config.n_layers):
-        layer = {name: tensor[i] for name, tensor in tensors.items() if name in _PARTS}
-        layer["query"] = pairs_to_halves(layer["query"], config.n_heads)
-        layer["key"] = pairs_to_halves(layer["key"], n_kv_heads)
-        ours |= {f"decoder.layers.{i}.{_PARTS[name]}.weight": x for name, x in layer.items()}
+    whole = [name for name in ("tokens", "decoder.norm", "projection") if name in tensors]
+    ours = {f"{name}.weight": tensors[name] for name in whole}
+    rotated = {"to_query": config.n_heads, "to_key": config.n_kv_heads or config.n_heads}
+    for name, tensor in tensors.items():
+        if name.startswith(("self_attention.", "feed_forward.")):
+            n_heads = rotated.get(name.rpartition(".")[2])
+            for i, part in enumerate(tensor):
+                part = part if n_heads is None else pairs_to_halves(part, n_heads)
+                ours[f"decoder.layers.{i}.{name}.weight"] = part
     return ours
-
-
-_PARTS = {
-    "attention_norm": "self_attention.norm",
-    "query": "self_attention.inner.to_query",
-    "key": "self_attention.inner.to_key",
-    "value": "self_attention.inner.to_value",
-    "output": "self_attention.inner.to_output",
-    "feed_forward_norm": "feed_forward.norm",
-    "gate": "feed_forward.inner.to_gate",
-    "up": "feed_forward.inner.to_hidden",
-    "down": "feed_forward.inner.to_output",
-}
 
 
 def pairs_to_halves(weight: Tensor, n_heads: int) -> Tensor:

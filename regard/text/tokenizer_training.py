@@ -18,7 +18,8 @@ UnicodeForm = Literal["nfc", "nfkc"]
 KINDS = get_args(TokenizerKind)
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """The special tokens, with ids 0 to 4; [CLS] starts and [SEP] ends a text."""
-
+# [MASK] replaces a word with the space before it, as it does in training
+_SPECIAL_TOKENS = [AddedToken(name, special=True, lstrip=name == "[MASK]") for name in SPECIALS]
 SPACE = "▁"
 _PREFIX = "##"
 # A word includes the space before it; punctuation marks are separate. Runs of more than 99 letters
@@ -57,7 +58,7 @@ def train_tokenizer(
     else:
         alphabet = pre_tokenizers.ByteLevel.alphabet() if kind == "byte-bpe" else []
         trainer = trainers.BpeTrainer(
-            special_tokens=_special_tokens(), initial_alphabet=alphabet, **options
+            special_tokens=_SPECIAL_TOKENS, initial_alphabet=alphabet, **options
         )
         backend.train_from_iterator(_checked(texts), trainer)
     if (size := backend.get_vocab_size()) > vocab_size:
@@ -95,30 +96,23 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
         raise InputError("There is no text to train a tokenizer on.")
 
 
-def _special_tokens() -> list[AddedToken]:
-    # [MASK] replaces a word with the space before it, as it does in training
-    return [AddedToken(name, special=True, lstrip=name == "[MASK]") for name in SPECIALS]
-
-
 def _untrained(kind: TokenizerKind) -> Backend:
+    if kind == "wordpiece":
+        backend = Backend(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
+    else:
+        backend = Backend(models.BPE(unk_token=None if kind == "byte-bpe" else "[UNK]"))
     if kind == "byte-bpe":
-        backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         backend.decoder = decoders.ByteLevel()
         return backend
     if kind == "characters":
-        backend = Backend(models.BPE(unk_token="[UNK]"))
         backend.decoder = decoders.Fuse()
         return backend
-    metaspace = decoders.Metaspace(SPACE, prepend_scheme="first", split=False)
+    backend.decoder = decoders.Metaspace(SPACE, prepend_scheme="first", split=False)
     if kind == "wordpiece":
-        backend = Backend(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
         # only an inner token starts with ##, since punctuation follows at most a space
         unprefixed = decoders.Replace(Regex(f"^{_PREFIX}"), "")
-        backend.decoder = decoders.Sequence([unprefixed, metaspace])
-    else:
-        backend = Backend(models.BPE(unk_token="[UNK]"))
-        backend.decoder = metaspace
+        backend.decoder = decoders.Sequence([unprefixed, backend.decoder])
     spaces = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
     words = pre_tokenizers.Split(_WORD, "isolated")
     backend.pre_tokenizer = pre_tokenizers.Sequence([spaces, words])
@@ -161,12 +155,10 @@ def _train_characters(backend: Backend, texts: Iterable[str], vocab_size: int) -
     tokens = [*SPECIALS, *order[: vocab_size - len(SPECIALS)]]
     vocabulary = {token: id for id, token in enumerate(tokens)}
     backend.model = models.BPE(vocabulary, [], unk_token="[UNK]")
-    backend.add_special_tokens(_special_tokens())
+    backend.add_special_tokens(_SPECIAL_TOKENS)
 
 
-def _train_wordpiece(
-    backend: Backend, texts: Iterable[str], trainer_options: dict[str, Any]
-) -> None:
+def _train_wordpiece(backend: Backend, texts: Iterable[str], options: dict[str, Any]) -> None:
     """Train in two passes, because the library's result depends on a hash map's order.
 
     It numbers the inner forms of characters (##a) as it meets them, and the numbers break ties
@@ -178,10 +170,10 @@ def _train_wordpiece(
             copy.write(json.dumps(text) + "\n")
             characters.update(_normalized(backend, text))
         inner = [_PREFIX + c for c in sorted(characters) if not c.isspace() and c != SPACE]
-        trainer = trainers.WordPieceTrainer(special_tokens=[*SPECIALS, *inner], **trainer_options)
+        trainer = trainers.WordPieceTrainer(special_tokens=[*SPECIALS, *inner], **options)
         scratch = _untrained("wordpiece")
         scratch.normalizer = backend.normalizer
         copy.seek(0)
         scratch.train_from_iterator((json.loads(line) for line in copy), trainer)
     backend.model = models.WordPiece(scratch.get_vocab(), unk_token="[UNK]")
-    backend.add_special_tokens(_special_tokens())
+    backend.add_special_tokens(_SPECIAL_TOKENS)

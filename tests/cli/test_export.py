@@ -48,8 +48,8 @@ def test_mistakes_get_one_sentence(folder, make_bundle, tmp_path):
         run(folder, "--to", "onx", "-o", tmp_path / "out")
     with pytest.raises(InputError, match="quantization is for ctranslate2"):
         run(folder, "--to", "onnx", "--quantization", "int8", "-o", tmp_path / "out")
-    with pytest.raises(UnknownNameError, match="'nobody' is neither a bundled model"):
-        run("nobody", "--to", "onnx", "-o", tmp_path / "out")
+    with pytest.raises(UnknownNameError, match="'absent' is neither a bundled model"):
+        run("absent", "--to", "onnx", "-o", tmp_path / "out")
     make_bundle("seq2seq").save(tmp_path / "rnn")
     with pytest.raises(InputError, match="transformers has no family like seq2seq"):
         run(tmp_path / "rnn", "--to", "huggingface", "-o", tmp_path / "out")

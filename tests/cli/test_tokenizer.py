@@ -49,9 +49,9 @@ def learned(corpus, tmp_path):
 
 @pytest.mark.parametrize("kind", ["bpe", "byte-bpe", "wordpiece", "characters"])
 def test_train_writes_a_tokenizer_that_gives_the_text_back(corpus, tmp_path, kind):
-    told = run("train", corpus, "-o", tmp_path / "t", "--kind", kind, "--vocab-size", 300)
+    printed = run("train", corpus, "-o", tmp_path / "t", "--kind", kind, "--vocab-size", 300)
     tokenizer = Tokenizer.load(tmp_path / "t")
-    assert f"{len(tokenizer)} entries ({kind}) from 9 texts" in told
+    assert f"{len(tokenizer)} entries ({kind}) from 9 texts" in printed
     for line in TEXT.splitlines():
         assert tokenizer.decode(tokenizer.encode(line)) == line
 
@@ -62,9 +62,11 @@ def test_train_reads_packed_files_tables_json_and_input_together(tmp_path):
     output = tmp_path / "t.json"
     files = [tmp_path / "a.txt.gz", tmp_path / "b.tsv.zst", "-"]
     options = ["-o", output, "--kind", "characters", "--json"]
-    told = json.loads(run("train", *files, *options, "--fields", "2,3", input="0\tfourth\t5\n"))
-    assert told["texts"] == 5
-    assert told["entries"] == len(Tokenizer.load(output)) == 5 + len(set("firstsecondthirdfourth5"))
+    printed = json.loads(run("train", *files, *options, "--fields", "2,3", input="0\tfourth\t5\n"))
+    assert printed["texts"] == 5
+    assert (
+        printed["entries"] == len(Tokenizer.load(output)) == 5 + len(set("firstsecondthirdfourth5"))
+    )
     (tmp_path / "c.jsonl").write_text('{"en": "q", "de": "z"}\n')
     run("train", tmp_path / "c.jsonl", *options, "--fields", "en, de")
     assert len(Tokenizer.load(output)) == 5 + 2
@@ -113,13 +115,19 @@ def test_pieces_are_shown_with_ids_characters_and_words(learned):
 
 
 def test_json_holds_everything(learned):
-    told = json.loads(run("encode", learned, "A dog", "--json", "--no-specials"))
+    printed = json.loads(run("encode", learned, "A dog", "--json", "--no-specials"))
     tokenizer = Tokenizer.load(learned)
-    assert told["text"] == "A dog"
-    assert told["ids"] == tokenizer.encode("A dog", specials=False)
-    assert told["pieces"][0] == {"text": "A", "id": told["ids"][0], "start": 0, "end": 1, "word": 0}
-    back = json.loads(run("decode", learned, *told["ids"], "--json"))
-    assert back == {"ids": told["ids"], "text": "A dog"}
+    assert printed["text"] == "A dog"
+    assert printed["ids"] == tokenizer.encode("A dog", specials=False)
+    assert printed["pieces"][0] == {
+        "text": "A",
+        "id": printed["ids"][0],
+        "start": 0,
+        "end": 1,
+        "word": 0,
+    }
+    back = json.loads(run("decode", learned, *printed["ids"], "--json"))
+    assert back == {"ids": printed["ids"], "text": "A dog"}
 
 
 def test_ids_may_be_written_with_commas_and_brackets(learned):

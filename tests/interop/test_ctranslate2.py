@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 from regard.errors import FileError, InputError
-from regard.interop.ctranslate2 import convert, read_arrays
+from regard.interop.ctranslate2 import N_POSITIONS, convert, position_table, read_arrays
+from regard.layers.position import sinusoid
 from regard.model import Model
 from regard.models.config import build, config_from_dict
 from regard.models.decoder import Decoder, DecoderConfig, llama_config
@@ -147,6 +148,16 @@ def test_eight_bits_give_the_same_translation_of_what_the_model_is_sure_of(engin
     translator = engine(reverser(), quantization="int8", compute_type="int8")
     (found,) = translator.translate_batch([["[CLS]", *"abcde", "[SEP]"]], beam_size=1)
     assert found.hypotheses[0] == [*"edcba"]
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("d_model", [8, 7])
+def test_sinusoids_in_numpy_are_those_of_the_model(layout, d_model):
+    model = {"d_model": d_model, "positions": "sinusoidal", "position_layout": layout}
+    ours = torch.from_numpy(position_table("encoder", model, {}))
+    assert ours.shape == (N_POSITIONS, d_model)
+    expected = sinusoid(N_POSITIONS, d_model, layout=layout).float()
+    assert_close(ours, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
