@@ -1,1 +1,1 @@
-"""What `regard bench` measures: our speed and memory beside the peers', in one run."""
+"""Speed and memory compared with other libraries, for `regard bench`."""

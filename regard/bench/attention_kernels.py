@@ -22,25 +22,16 @@ from regard.attention.pattern import ExactPattern
 from regard.attention.performer import Performer
 from regard.attention.reformer import Reformer
 from regard.attention.similarity import ScaledDot
-from regard.bench.timing import (
-    Clock,
-    describe_machine,
-    markdown_table,
-    median_times,
-    process_memory,
-    reset_peak_memory,
-    select_clock,
-)
+from regard.bench import timing
+from regard.bench.timing import Clock, describe_machine, markdown_table, median_times, select_clock
 
 Calls = dict[str, Callable[[], Tensor]]
 Form = Callable[[Tensor, Tensor, Tensor], Tensor]
 HEADS, D_K = 8, 64
-EXPLICIT_UP_TO = 4096
-"""Beyond this length the n × n matrices of the explicit form take many gigabytes."""
+EXPLICIT_UP_TO = 4096  # beyond, the n × n matrices of the explicit form take many gigabytes
 
 
 def _time_passes(calls: Calls, rounds: int, clock: Clock) -> dict[str, dict[str, float]]:
-    """Return milliseconds of each call: "forward", and "both" with the backward pass."""
     with torch.no_grad():
         forward = median_times(dict(calls), rounds=rounds, clock=clock)
     trained = {name: lambda call=call: call().sum().backward() for name, call in calls.items()}
@@ -56,9 +47,11 @@ def compare_with_torch(
     for length in lengths:
         for case, calls in _torch_cases(length).items():
             times = _time_passes(calls, rounds, clock)
-            for name in ("forward", "both"):
-                ours, theirs = times["ours"][name], times["theirs"][name]
-                numbers = {"peer_ms": round(theirs, 3), "ratio": round(theirs / ours, 3)}
+            for name, theirs in times["theirs"].items():
+                numbers = {
+                    "peer_ms": round(theirs, 3),
+                    "ratio": round(theirs / times["ours"][name], 3),
+                }
                 labels = dict(zip(("ours", "peer", "mask"), case, strict=True))
                 found.append({**labels, "length": length, "pass": name, **numbers})
     return found
@@ -76,8 +69,8 @@ def _torch_cases(length: int) -> dict[tuple[str, str, str], Calls]:
     }
     cases: dict[tuple[str, str, str], Calls] = {
         ("attend", "F.scaled_dot_product_attention", name): {
-            "ours": lambda allowed=allowed: attend(q, k, v, allowed=allowed),
-            "theirs": lambda given=given: F.scaled_dot_product_attention(q, k, v, **given),
+            "ours": partial(attend, q, k, v, allowed=allowed),
+            "theirs": partial(F.scaled_dot_product_attention, q, k, v, **given),
         }
         for name, (allowed, given) in masks.items()
     }
@@ -95,7 +88,6 @@ def attention_forms(length: int) -> dict[str, Form]:
     mask = causal()
     performer, linformer = Performer(D_K), Linformer(length, 256)
     reformer = Reformer(D_K, n_buckets=max(2, length // 64 // 2 * 2))
-    window, longformer = Longformer(128), Longformer(128, global_tokens=[0, 1, 2, 3])
     exact = ExactPattern(ScaledDot(), D_K**-0.5, 1.0, as_mask(None))
     forms: dict[str, Form] = {
         "fused": attend,
@@ -108,8 +100,8 @@ def attention_forms(length: int) -> dict[str, Form]:
         "Linformer, k = 256": linformer,
         "Reformer, 4 rounds": reformer,
         "Reformer, causal": lambda q, k, v: reformer(q, k, v, allowed=mask),
-        "window, radius 128": window,
-        "Longformer, radius 128 + 4": longformer,
+        "window, radius 128": Longformer(128),
+        "Longformer, radius 128 + 4": Longformer(128, global_tokens=[0, 1, 2, 3]),
     }
     if length > EXPLICIT_UP_TO:
         del forms["explicit"]
@@ -122,10 +114,10 @@ def extra_memory(form: Form, inputs: list[Tensor]) -> float:
     gc.collect()
     if sys.platform == "linux":  # freed memory that malloc keeps would hide what is used
         ctypes.CDLL(None).malloc_trim(0)
-    before = process_memory("VmRSS")
-    reset_peak_memory()
+    before = timing.process_memory("VmRSS")
+    timing.reset_peak_memory()
     result = form(*inputs)
-    return max(0.0, process_memory() - before - result.nbytes / 2**20)
+    return max(0.0, timing.process_memory() - before - result.nbytes / 2**20)
 
 
 @dataclass
@@ -165,8 +157,6 @@ def measure_forms(
 
 def report(timings: AttentionTimings) -> str:
     """Return times and memory as three Markdown tables."""
-    heads = ["form", *(f"{length:,}" for length in timings.times)]
-    names = next(iter(timings.times.values()))
 
     def time_cell(length: int, name: str, kind: str) -> str:
         taken, fused = (timings.times[length][form][kind] for form in (name, "fused"))
@@ -175,9 +165,9 @@ def report(timings: AttentionTimings) -> str:
     def table(cell: Callable[[int, str], str]) -> str:
         rows = [
             [name, *(cell(n, name) if name in forms else "–" for n, forms in timings.times.items())]
-            for name in names
+            for name in next(iter(timings.times.values()))
         ]
-        return markdown_table(heads, rows)
+        return markdown_table(["form", *(f"{length:,}" for length in timings.times)], rows)
 
     return f"""# Forms of attention, measured
 

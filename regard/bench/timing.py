@@ -24,7 +24,6 @@ def median_times(
 
     Args:
         seconds: duration of one contender's turn; faster ones are called several times.
-        clock: `time.process_time` counts only this process, for a machine that is busy.
     """
     calls = {}
     for name, call in contenders.items():

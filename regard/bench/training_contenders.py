@@ -42,7 +42,6 @@ def regard_step(config: TransformerConfig) -> Step:
 
 
 def _training_step(module: nn.Module, loss_of: Callable[[PairBatch], Tensor]) -> Step:
-    """Return a step of a peer, with the same optimizer and clipping as ours."""
     module.train()
     optimizer = torch.optim.Adam(module.parameters(), lr=_LR, betas=(0.9, 0.98), fused=True)
 
@@ -56,7 +55,6 @@ def _training_step(module: nn.Module, loss_of: Callable[[PairBatch], Tensor]) ->
 
 
 def _within(ids: Tensor, lengths: Tensor) -> Tensor:
-    """Return a mask of shape (batch, length) that is False at padding."""
     return torch.arange(ids.size(1)) < lengths[:, None]
 
 
@@ -64,33 +62,25 @@ def marian_step(config: TransformerConfig) -> Step:
     """Return a step of transformers' MarianMTModel; its loss has no label smoothing."""
     from transformers import MarianConfig, MarianMTModel
 
-    settings: dict[str, Any] = {"dropout": config.dropout, "activation_function": "relu"}
+    settings: dict[str, Any] = {"vocab_size": config.n_vocab, "d_model": config.d_model}
+    settings |= {"dropout": config.dropout, "activation_function": "relu", "scale_embedding": True}
+    settings |= {"max_position_embeddings": 512, "forced_eos_token_id": None}
     for side, depth in (("encoder", config.n_encoder_layers), ("decoder", config.n_decoder_layers)):
         settings |= {f"{side}_layers": depth, f"{side}_attention_heads": config.n_heads}
         settings[f"{side}_ffn_dim"] = config.d_ff
     for token in ("pad_token_id", "decoder_start_token_id", "eos_token_id"):
         settings[token] = config.pad_id
-    model = MarianMTModel(
-        MarianConfig(
-            vocab_size=config.n_vocab,
-            d_model=config.d_model,
-            scale_embedding=True,
-            max_position_embeddings=512,
-            forced_eos_token_id=None,
-            **settings,
-        )
-    )
+    model = MarianMTModel(MarianConfig(**settings))
 
     def loss_of(batch: PairBatch) -> Tensor:
         targets = batch.target_ids[:, 1:]
-        found = model(
+        return model(
             input_ids=batch.source_ids,
             attention_mask=_within(batch.source_ids, batch.source_lengths).long(),
             decoder_input_ids=batch.target_ids[:, :-1],
             labels=targets.masked_fill(~_within(targets, batch.target_lengths - 1), -100),
             use_cache=False,
-        )
-        return found.loss
+        ).loss
 
     return _training_step(model, loss_of)
 
@@ -101,17 +91,10 @@ def x_transformers_step(config: TransformerConfig) -> Step:
 
     sides: dict[str, Any] = {}
     for side, depth in (("enc", config.n_encoder_layers), ("dec", config.n_decoder_layers)):
-        settings = {
-            "num_tokens": config.n_vocab,
-            "depth": depth,
-            "heads": config.n_heads,
-            "attn_dim_head": config.d_model // config.n_heads,
-            "ff_mult": config.d_ff // config.d_model,
-            "max_seq_len": 512,
-            "attn_flash": True,
-            "ff_dropout": config.dropout,
-            "emb_dropout": config.dropout,
-        }
+        settings = {"num_tokens": config.n_vocab, "depth": depth, "heads": config.n_heads}
+        settings |= {"attn_dim_head": config.d_model // config.n_heads, "attn_flash": True}
+        settings |= {"ff_mult": config.d_ff // config.d_model, "max_seq_len": 512}
+        settings |= {"ff_dropout": config.dropout, "emb_dropout": config.dropout}
         sides |= {f"{side}_{name}": value for name, value in settings.items()}
     padding = {"pad_value": config.pad_id, "ignore_index": config.pad_id}
     model = XTransformer(dim=config.d_model, tie_token_emb=True, **padding, **sides)
@@ -133,16 +116,9 @@ class TorchTranslator(nn.Module):
         nn.init.normal_(self.tokens.weight, std=config.d_model**-0.5)
         self.positions = SinusoidalPositions(config.d_model)
         self.dropout = nn.Dropout(config.dropout)
-        self.transformer = nn.Transformer(
-            config.d_model,
-            config.n_heads,
-            config.n_encoder_layers,
-            config.n_decoder_layers,
-            config.d_ff,
-            config.dropout,
-            norm_first=config.norm == "pre",
-            batch_first=True,
-        )
+        depths = config.n_encoder_layers, config.n_decoder_layers
+        sizes = config.d_model, config.n_heads, *depths, config.d_ff, config.dropout
+        self.transformer = nn.Transformer(*sizes, norm_first=config.norm == "pre", batch_first=True)
 
     def embed(self, ids: Tensor) -> Tensor:
         tokens = self.tokens(ids) * self.config.d_model**0.5
@@ -161,12 +137,9 @@ class TorchTranslator(nn.Module):
             memory_key_padding_mask=padded,
             tgt_is_causal=True,
         )
-        return F.cross_entropy(
-            (states @ self.tokens.weight.T).flatten(0, 1),
-            targets.flatten(),
-            ignore_index=self.config.pad_id,
-            label_smoothing=_SMOOTHING,
-        )
+        logits = (states @ self.tokens.weight.T).flatten(0, 1)
+        settings = {"ignore_index": self.config.pad_id, "label_smoothing": _SMOOTHING}
+        return F.cross_entropy(logits, targets.flatten(), **settings)
 
 
 def torch_step(config: TransformerConfig) -> Step:
@@ -193,7 +166,7 @@ class TurnResult:
 
 
 def load_batches(path: Path) -> list[PairBatch]:
-    """Read the batches that `regard.bench.training_speed` has written."""
+    """Read the batches that `training_speed.write_batches` has written."""
     stored = np.load(path)
     names = ("source_ids", "target_ids", "source_lengths", "target_lengths")
     return [

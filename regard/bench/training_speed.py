@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from regard.bench.training_contenders import CONTENDERS, TurnResult, load_batche
 from regard.bench.translation import training_texts
 from regard.data.batches import Batches, pad
 from regard.errors import RegardError
+from regard.models.presets import get_preset
 from regard.models.transformer import TransformerConfig
 
 OURS = "regard"
@@ -44,12 +45,7 @@ class ContenderError(RegardError):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Settings of the training benchmark.
-
-    Args:
-        n_batches: batches of one turn, in addition to one for warming up.
-        cpu_time: count processor time, for a machine that is busy.
-    """
+    """Settings of the training benchmark; `n_batches` does not count the one for warming up."""
 
     models: tuple[str, ...] = ("small", "base")
     rounds: int = 3
@@ -62,10 +58,9 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class TrainingSpeed:
-    """Median speed of one contender with one model.
+    """Median speed of a contender; `tuned` ones keep freed memory as `regard train` does.
 
     Args:
-        tuned: whether its process keeps freed memory, as that of `regard train` does.
         share: share of the peak rate of matrix products in the same run.
     """
 
@@ -84,7 +79,7 @@ def measure_training(
     with tempfile.TemporaryDirectory() as folder:
         batches, n_vocab = write_batches(Path(folder) / "batches.npz", plan)
         for model in plan.models:
-            config = _config(model, n_vocab)
+            config = cast("TransformerConfig", get_preset(model, n_vocab=n_vocab).config)
             flops = _flops_per_target(config, batches)
             turns = _take_turns(config, batches, plan, lambda text, m=model: log(f"{m}, {text}"))
             peak = max(turn.peak for many in turns.values() for turn in many)
@@ -92,12 +87,6 @@ def measure_training(
                 speed = median(turn.targets / turn.seconds for turn in many)
                 speeds.append(TrainingSpeed(model, name, tuned, speed, speed * flops / peak))
     return speeds
-
-
-def _config(model: str, n_vocab: int) -> Any:
-    from regard.models.presets import get_preset
-
-    return get_preset(model, n_vocab=n_vocab).config
 
 
 def _take_turns(
@@ -112,13 +101,12 @@ def _take_turns(
         for name, tuned in contenders if number % 2 == 0 else list(reversed(contenders)):
             turn = _run_contender(request | {"name": name, "tuned": tuned})
             turns[name, tuned].append(turn)
-            speed = turn.targets / turn.seconds
-            log(f"{name}{' tuned' if tuned else ''}: {speed:,.0f} tokens/s")
+            speed = f"{turn.targets / turn.seconds:,.0f} tokens/s"
+            log(f"{name}{' tuned' if tuned else ''}: {speed}")
     return turns
 
 
 def _run_contender(request: dict[str, Any]) -> TurnResult:
-    """Let a contender take one turn in a new process."""
     command = [sys.executable, "-m", "regard.bench.training_contenders", json.dumps(request)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -131,7 +119,6 @@ def _run_contender(request: dict[str, Any]) -> TurnResult:
 
 
 def _flops_per_target(config: TransformerConfig, batches: Path) -> float:
-    """Count the operations of our model's matrix products for one target token."""
     torch.manual_seed(1)
     step, batch = CONTENDERS[OURS](config), load_batches(batches)[0]
     with FlopCounterMode(display=False) as counter:
@@ -170,32 +157,21 @@ def ratios(speeds: Sequence[TrainingSpeed]) -> list[dict[str, Any]]:
     """Return how many times as fast as each peer we are."""
     ours = {speed.model: speed.tokens_per_second for speed in speeds if speed.name == OURS}
     return [
-        {
-            "model": speed.model,
-            "peer": speed.name,
-            "tuned": speed.tuned,
-            "ratio": ours[speed.model] / speed.tokens_per_second,
-        }
-        for speed in speeds
-        if speed.name != OURS
+        {"model": one.model, "peer": one.name, "tuned": one.tuned}
+        | {"ratio": ours[one.model] / one.tokens_per_second}
+        for one in speeds
+        if one.name != OURS
     ]
 
 
 def report(speeds: Sequence[TrainingSpeed]) -> str:
     """Return speeds, shares of the peak rate and ratios as a Markdown table."""
-    by_peer = {(one["model"], one["peer"], one["tuned"]): one["ratio"] for one in ratios(speeds)}
+    by_peer = {(x["model"], x["peer"], x["tuned"]): f"{x['ratio']:.2f}" for x in ratios(speeds)}
     rows = []
-    for speed in speeds:
-        ratio = by_peer.get((speed.model, speed.name, speed.tuned))
-        rows.append(
-            [
-                speed.model,
-                speed.name,
-                "keeps freed memory" if speed.tuned else "default",
-                f"{speed.tokens_per_second:,.0f}",
-                f"{100 * speed.share:.0f} %",
-                "" if ratio is None else f"{ratio:.2f}",
-            ]
-        )
+    for one in speeds:
+        allocator = "keeps freed memory" if one.tuned else "default"
+        numbers = [f"{one.tokens_per_second:,.0f}", f"{100 * one.share:.0f} %"]
+        ratio = by_peer.get((one.model, one.name, one.tuned), "")
+        rows.append([one.model, one.name, allocator, *numbers, ratio])
     heads = ["model", "contender", "allocator", "target tokens/s", "of sgemm peak", "ours / theirs"]
     return markdown_table(heads, rows)

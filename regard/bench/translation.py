@@ -68,19 +68,15 @@ TORCH, TORCH_INT8 = "regard, torch", "regard, torch int8"
 BEST, DEFAULT = "CTranslate2, best", "CTranslate2, default"
 HUGGING_FACE = "transformers"
 COLUMNS = (OURS, SHORT, BEST, DEFAULT, TORCH, TORCH_INT8, HUGGING_FACE)
-_SAME_LINES = (OURS, BEST, SHORT)
-"""Contenders of similar speed, which translate the same lines."""
-_PAIRS = (
+_SAME_LINES = (OURS, BEST, SHORT)  # contenders of similar speed
+_PAIRS = (  # contenders whose ratio is reported
     *((OURS, peer) for peer in (BEST, DEFAULT, HUGGING_FACE)),
     *((TORCH, HUGGING_FACE), (TORCH_INT8, HUGGING_FACE), (SHORT, BEST), (SHORT, OURS)),
 )
-"""Contenders whose ratio is reported."""
-_RANDOM_LENGTH = 15
-"""Tokens that models with random weights generate, as many as a caption of Multi30k has."""
-_WARM_UP = {True: 64, False: 4}
-"""Lines of the first run, batched or not, which also estimates the speed."""
+_RANDOM_LENGTH = 15  # tokens written with random weights, as many as a caption of Multi30k has
+_WARM_UP = {True: 64, False: 4}  # lines of the first run, batched or not; it estimates the speed
+# with fewer lines some workers would be idle
 _FEWEST_BATCHED: dict[str, int] = dict.fromkeys((*_SAME_LINES, TORCH, TORCH_INT8), 512)
-"""Lines below which some workers would be idle."""
 
 
 @dataclass(frozen=True)
@@ -125,24 +121,21 @@ class SettingResult:
     @property
     def title(self) -> str:
         """The setting in words."""
-        batching = "batches" if self.setting.batched else "one by one"
         what = "" if self.setting.text else ", ids to ids"
-        return f"{self.model} {self.precision}, beam {self.setting.beam}, {batching}{what}"
+        return f"{self.model} {self.precision}, beam {self.setting.beam}, {self._batching}{what}"
+
+    @property
+    def _batching(self) -> str:
+        return "batches" if self.setting.batched else "one by one"
 
     def ratios(self) -> list[dict[str, Any]]:
         """Return how many times as fast as each peer we are."""
         speeds = {speed.name: speed.tokens_per_second for speed in self.speeds}
+        about = {"model": self.model, "precision": self.precision, "beam": self.setting.beam}
+        about["lines"] = self._batching
+        about["tokenization"] = "included" if self.setting.text else "excluded"
         return [
-            {
-                "peer": peer,
-                "ours": ours,
-                "model": self.model,
-                "precision": self.precision,
-                "beam": self.setting.beam,
-                "lines": "batches" if self.setting.batched else "one by one",
-                "tokenization": "included" if self.setting.text else "excluded",
-                "ratio": round(speeds[ours] / speeds[peer], 3),
-            }
+            {"peer": peer, "ours": ours, **about, "ratio": round(speeds[ours] / speeds[peer], 3)}
             for ours, peer in _PAIRS
             if {ours, peer} <= set(speeds)
         ]
@@ -152,12 +145,11 @@ class SettingResult:
         speeds = {speed.name: speed for speed in self.speeds}
         ours, cells = speeds[OURS].tokens_per_second, []
         for name in COLUMNS:
-            if name not in speeds:
+            if (one := speeds.get(name)) is None:
                 cells.append("–")
                 continue
-            speed = speeds[name].tokens_per_second
-            ratio = f" (×{ours / speed:.2f})" if name != OURS else ""
-            cells.append(f"{speed:,.0f}{ratio}, {speeds[name].peak:,.0f} MB")
+            ratio = "" if one.name == OURS else f" (×{ours / one.tokens_per_second:.2f})"
+            cells.append(f"{one.tokens_per_second:,.0f}{ratio}, {one.peak:,.0f} MB")
         return cells
 
 
@@ -181,7 +173,6 @@ def measure_translation(
 def _measure(
     contenders: dict[str, BenchProcess], setting: TranslationSetting, plan: TranslationPlan
 ) -> list[TranslationSpeed]:
-    """Measure contenders in turns, every other round in reverse order."""
     few = plan.lines[: _WARM_UP[setting.batched]]
     warm = {name: process.run(few, setting) for name, process in contenders.items()}
     lines = _select_lines({n: run.wall / len(few) for n, run in warm.items()}, setting, plan)
@@ -189,15 +180,12 @@ def _measure(
     for turn in range(plan.rounds):
         for name in list(contenders) if turn % 2 else list(contenders)[::-1]:
             runs[name].append(contenders[name].run(lines[name], setting))
-    return [
-        TranslationSpeed(
-            name,
-            median(run.tokens / getattr(run, plan.clock) for run in runs[name]),
-            max(run.peak for run in runs[name]),
-            len(lines[name]),
-        )
-        for name in contenders
-    ]
+    speeds = []
+    for name, many in runs.items():
+        speed = median(run.tokens / getattr(run, plan.clock) for run in many)
+        peak = max(run.peak for run in many)
+        speeds.append(TranslationSpeed(name, speed, peak, len(lines[name])))
+    return speeds
 
 
 def _select_lines(

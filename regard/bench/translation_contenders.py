@@ -19,8 +19,7 @@ from regard.generation.search import SearchOptions
 from regard.generation.translator import open_translator
 from regard.hardware import cpu_count
 
-BATCH_SIZE = 64
-"""Sentences in a batch of CTranslate2 and transformers."""
+BATCH_SIZE = 64  # sentences in a batch of CTranslate2 and transformers
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,7 @@ class TranslationSetting:
 
 
 class OurContender:
-    """Our translator with one of its engines.
-
-    As in the other contenders, `run` returns the token ids of each translation.
-    """
+    """Our translator; as in the other contenders, `run` returns the ids of each translation."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.translator = open_translator(folder, **options)
@@ -66,11 +62,7 @@ class OurContender:
 
 
 class CTranslate2Contender:
-    """CTranslate2 as in its documentation.
-
-    Args:
-        best: one worker for each core, instead of the default settings.
-    """
+    """CTranslate2 with default settings or, if `best`, one worker for each core."""
 
     def __init__(self, folder: Path, *, int8: bool, best: bool) -> None:
         import ctranslate2
@@ -124,9 +116,8 @@ class HuggingFaceContender:
         if setting.batched:
             ids = sorted(ids, key=len, reverse=True)
         size = BATCH_SIZE if setting.batched else 1
-        written = []
-        for first in range(0, len(ids), size):
-            written += self._generate(ids[first : first + size], setting)
+        batches = (ids[first : first + size] for first in range(0, len(ids), size))
+        written = [row for batch in batches for row in self._generate(batch, setting)]
         if setting.text:
             self.tokenizer.decode_batch(written)
         return written
@@ -175,12 +166,9 @@ class BenchProcess:
 
     def __init__(self, kind: str, folder: Path, **options: Any) -> None:
         self.kind = kind
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "regard.bench.translation_contenders"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, "-m", "regard.bench.translation_contenders"]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
         self._request({"kind": kind, "folder": str(folder), **options})
 
     def run(self, lines: Sequence[str], setting: TranslationSetting) -> TranslationRun:

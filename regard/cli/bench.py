@@ -38,12 +38,8 @@ class TranslationFlags:
     count: Annotated[int, typer.Option(help="Number of sentences.")] = 1000
     rounds: Rounds = 3
     beam: Annotated[list[int] | None, typer.Option(help="Beam sizes.  [default: 1 4]")] = None
-    precision: Annotated[
-        list[str] | None, typer.Option(help="int8 or float32.  [default: both]")
-    ] = None
-    seconds: Annotated[
-        float, typer.Option(help="Duration of a turn; slow contenders get fewer sentences.")
-    ] = 3.0
+    precision: Annotated[list[str] | None, typer.Option(help="[default: int8 float32]")] = None
+    seconds: Annotated[float, typer.Option(help="Duration of a turn.")] = 3.0
     quick: Quick = False
     cpu_time: CpuTime = False
 
@@ -73,16 +69,14 @@ def translate_bench(
     flags: TranslationFlags,
     models: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Model folders or names, or presets, which get random weights and write 15 tokens."
-            "  [default: small base]"
-        ),
+        typer.Argument(help="Model folders, names, presets.  [default: small base]"),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure translation with our engines, CTranslate2 and transformers, in turns.
 
-    The sentences are those of Multi30k if $REGARD_DATA has them, otherwise generated.
+    The sentences are those of Multi30k if $REGARD_DATA has them, otherwise generated. Presets get
+    random weights and write 15 tokens; slow contenders get fewer sentences.
 
     Example: regard bench translate small --quick
     """
@@ -93,18 +87,18 @@ def translate_bench(
     names = models or (["small"] if flags.quick else ["small", "base"])
     start = seconds_to_first_line(rounds=1 if flags.quick else 5)
     results = [one for name in names for one in measure_translation(name, plan, _log)]
-    about = (
-        f"{describe_machine()}; {len(plan.lines):,} sentences ({origin}), {plan.rounds} rounds, "
-        f"{plan.clock} time"
-    )
+    about = f"{describe_machine()}; {len(plan.lines):,} sentences ({origin}), "
+    about += f"{plan.rounds} rounds, {plan.clock} time"
     if as_json:
         speeds = [{"setting": one.title, **vars(x)} for one in results for x in one.speeds]
         ratios = [ratio for one in results for ratio in one.ratios()]
         _print_json(about, start_seconds=start, figures=speeds, against=ratios)
         return
-    first = f"From the start of the process to the first line of en-de: {start:.2f} s"
-    legend = "Tokens per second, in brackets regard's ratio to each, and peak memory:"
-    typer.echo(f"{about}\n\n{first}\n\n{legend}\n\n{report(results)}")
+    typer.echo(
+        f"{about}\n\nFrom the start of the process to the first line of en-de: {start:.2f} s\n"
+    )
+    typer.echo("Tokens per second, in brackets regard's ratio to each, and peak memory:\n")
+    typer.echo(report(results))
 
 
 @app.command("complexity")

@@ -1,12 +1,13 @@
 """`regard import`, `regard export` and `regard shortlist`: convert models."""
 
-import json
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from regard.cli.options import JsonFlag, ModelArgument
+from regard.cli.output import print_json
 from regard.errors import InputError
 
 
@@ -22,7 +23,7 @@ def import_command(
     dtype: Annotated[
         str, typer.Option(help="Type of the stored weights: float32, float16 or bfloat16.")
     ] = "float32",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Convert a checkpoint of another system to a model folder.
 
@@ -39,7 +40,7 @@ def import_command(
     n_vocab = None if model.tokenizer is None else len(model.tokenizer)
     if as_json:
         facts = {"folder": str(output), "family": model.family, "task": model.task}
-        typer.echo(json.dumps({**facts, "size": model.size, "tokens": n_vocab}))
+        print_json({**facts, "size": model.size, "tokens": n_vocab})
         return
     typer.echo(f"{output}: {model.family} model for {model.task}, {model.size}")
     if n_vocab is not None:
@@ -49,14 +50,11 @@ def import_command(
 
 
 def export_command(
-    model: Annotated[str, typer.Argument(help="Name of a bundled model, or a model folder.")],
+    model: ModelArgument,
     to: Annotated[str, typer.Option(help="Target system: huggingface, onnx or ctranslate2.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     quantization: Annotated[
-        str | None,
-        typer.Option(
-            help="Type of the weights for ctranslate2: int8, int8_float32, int16, float16."
-        ),
+        str | None, typer.Option(help="Weights of ctranslate2: int8, int8_float32, int16, float16.")
     ] = None,
 ) -> None:
     """Write a model for another system, with the same results there.
@@ -96,9 +94,8 @@ def shortlist_command(
     from regard.model_folder import read_description, read_tokenizers
 
     if min(per_token, frequent) < 1:
-        raise InputError(
-            f"--per-token is {per_token} and --frequent {frequent}; both must be 1 or more."
-        )
+        given = f"--per-token is {per_token} and --frequent {frequent}"
+        raise InputError(f"{given}; both must be 1 or more.")
     folder = find_model(model)
     described = read_description(folder)
     ours, theirs = read_tokenizers(folder, described)
@@ -116,7 +113,5 @@ def shortlist_command(
     learned = learn_shortlist(pairs, ours, theirs or ours, per_token=per_token, frequent=frequent)
     learned.save(folder, ours, theirs or ours)
     size = len(set(chain(learned.always, *learned.words.values())))
-    typer.echo(
-        f"{folder / SHORTLIST}: {len(learned.words):,} source tokens, {size:,} target tokens",
-        err=True,
-    )
+    counts = f"{len(learned.words):,} source tokens, {size:,} target tokens"
+    typer.echo(f"{folder / SHORTLIST}: {counts}", err=True)

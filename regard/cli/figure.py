@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.options import grouped
+from regard.cli.options import JsonFlag, OptionalModel, grouped
 from regard.errors import InputError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from regard.analysis.worked_example import WorkedExample
     from regard.figures.formats import Figure
 
@@ -29,9 +27,7 @@ class HeadFlags:
     target: Annotated[str | None, typer.Option(help="Target text, for translators.")] = None
     site: Annotated[str | None, typer.Option(help="Path of an attention site.")] = None
     head: Annotated[int | None, typer.Option(help="Index of the head, from 0.")] = None
-    query: Annotated[int | None, typer.Option(help="Index of the query (for steps), from 0.")] = (
-        None
-    )
+    query: Annotated[int | None, typer.Option(help="Index of the query, from 0 (steps).")] = None
     style: Annotated[str | None, typer.Option(help="circles or heat (for pattern).")] = None
 
 
@@ -45,9 +41,7 @@ def figure_command(
         ),
     ],
     *,
-    model: Annotated[
-        str | None, typer.Argument(help="Name of a bundled model, or a model folder.")
-    ] = None,
+    model: OptionalModel = None,
     text: Annotated[str | None, typer.Argument(help="Input text, or an image file.")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File to write: .svg, .png or .pdf.")
@@ -98,9 +92,8 @@ def _concept_figure(kind: str, length: int | None, language: str) -> "Figure":
     steps = sorted({max(1, round(length * i / 400)) for i in range(1, 401)})
     rates = {}
     for d_model, warmup in ((512, 4000), (512, 8000), (256, 4000)):
-        schedule = Schedule("paper", paper_rate(d_model, warmup), warmup)
-        points = [(step, schedule.at(step)) for step in steps]
-        rates[f"d_model {d_model}, warm-up {warmup:,}"] = points
+        at = Schedule("paper", paper_rate(d_model, warmup), warmup).at
+        rates[f"d_model {d_model}, warm-up {warmup:,}"] = [(step, at(step)) for step in steps]
     return Figure(draw_schedule(rates, language=language))
 
 
@@ -108,13 +101,20 @@ def _model_figure(
     kind: str, model: str | None, text: str | None, flags: HeadFlags, language: str
 ) -> "Figure":
     from regard.figures.kinds import model_figure, trace_figure
+    from regard.interop.model_names import bundled
     from regard.model import load
+    from regard.models.config import build_on_meta
+    from regard.models.presets import PRESETS
 
     if model is None:
         raise InputError(f"{kind} is a figure of a model: give a model and a text.")
     if kind == "architecture":
         _check_unused(kind, text=text, **vars(flags))
-        return model_figure(_module(model), name=model, language=language)
+        if model in PRESETS and model not in bundled() and not Path(model).exists():
+            module = build_on_meta(PRESETS[model].config)
+        else:
+            module = load(model).module
+        return model_figure(module, name=model, language=language)
     if text is None:
         raise InputError(f"{kind} shows a model at work: give a text after the model.")
     options = {name: value for name, value in vars(flags).items() if name != "target"}
@@ -122,28 +122,13 @@ def _model_figure(
     return trace_figure(trace, kind, **options, language=language)
 
 
-def _module(model: str) -> "nn.Module":
-    """Return the module of a model folder or bundled model, or that of a preset without weights."""
-    from regard.interop.model_names import bundled
-    from regard.model import load
-    from regard.models.config import build_on_meta
-    from regard.models.presets import PRESETS
-
-    if model in PRESETS and model not in bundled() and not Path(model).exists():
-        return build_on_meta(PRESETS[model].config)
-    return load(model).module
-
-
 def _check_unused(kind: str, **options: Any) -> None:
-    """Raise for options that a figure does not use."""
-    given = [name for name, value in options.items() if value is not None]
-    if given:
+    if given := [name for name, value in options.items() if value is not None]:
         raise InputError(f"{kind} does not use {' and '.join(given)}: leave it out.")
 
 
 @contextmanager
 def _warnings_to_stderr() -> Iterator[None]:
-    """Print warnings, such as one about missing fonts, as lines of the command."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         yield
@@ -152,15 +137,13 @@ def _warnings_to_stderr() -> Iterator[None]:
 
 
 def work_command(
-    example: Annotated[
-        Path | None, typer.Argument(help="TOML file with your own small matrices.")
-    ] = None,
+    example: Annotated[Path | None, typer.Argument(help="TOML file with small matrices.")] = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="File to write: .html, .md, .tex, .svg, .png or .pdf."),
     ] = None,
     language: Language = "en",
-    as_json: Annotated[bool, typer.Option("--json", help="Print all matrices as JSON.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Work through attention with small matrices, every number shown.
 
@@ -188,8 +171,7 @@ def work_command(
         check_extension(output, EXTENSIONS)
     worked = work(read_example(example) if example else DEFAULT)
     if as_json:
-        plain = json.dumps(asdict(worked), ensure_ascii=False)
-        typer.echo(plain.replace("-Infinity", '"-inf"'))
+        typer.echo(json.dumps(asdict(worked), ensure_ascii=False).replace("-Infinity", '"-inf"'))
     elif output is None:
         _print_worked(worked, language)
     if output is not None:
@@ -207,8 +189,8 @@ def _print_worked(worked: "WorkedExample", language: str) -> None:
 
     console = Console()
     unicode = console.encoding.lower() in ("utf-8", "utf8")
-    title = f"{caption('worked example', language)}  ({settings_line(worked, language)})"
-    console.print(title, markup=False)
+    heading = f"{caption('worked example', language)}  ({settings_line(worked, language)})"
+    console.print(heading, markup=False)
     for step in worked.tables:
         heads, rows = table_cells(step, language)
         table = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII, show_edge=False)

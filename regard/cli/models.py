@@ -1,11 +1,12 @@
 """`regard models`: list bundled models and presets, and show the parts of a model."""
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.options import JsonFlag
+from regard.cli.output import print_json
 from regard.errors import InputError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
@@ -20,15 +21,15 @@ def models_command(
     presets: Annotated[
         bool, typer.Option("--presets", help="List the presets that can be built by name.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """List the bundled models, or show the parts and the card of one model.
 
     Example: regard models en-de
     """
+    if presets and model is not None:
+        raise InputError("give a model or --presets, not both.")
     if presets:
-        if model is not None:
-            raise InputError("give a model or --presets, not both.")
         _list_presets(as_json=as_json)
     elif model is None:
         _list_bundled(as_json=as_json)
@@ -42,11 +43,11 @@ def _list_bundled(*, as_json: bool) -> None:
 
     found: list[dict[str, Any]] = []
     for name, folder in named().items():
-        described, card = read_description(folder), read_card(folder)
+        described = read_description(folder)
         kind = {"name": name, "task": described.task, "family": described.family}
-        found.append({**kind, **card.facts()})
+        found.append({**kind, **read_card(folder).facts()})
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        print_json(found, indent=1)
     elif found:
         _print_table(["name", "task", "family", "score", "size", "license", "data"], found)
     else:
@@ -62,7 +63,7 @@ def _list_presets(*, as_json: bool) -> None:
         kind = {"name": preset.name, "family": preset.config.family}
         found.append({**kind, "parameters": count, "memory": 4 * count, "about": preset.about})
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        print_json(found, indent=1)
         return
     shown = [
         {**row, "parameters": f"{row['parameters']:,}", "memory": f"{row['memory'] / 1e6:,.1f} MB"}
@@ -75,11 +76,12 @@ def _show(name: str, *, as_json: bool) -> None:
     summary, card = _summary_of(name)
     if as_json:
         rows = [vars(row) for row in summary.rows]
-        totals = {"parameters": summary.parameters, "memory": summary.memory}
-        totals |= {"flops": summary.flops, "n_token": summary.n_token}
+        totals = {
+            key: getattr(summary, key) for key in ("parameters", "memory", "flops", "n_token")
+        }
         facts = {} if card is None else card.facts() | {"text": card.text}
         plain = {"name": name, "kind": summary.title, **totals, "parts": rows, "card": facts}
-        typer.echo(json.dumps(plain, ensure_ascii=False, indent=1))
+        print_json(plain, indent=1)
         return
     typer.echo(str(summary))
     if card is not None:
@@ -90,7 +92,6 @@ def _show(name: str, *, as_json: bool) -> None:
 
 
 def _summary_of(name: str) -> "tuple[Summary, Card | None]":
-    """Summarize a model from its configuration, without reading its weights."""
     from regard.interop.model_names import bundled, find_model
     from regard.model_folder import read_card, read_description
     from regard.models.config import build_on_meta, config_from_dict
@@ -102,10 +103,9 @@ def _summary_of(name: str) -> "tuple[Summary, Card | None]":
     except UnknownNameError:
         if name in PRESETS:
             return summarize(build_on_meta(PRESETS[name].config)), None
-        known = [*bundled(), *PRESETS]
+        known = nearest(name, [*bundled(), *PRESETS])
         raise UnknownNameError(
-            f"{name!r} is neither a bundled model nor a preset nor a folder; "
-            f"{nearest(name, known)}."
+            f"{name!r} is neither a bundled model nor a preset nor a folder; {known}."
         ) from None
     described = read_description(folder)
     config = config_from_dict({"family": described.family, **described.model})

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 ModelArgument = Annotated[
     str, typer.Argument(help="Name of a bundled model, or path of a model folder.")
 ]
+OptionalModel = Annotated[
+    str | None, typer.Argument(help="Name of a bundled model, or path of a model folder.")
+]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True)

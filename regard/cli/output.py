@@ -87,6 +87,11 @@ def write_flushed(text: str) -> None:
         raise typer.Exit from None
 
 
+def print_json(value: Any, *, indent: int | None = None) -> None:
+    """Print a value as JSON, without escapes for characters of other languages."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=indent))
+
+
 def answer_each(
     given: Sequence[str], answer: Callable[[str], None], *, what: str, as_json: bool = False
 ) -> None:

@@ -31,40 +31,29 @@ def serve_command(
     Example: regard serve en-de --open
     """
     import regard
-    from regard.server.app import (
-        LOCAL_HOSTS,
-        address_of,
-        bind,
-        is_local,
-        make_app,
-        open_browser,
-        run,
-    )
+    from regard.server import app as web
     from regard.server.catalog import Catalog, Runs, is_run
     from regard.server.service import Service
 
     replayed = Runs([*(runs or ()), *(path for one in models or () if is_run(path := Path(one)))])
     trained = [str(path) for path in runs or () if (path / "config.json").is_file()]
     catalog = Catalog([*(models or ()), *trained])
-    bound = bind(host, port)
-    address, used_port = address_of(bound, host), bound.getsockname()[1]
+    bound = web.bind(host, port)
+    address, used_port = web.address_of(bound, host), bound.getsockname()[1]
     if port not in (0, used_port):
         _warn(f"port {port} is in use; using port {used_port} instead.")
-    if not is_local(host):
-        _warn(f"anyone who can reach {host} can use these models; there is no password.")
+    if not web.is_local(host):
+        _warn(f"anyone who can reach {host} can use these models without a password.")
     if not catalog.entries:
-        _warn(
-            "there is no model, so the page opens with the worked example; to serve a model, run "
-            "regard serve FOLDER."
-        )
-    hosts = [*dict.fromkeys((*LOCAL_HOSTS, host))] if is_local(host) else None
-    app = make_app(Service(catalog, replayed), hosts=hosts, version=regard.__version__)
+        _warn("no model was found, so the page has only examples; run regard serve FOLDER.")
+    hosts = [*dict.fromkeys((*web.LOCAL_HOSTS, host))] if web.is_local(host) else None
+    app = web.make_app(Service(catalog, replayed), hosts=hosts, version=regard.__version__)
     if runs:
         address += f"/?run={quote(next(iter(replayed.runs)))}"
     typer.echo(f"regard is at {address} (press Ctrl-C to stop)")
-    if open_page and not open_browser(address):
+    if open_page and not web.open_browser(address):
         _warn("no browser was found; open the address manually.")
-    run(app, bound)
+    web.run(app, bound)
 
 
 def _warn(text: str) -> None:

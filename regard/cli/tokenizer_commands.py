@@ -1,7 +1,5 @@
 """`regard tokenizer`: learn a vocabulary, and see what it makes of text."""
 
-import io
-import json
 import re
 import sys
 import time
@@ -9,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from regard.cli.output import print_json, use_utf8
 from regard.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,9 +31,7 @@ _T = TypeVar("_T")
 
 TokenizerPath = Annotated[
     Path,
-    typer.Argument(
-        help="tokenizer.json, vocab.txt, vocab.json (with merges.txt), their folder, or a model."
-    ),
+    typer.Argument(help="tokenizer.json, vocab.txt, vocab.json and merges.txt, folder or model."),
 ]
 FileOption = Annotated[
     str | None,
@@ -47,9 +44,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object
 def train_command(
     files: Annotated[
         list[str],
-        typer.Argument(
-            help="Text, .tsv or .jsonl files; plain, .gz, .zst, or - for standard input."
-        ),
+        typer.Argument(help="Text, .tsv or .jsonl files; plain, .gz, .zst, or - for stdin."),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder or .json file to write.")],
     kind: Annotated[
@@ -61,9 +56,7 @@ def train_command(
     normalize: Annotated[
         str, typer.Option(help="Unicode normalization: nfc, nfkc or none.")
     ] = "nfc",
-    lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="Convert text to lowercase.")
-    ] = False,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lowercase the text.")] = False,
     fields: Annotated[
         str, typer.Option(help="Columns of .tsv or keys of .jsonl to read, separated by commas.")
     ] = "",
@@ -78,8 +71,7 @@ def train_command(
     """
     from regard.text.tokenizer_training import train_tokenizer
 
-    before = time.monotonic()
-    counts = {"texts": 0}
+    before, counts = time.monotonic(), {"texts": 0}
     tokenizer = train_tokenizer(
         _texts(files, fields, counts),
         kind=kind,  # pyright: ignore[reportArgumentType] - checked there
@@ -92,12 +84,10 @@ def train_command(
     seconds = round(time.monotonic() - before, 1)
     facts = {"tokenizer": str(output), "kind": kind, "entries": len(tokenizer), **counts}
     if as_json:
-        _print_json(facts | {"seconds": seconds})
+        print_json(facts | {"seconds": seconds})
     else:
-        typer.echo(
-            f"{output}: {len(tokenizer):,} entries ({kind}) from {counts['texts']:,} texts "
-            f"in {seconds} s"
-        )
+        size = f"{len(tokenizer):,} entries ({kind}) from {counts['texts']:,} texts"
+        typer.echo(f"{output}: {size} in {seconds} s")
 
 
 def _texts(files: list[str], fields: str, counts: dict[str, int]) -> Iterator[str]:
@@ -116,20 +106,16 @@ def _texts(files: list[str], fields: str, counts: dict[str, int]) -> Iterator[st
 def _rows(file: str, fields: str) -> "Rows":
     from regard.data.readers import TextRows, format_of
 
-    format = format_of(file)
+    format = format_of(file) or ("tsv" if fields and file == "-" else None)
     if format is None:
-        if fields and file == "-":
-            format = "tsv"
-        else:
-            return TextRows((file,), ("text",))
+        return TextRows((file,), ("text",))
     chosen = [one.strip() for one in fields.split(",")] if fields else []
     if format == "jsonl":
         keys = tuple(chosen or ["source", "target"])
         return TextRows((file,), keys, "jsonl", keys=keys)
     if not all(one.isdigit() for one in chosen):
-        raise InputError(
-            f"--fields is {fields!r}; for {file} it must be column numbers such as 1,2."
-        )
+        needed = f"for {file} it must be column numbers such as 1,2"
+        raise InputError(f"--fields is {fields!r}; {needed}.")
     columns = tuple(int(one) for one in chosen or "12")
     return TextRows((file,), tuple(map(str, columns)), "tsv", columns=columns)
 
@@ -154,7 +140,7 @@ def encode_command(
 
     Example: regard tokenizer encode tokenizer.json "저는 학생입니다."
     """
-    _write_utf8()
+    use_utf8()
     loaded = _load(tokenizer)
     pieces = sys.stdout.isatty() if pieces is None else pieces
     for chunk in _in_chunks(_inputs(texts, file)):
@@ -169,7 +155,7 @@ def encode_command(
 def _show(text: str, pieces: "list[Piece]", as_json: bool) -> None:
     if as_json:
         ids = [piece.id for piece in pieces]
-        _print_json({"text": text, "ids": ids, "pieces": [asdict(piece) for piece in pieces]})
+        print_json({"text": text, "ids": ids, "pieces": [asdict(piece) for piece in pieces]})
         return
     cells = [_cells(piece) for piece in pieces]
     if not sys.stdout.isatty():
@@ -209,20 +195,19 @@ def decode_command(
 
     Example: regard tokenizer decode tokenizer.json 2 31 845 5 3
     """
-    _write_utf8()
+    use_utf8()
     loaded = _load(tokenizer)
     joined = None if not ids else [" ".join(ids)]
     numbered = enumerate(_inputs(joined, file), 1)
     for chunk in _in_chunks(_ids_of(line, number) for number, line in numbered):
         for one, text in zip(chunk, loaded.decode_batch(chunk, specials=specials), strict=True):
             if as_json:
-                _print_json({"ids": one, "text": text})
+                print_json({"ids": one, "text": text})
             else:
                 sys.stdout.write(text + "\n")
 
 
 def _load(path: Path) -> "Tokenizer":
-    """Load the tokenizer of a file, a folder, or a bundled model."""
     from regard.interop.model_names import bundled
     from regard.text.tokenizer import Tokenizer
 
@@ -239,22 +224,21 @@ def _ids_of(line: str, number: int) -> list[int]:
 
 def _inputs(texts: list[str] | None, file: str | None) -> Iterator[str]:
     """Yield the texts of the command line, or the lines of a file or standard input."""
+    from regard.files import read_lines
+
     if texts and file:
         raise InputError("Give texts or --file, not both.")
     if texts and texts != ["-"]:
         yield from texts
         return
-    from regard.files import read_lines
-
     if file is None and not texts and sys.stdin.isatty():
         raise InputError("There is no input: give a text, --file FILE, or - for standard input.")
     for number, line in enumerate(read_lines(file or "-"), 1):
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
-            raise InputError(
-                f"Line {number} of {file or 'the input'} is not valid UTF-8 at byte {error.start}."
-            ) from error
+            place = f"Line {number} of {file or 'the input'}"
+            raise InputError(f"{place} is not valid UTF-8 at byte {error.start}.") from error
 
 
 def _in_chunks(items: Iterable[_T]) -> Iterator[list[_T]]:
@@ -263,13 +247,3 @@ def _in_chunks(items: Iterable[_T]) -> Iterator[list[_T]]:
     while chunk := list(islice(iterator, size)):
         yield chunk
         size = min(2 * size, _CHUNK)
-
-
-def _write_utf8() -> None:
-    """Write UTF-8 to files and pipes regardless of the locale."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
