@@ -13,9 +13,10 @@ from regard.analysis.site_json import plain
 from regard.generation.search import SearchOptions
 from regard.generation.tracing import trace_answer
 from regard.model import Model
+from regard.server import model_inputs
 from regard.server.error_codes import ApiError
 from regard.server.jobs import Job, ProgressListener
-from regard.server.model_inputs import ModelInput, TraceRequest, replace_tokens, target_ids
+from regard.server.model_inputs import ModelInput, TraceRequest, is_translator
 from regard.tap import listen
 from regard.trace import outputs
 from regard.trace.capture import trace_model
@@ -54,7 +55,7 @@ class Comparison(BaseModel):
 
 
 class PartInfo(BaseModel):
-    """A part of a text that is translated in several parts, and its translation."""
+    """A part of a text, and its translation."""
 
     source: str
     text: str
@@ -118,14 +119,14 @@ def answer_edited(
     """Run a model under the edits of a request, and compare with the answer before them."""
     edits, tokens = request.parsed_edits()
     if not is_translator(model):
-        given = replace_tokens(model, given, tokens, answer_ids=None)
+        given = model_inputs.replace_tokens(model, given, tokens, answer_ids=None)
         with listen(ProgressListener(job, "tracing")):
             trace = trace_model(model, given.content, edits=edits)
         after, compare = _describe(trace, request), _compare_candidates(before.answer, trace)
         return _compared(after, before, compare, unmet=[])
     part = ModelInput(before.trace.output.part_source or given.content, given.target)
-    edited = replace_tokens(model, part, tokens, answer_ids=before.answer.ids)
-    target = target_ids(model, before.answer.ids)
+    edited = model_inputs.replace_tokens(model, part, tokens, answer_ids=before.answer.ids)
+    target = model_inputs.target_ids(model, before.answer.ids)
     with listen(ProgressListener(job, "tracing")):  # with the same target, every edit must apply
         forced = trace_model(model, edited.content, target, edits=edits)
     compare = [
@@ -134,7 +135,7 @@ def answer_edited(
             zip(before.answer.tokens or (), forced.output.log_probs, strict=True)
         )
     ]
-    if edited.target is not None and target_ids(model, edited.target) == target:
+    if edited.target is not None and model_inputs.target_ids(model, edited.target) == target:
         after = _describe(forced, request)
     elif tokens:
         after = answer(model, edited, request.model_copy(update={"part": 0}), edits, job)
@@ -142,11 +143,6 @@ def answer_edited(
         after = answer(model, given, request, edits, job)
     unmet = [edit.to_dict() for edit in edits if not _applies(edit, after.trace)]
     return _compared(after, before, compare, unmet)
-
-
-def is_translator(model: Model) -> bool:
-    """Return True for models that read a source and write a target."""
-    return model.family in ("transformer", "seq2seq")
 
 
 def _applies(edit: Edit, trace: Trace) -> bool:

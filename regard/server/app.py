@@ -210,7 +210,6 @@ def open_browser(address: str) -> bool:
     has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if sys.platform.startswith("linux") and not has_display:
         return False
-    try:
+    with contextlib.suppress(webbrowser.Error):
         return webbrowser.open(address)
-    except webbrowser.Error:
-        return False
+    return False

@@ -5,7 +5,7 @@ again on each request because training may still be in progress.
 """
 
 import json
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -135,11 +135,7 @@ class ModelEntry:
 
 
 class Catalog:
-    """All models of a server by name: those given first, then the bundled ones.
-
-    Args:
-        given: names of bundled models, or folders.
-    """
+    """All models of a server by name: those given by name or folder, then the bundled ones."""
 
     def __init__(self, given: Iterable[str | Path] = ()) -> None:
         self.entries: dict[str, ModelEntry] = {}
@@ -169,11 +165,9 @@ class Catalog:
         self.entries[name] = ModelEntry(name, folder, description, is_bundled, ModelWorker(name))
 
 
-def _unique(name: str, taken: Container[str]) -> str:
-    unique, number = name, 2
-    while unique in taken:
-        unique, number = f"{name}-{number}", number + 1
-    return unique
+def _unique(name: str, taken: Collection[str]) -> str:
+    names = (name, *(f"{name}-{number}" for number in range(2, len(taken) + 2)))
+    return next(one for one in names if one not in taken)
 
 
 @dataclass(frozen=True)

@@ -143,8 +143,7 @@ def validation_error(found: Mapping[str, Any]) -> ApiError:
     if isinstance(context.get("error"), ApiError):
         return context["error"]
     if kind in ("missing", "extra_forbidden"):
-        code = "missing_field" if kind == "missing" else "unknown_field"
-        return ApiError(code, field=field)
+        return ApiError("missing_field" if kind == "missing" else "unknown_field", field=field)
     if kind in ("string_too_long", "too_long"):
         return ApiError("too_long", field=field, limit=context["max_length"])
     value = json.dumps(found["input"], ensure_ascii=False, default=repr)

@@ -211,19 +211,16 @@ def _encodings(
 def _with_plan(found: Payload, plan: Mapping[str, ArrayEncoding]) -> str:
     arrays = {name: pack(*one) for name, one in _encodings(found, plan).items()}
     digits = 2 if isinstance(plan["vectors"], Quantized) else 3
-    sites = []
-    for site in found.about["sites"]:
-        named = site["arrays"].items()
-        streams = site["streams"] if "streams" in plan else {}
-        sites.append(
-            {
-                **site,
-                "arrays": {name: at for name, at in named if name != "exact" or name in plan},
-                "streams": streams,
-                "left_out": streams != site["streams"],
-                "projections": site["projections"] if "weights" in plan else None,
-            }
-        )
+    sites = [
+        {
+            **site,
+            "arrays": {n: at for n, at in site["arrays"].items() if n != "exact" or n in plan},
+            "streams": site["streams"] if "streams" in plan else {},
+            "left_out": bool(site["streams"]) and "streams" not in plan,
+            "projections": site["projections"] if "weights" in plan else None,
+        }
+        for site in found.about["sites"]
+    ]
     about = {**found.about, "sites": sites, "digits": digits}
     return json.dumps({"about": about, "arrays": arrays}, ensure_ascii=False, separators=(",", ":"))
 

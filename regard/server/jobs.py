@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import chain
 from threading import Condition, Event, Thread
 from typing import Any
 
@@ -131,9 +132,8 @@ class ModelWorker:
         """Cancel all waiting jobs and end the thread after the current one."""
         with self._changed:
             self._closed = True
-            for jobs in self._waiting.values():
-                for job in jobs:
-                    job.cancel()
+            for job in chain.from_iterable(self._waiting.values()):
+                job.cancel()
             self._waiting.clear()
             self._changed.notify()
 

@@ -137,13 +137,17 @@ def count_multiplications(model: Model, given: ModelInput) -> float:
     return n_weights * 2.0 * len(given.source_ids(model))
 
 
+def is_translator(model: Model) -> bool:
+    """Return True for models that read a source and write a target."""
+    return model.family in ("transformer", "seq2seq")
+
+
 def replace_tokens(
     model: Model, given: ModelInput, tokens: Sequence[SetToken], *, answer_ids: list[int] | None
 ) -> ModelInput:
     """Replace tokens of an input, and of the model's answer if the input has no target."""
-    has_target = model.family in ("transformer", "seq2seq")
     for edit in tokens:
-        if has_target and edit.side == "target":
+        if is_translator(model) and edit.side == "target":
             target = target_ids(model, given.target if given.target is not None else answer_ids)
             ids = _replaced(target, edit, _required(model.target_tokenizer))
             given = replace(given, target=ids)

@@ -19,7 +19,7 @@ from regard.analysis.worked_example import DEFAULT, worked_trace
 from regard.generation.sentences import sentences
 from regard.hardware import limit_threads
 from regard.server import model_inputs
-from regard.server.answers import Answer, AnsweredRun, answer, answer_edited, is_translator
+from regard.server.answers import Answer, AnsweredRun, answer, answer_edited
 from regard.server.catalog import Catalog, ModelEntry, Runs
 from regard.server.error_codes import ApiError
 from regard.server.jobs import Job, respond, wait_for
@@ -36,43 +36,40 @@ class SizedCache(Generic[T]):
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._entries: OrderedDict[str, T] = OrderedDict()
-        self._sizes: dict[str, int] = {}
+        self._entries: OrderedDict[str, tuple[T, int]] = OrderedDict()
         self._lock = RLock()
 
     def get(self, key: str) -> T | None:
         """Return an entry, now the most recently used one; None if there is none."""
         with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
-            return self._entries.get(key)
+            if key not in self._entries:
+                return None
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
 
     def put(self, key: str, entry: T, n_bytes: int) -> None:
         """Add or replace an entry."""
         with self._lock:
-            self._entries[key], self._sizes[key] = entry, n_bytes
+            self._entries[key] = entry, n_bytes
             self._entries.move_to_end(key)
-            self._evict()
+            while len(self) > 1 and self.n_bytes > self.limit:
+                self._entries.popitem(last=False)
 
     def grow(self, key: str, n_bytes: int) -> None:
         """Add to the size of an entry."""
         with self._lock:
             if key in self._entries:
-                self._sizes[key] += n_bytes
-                self._evict()
+                entry, size = self._entries[key]
+                self.put(key, entry, size + n_bytes)
 
     @property
     def n_bytes(self) -> int:
         """Size of all entries."""
         with self._lock:
-            return sum(self._sizes.values())
+            return sum(size for _, size in self._entries.values())
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    def _evict(self) -> None:
-        while len(self._entries) > 1 and self.n_bytes > self.limit:
-            del self._sizes[self._entries.popitem(last=False)[0]]
 
 
 @dataclass
@@ -131,13 +128,6 @@ class Service:
         self.uploads.put(name, data, len(data))
         return name
 
-    def stored(self, id: str) -> StoredTrace:
-        """Return a stored trace."""
-        found = self.traces.get(id)
-        if found is None:
-            raise ApiError("unknown_trace")
-        return found
-
     def worked_example(self) -> StoredTrace:
         """Return the trace of the worked example, which needs no model."""
         return self._stored({}, {}, lambda: _without_model(worked_trace(DEFAULT)))
@@ -187,7 +177,7 @@ class Service:
         entry = self.catalog[request.model]
         model, given = entry.model(), self.model_input(entry, request)
         model_inputs.check_size(model, given)
-        several = is_translator(model) and len(sentences(request.text or "")) > 1
+        several = model_inputs.is_translator(model) and len(sentences(request.text or "")) > 1
         if several and isinstance(request.target, list):  # the ids of one part
             parts = self.trace(request.without_edits(target=None), job).answer.parts or ()
             given = ModelInput(parts[request.part].source, request.target)
@@ -251,7 +241,10 @@ Context = Annotated[RequestContext, Depends(request_context)]
 
 async def stored_trace(id: str, context: Context) -> StoredTrace:
     """Return the stored trace that an address names."""
-    return context.service.stored(id)
+    found = context.service.traces.get(id)
+    if found is None:
+        raise ApiError("unknown_trace")
+    return found
 
 
 Stored = Annotated[StoredTrace, Depends(stored_trace)]

@@ -127,8 +127,8 @@ def count_products(trace: Trace, *, queries: float = inf) -> float:
 @router.post("/trace", response_model=TraceInfo, responses=EVENTS)
 async def trace(body: TraceRequest, context: Context) -> Response:
     """Run a model, store its trace and describe it."""
-    run, service = body.model, context.service
-    return await context.compute(run, lambda job: describe(service, service.trace(body, job)))
+    name, service = body.model, context.service
+    return await context.compute(name, lambda job: describe(service, service.trace(body, job)))
 
 
 class AnswerInfo(BaseModel, from_attributes=True):
@@ -141,10 +141,8 @@ class AnswerInfo(BaseModel, from_attributes=True):
 @router.post("/answer", response_model=AnswerInfo, responses=EVENTS)
 async def answer(body: TraceRequest, context: Context) -> Response:
     """Run a model, store its trace and return only the answer."""
-    run, service = body.model, context.service
-    return await context.compute(
-        run, lambda job: AnswerInfo.model_validate(service.trace(body, job))
-    )
+    name, run = body.model, context.service.trace
+    return await context.compute(name, lambda job: AnswerInfo.model_validate(run(body, job)))
 
 
 @router.get("/runs/{run}/{step}", response_model=TraceInfo)

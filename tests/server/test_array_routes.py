@@ -161,7 +161,7 @@ def test_a_rollout_is_that_of_python_and_includes_edits(client, trace, service):
     path = "encoder.layers.1.self"
     described = trace("encoder")
     found = arrays(client, described["id"], "rollout", site=path)["rollout"]
-    expected = rollout(service.stored(described["id"]).trace, path)
+    expected = rollout(service.traces.get(described["id"]).trace, path)
     assert found == pytest.approx(expected.numpy(), abs=1e-6)
     changed = trace("encoder", edits=[{"kind": "temperature", "site": "*", "value": 1e9}])
     even = arrays(client, changed["id"], "rollout", site=path)["rollout"]

@@ -77,6 +77,7 @@ def test_a_link_reopens_a_text(page, address, trace):
     fewer = "n => document.querySelectorAll('[data-side=source]').length < n"
     page.wait_for_function(fewer, arg=len(source))
     page.go_forward()
+    page.wait_for_url(lambda url: "text=the+garden+is+sleeping" in url)  # not only a new hash
     opened(page, page.url)
     assert text_of(page, ".texts .text:first-child .tokens").split() == source
     assert page.input_value(".input-bar .text") == "the garden is sleeping"
