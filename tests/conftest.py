@@ -1,4 +1,4 @@
-"""What every test shares: one thread per process, patient hypothesis, the shared data."""
+"""Shared by all tests: one thread per process, no deadlines for hypothesis, the shared data."""
 
 import os
 import sys
@@ -11,13 +11,21 @@ import torch
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-# Machines that share their cores make time limits a matter of luck.
+# On machines with shared cores, time limits fail at random.
 hypothesis.settings.register_profile("regard", deadline=None)
 hypothesis.settings.load_profile("regard")
 
 
 def pytest_configure():
-    torch.set_num_threads(1)  # pytest-xdist already keeps every core busy
+    torch.set_num_threads(1)  # pytest-xdist already uses every core
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]):
+    """Mark tests of modules that start processes, which `make test-fast` leaves out."""
+    for item in items:
+        names = vars(getattr(item, "module", None) or object)
+        if "subprocess" in names or "ray" in names:
+            item.add_marker(pytest.mark.processes)
 
 
 def data_folder() -> Path:
