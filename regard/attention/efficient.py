@@ -186,9 +186,7 @@ class CausalChunk:
     before: Float[Tensor, "*batch feature d_v"]
     """Σ exp(feature - peak) value over all keys before the chunk."""
 
-    def product(
-        self, left: Float[Tensor, "*batch token feature"]
-    ) -> Float[Tensor, "*batch token d_v"]:
+    def product(self, left: Tensor) -> Tensor:
         """Return Σ_{j ≤ i} (left_i · exp(feature_j - peak)) value_j for every i of the chunk."""
         inside = (left @ self.right.transpose(-1, -2)).tril() @ self.value
         return inside + left @ self.before

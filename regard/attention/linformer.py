@@ -130,6 +130,5 @@ class LinformerPattern(Pattern):
 
 
 def _project(projection: Tensor, x: Tensor, seen: Tensor | None) -> Tensor:
-    """Return the mixtures of the positions that are seen."""
     x = x if seen is None else x.masked_fill(~seen, 0.0)
     return projection[..., : x.size(-2)] @ x

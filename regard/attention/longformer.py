@@ -150,7 +150,6 @@ class LongformerPattern(Pattern):
 
 
 def _rows(mask: Mask, grid: Grid, tokens: Tensor) -> Mask:
-    """Return the mask's rows of these tokens."""
     if isinstance(mask, Everything):
         return mask
     rows = mask.on(Grid(grid.lead, grid.n_query, grid.n_key, tokens, grid.columns))

@@ -132,9 +132,8 @@ class ReformerPattern(Pattern):
         itself = columns == rows[:, None]
         met = met.any(dim=0) & ~itself & seen[rows] & seen.transpose(-1, -2)
         alone = itself & seen[rows] & ~met.any(dim=-1, keepdim=True)
-        scores = (
-            upcast_half(query[rows]) @ upcast_half(key).transpose(-1, -2) * key.size(-1) ** -0.5
-        )
+        query, key = upcast_half(query[rows]), upcast_half(key)
+        scores = query @ key.transpose(-1, -2) * key.size(-1) ** -0.5
         weights = softmax_over_keys(scores.masked_fill(~(met | alone), -inf))
         return weights[:, tile.grid.columns]
 
@@ -153,9 +152,7 @@ def hash_vectors(
     return (nearest + half * opposite).squeeze(-1).transpose(-1, -2)
 
 
-def _sort(
-    buckets: Int[Tensor, "*batch round token"], chunk: int, causal: bool
-) -> tuple[Int[Tensor, "*batch round token"], Int[Tensor, "*batch round token"]]:
+def _sort(buckets: Tensor, chunk: int, causal: bool) -> tuple[Tensor, Tensor]:
     """Sort tokens by (bucket, position); return the order and codes that say which tokens meet.
 
     A query meets the keys whose code is smaller by 0 or 1: the code is the chunk plus twice the

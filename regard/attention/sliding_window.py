@@ -157,7 +157,6 @@ class _Blocks:
         return rows, columns, near
 
     def _on_block(self, mask: Mask, lead: tuple[int, ...], rows: Tensor, columns: Tensor) -> Tensor:
-        """Evaluate a mask of single pairs on one block."""
         order = columns.argsort()
         order = order[columns[order] >= 0]
         grid = Grid(lead, self.n_token, self.n_token, rows, columns[order])
@@ -177,7 +176,6 @@ def _slide(
     seen: Tensor,
     dropout: float,
 ) -> Tensor:
-    """Attend from each block to its window."""
     lead = query.shape[:-2]
     pieces = blocks.cut(query), blocks.windows(key, extra[0]), blocks.windows(value, extra[1])
     if seen.dim() == 3:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,9 @@ from torch import Tensor, nn
 from regard.errors import InputError, ShapeError
 from regard.layers.dropout import Dropout
 from regard.tap import tap
+
+Images: TypeAlias = Float[Tensor, "batch channel height width"]
+Patches: TypeAlias = Float[Tensor, "batch patch d_patch"]
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,7 @@ def cut_grid(height: int, width: int, patch_size: int, *, first: int = 0) -> Pat
     return PatchGrid(height // patch_size, width // patch_size, patch_size, first)
 
 
-def cut(
-    images: Float[Tensor, "batch channel height width"], patch_size: int
-) -> Float[Tensor, "batch patch d_patch"]:
+def cut(images: Images, patch_size: int) -> Patches:
     """Return the pixels of each patch in one row, from the upper left to the lower right patch."""
     return rearrange(
         images,
@@ -67,9 +69,7 @@ def resize_positions(
     return rearrange(picture, "1 d row column -> (row column) d")
 
 
-def join(
-    patches: Float[Tensor, "batch patch d_patch"], grid: PatchGrid
-) -> Float[Tensor, "batch channel height width"]:
+def join(patches: Patches, grid: PatchGrid) -> Images:
     """Return the image that was cut into these patches."""
     return rearrange(
         patches,
@@ -84,9 +84,8 @@ class LinearStem(nn.Linear):
     """A linear layer over the pixels of each patch (Dosovitskiy et al. 2021)."""
 
     def forward(  # type: ignore[override]
-        self, patches: Float[Tensor, "batch patch d_patch"], grid: PatchGrid
+        self, patches: Patches, grid: PatchGrid
     ) -> Float[Tensor, "batch patch d_model"]:
-        """Return one vector for each patch."""
         return super().forward(patches)
 
 
@@ -110,9 +109,7 @@ class ConvolutionStem(nn.Module):
         self.halvings = nn.ModuleList(nn.Conv2d(*pair, 3, stride=2, padding=1) for pair in pairs)
         self.mix = nn.Linear(d_model, d_model)
 
-    def forward(
-        self, patches: Float[Tensor, "batch patch d_patch"], grid: PatchGrid
-    ) -> Float[Tensor, "batch patch d_model"]:
+    def forward(self, patches: Patches, grid: PatchGrid) -> Float[Tensor, "batch patch d_model"]:
         """Return one vector for each patch."""
         picture = join(patches, grid)
         for halving in self.halvings:
@@ -162,9 +159,7 @@ class PatchEmbedding(nn.Module):
         self.dropout = Dropout(dropout)
         self.path = path
 
-    def forward(
-        self, images: Float[Tensor, "batch channel height width"]
-    ) -> Float[Tensor, "batch token d_model"]:
+    def forward(self, images: Images) -> Float[Tensor, "batch token d_model"]:
         """Return special tokens and patches, each with its position added."""
         grid = self.grid(images)
         patches = tap(f"{self.path}.patches", cut(images, self.patch_size), "patch d_patch")
@@ -173,10 +168,13 @@ class PatchEmbedding(nn.Module):
             special = self.special.expand(images.size(0), -1, -1)
             tokens = torch.cat([special, tokens], dim=1)
         tokens = tap(f"{self.path}.tokens", tokens, "token d_model")
-        positions = tap(f"{self.path}.positions", self._positions(grid)[None], "token d_model")
+        special, patches = self.positions.tensor_split([self.n_special])
+        old, new = ((one.n_rows, one.n_columns) for one in (self.learned, grid))
+        positions = torch.cat([special, resize_positions(patches, old, new)])
+        positions = tap(f"{self.path}.positions", positions[None], "token d_model")
         return tap(f"{self.path}.output", self.dropout(tokens + positions), "token d_model")
 
-    def grid(self, images: Float[Tensor, "batch channel height width"]) -> PatchGrid:
+    def grid(self, images: Images) -> PatchGrid:
         """Return the grid of patches of these images."""
         if images.size(1) != self.n_channels:
             raise ShapeError(
@@ -184,8 +182,3 @@ class PatchEmbedding(nn.Module):
                 f"{self.n_channels}: convert them first."
             )
         return cut_grid(images.size(2), images.size(3), self.patch_size, first=self.n_special)
-
-    def _positions(self, grid: PatchGrid) -> Tensor:
-        special, patches = self.positions.tensor_split([self.n_special])
-        old, new = ((one.n_rows, one.n_columns) for one in (self.learned, grid))
-        return torch.cat([special, resize_positions(patches, old, new)])

@@ -7,17 +7,21 @@ recorded, torch's kernel reads the sequence and skips its padding.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from regard.attention.mask import length_mask
 from regard.errors import InputError, check_choice
 from regard.tap import listening, tap
+
+Gates: TypeAlias = Float[Tensor, "batch d_gates"]
+Sequences: TypeAlias = Float[Tensor, "batch token d_input"]
+States: TypeAlias = Float[Tensor, "batch token d_output"]
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,7 @@ class RecurrentState:
         return RecurrentState(hidden, function(self.cell, *(other.cell for other in others)))
 
 
-def lstm_step(
-    inputs: Float[Tensor, "batch d_gates"],
-    memory: Float[Tensor, "batch d_gates"],
-    state: RecurrentState,
-    *,
-    site: str,
-) -> RecurrentState:
+def lstm_step(inputs: Gates, memory: Gates, state: RecurrentState, *, site: str) -> RecurrentState:
     """Return the next state of an LSTM (Hochreiter & Schmidhuber 1997, with forget gate).
 
     `inputs` and `memory` are the gates' sums of the input and of the previous hidden state.
@@ -61,13 +59,7 @@ def lstm_step(
     return RecurrentState(_tap_step(site, "hidden", output * cell.tanh()), cell)
 
 
-def gru_step(
-    inputs: Float[Tensor, "batch d_gates"],
-    memory: Float[Tensor, "batch d_gates"],
-    state: RecurrentState,
-    *,
-    site: str,
-) -> RecurrentState:
+def gru_step(inputs: Gates, memory: Gates, state: RecurrentState, *, site: str) -> RecurrentState:
     """Return the next state of a GRU (Cho et al. 2014, reset after the product)."""
     reset, update, candidate = inputs.chunk(3, dim=-1)
     reset_memory, update_memory, candidate_memory = memory.chunk(3, dim=-1)
@@ -138,10 +130,8 @@ class RecurrentLayer(nn.Module):
         return [getattr(self, f"{part}_{_ENDINGS[direction]}") for part in _PARTS]
 
     def forward(
-        self,
-        x: Float[Tensor, "batch token d_input"],
-        lengths: Int[Tensor, "batch"] | None = None,
-    ) -> tuple[Float[Tensor, "batch token d_output"], RecurrentState]:
+        self, x: Sequences, lengths: Int[Tensor, "batch"] | None = None
+    ) -> tuple[States, RecurrentState]:
         """Return the hidden state after each token, and the state after the last one.
 
         Both directions are concatenated; the backward one's last token is the first.
@@ -155,10 +145,8 @@ class RecurrentLayer(nn.Module):
         return tap(f"{self.path}.output", states, "token d_output"), last
 
     def definition(
-        self,
-        x: Float[Tensor, "batch token d_input"],
-        lengths: Int[Tensor, "batch"] | None = None,
-    ) -> tuple[Float[Tensor, "batch token d_output"], RecurrentState]:
+        self, x: Sequences, lengths: Int[Tensor, "batch"] | None = None
+    ) -> tuple[States, RecurrentState]:
         """Compute the same step by step, as in the formulas."""
         columns = torch.arange(x.size(1), device=x.device)
         real = None if lengths is None else length_mask(lengths, columns, x.size(1))
@@ -220,11 +208,8 @@ class RecurrentLayer(nn.Module):
         return f"{self.cell}, {self.d_input} → {both}{self.d_hidden}"
 
     def _read(
-        self,
-        x: Float[Tensor, "batch token d_input"],
-        real: Bool[Tensor, "batch token"] | None,
-        direction: int,
-    ) -> tuple[Float[Tensor, "batch token d_hidden"], RecurrentState]:
+        self, x: Tensor, real: Tensor | None, direction: int
+    ) -> tuple[Tensor, RecurrentState]:
         input_weight, hidden_weight, input_bias, hidden_bias = self.weights(direction)
         inputs = F.linear(x, input_weight, input_bias)  # of all steps, because it needs no state
         site = f"{self.path}.{('forward', 'backward')[direction]}"

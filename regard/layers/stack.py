@@ -18,7 +18,6 @@ from regard.tap import path_at, tap
 
 NORMS = ("layer", "rms")
 Stream: TypeAlias = Float[Tensor, "batch token d_model"]
-Memory: TypeAlias = Float[Tensor, "batch source d_model"]
 Cache: TypeAlias = dict[str, KeyValueCache]
 """The cached keys and values of every attention site, by path."""
 
@@ -140,7 +139,7 @@ class Layer(nn.Module):
     def forward(
         self,
         x: Stream,
-        memory: Memory | None = None,
+        memory: Float[Tensor, "batch source d_model"] | None = None,
         *,
         allowed: Mask | None = None,
         memory_allowed: Mask | None = None,
@@ -224,7 +223,7 @@ class Stack(nn.Module):
     def forward(
         self,
         x: Stream,
-        memory: Memory | None = None,
+        memory: Float[Tensor, "batch source d_model"] | None = None,
         *,
         allowed: Mask | None = None,
         memory_allowed: Mask | None = None,

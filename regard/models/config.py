@@ -197,7 +197,6 @@ def check_causal(config: StackConfig) -> None:
 
 
 def _check_positions(config: StackConfig) -> None:
-    """Refuse positions that this model's attention cannot have."""
     if config.positions == "alibi" and config.attention != "exact":
         raise InputError(
             f"positions are 'alibi', which change the scores of single pairs; {config.attention} "

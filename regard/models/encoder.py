@@ -4,7 +4,7 @@ Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers".
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +22,7 @@ from regard.models.config import StackConfig, check_pad
 from regard.models.summary import summarize
 from regard.tap import tap
 
+States: TypeAlias = Float[Tensor, "batch token d_model"]
 POOLS = ("first", "mean")
 POOLERS = ("none", "tanh", "relu")
 
@@ -133,7 +134,7 @@ class Encoder(nn.Module):
         return self.fill(states, self.tokens)
 
     def pooled(
-        self, states: Float[Tensor, "batch token d_model"], lengths: Lengths | None = None
+        self, states: States, lengths: Lengths | None = None
     ) -> Float[Tensor, "batch d_model"]:
         """Return one vector for each text."""
         if self.config.pool == "first":
@@ -150,7 +151,7 @@ class Encoder(nn.Module):
         return tap("output.pooled", vector, "d_pooled")
 
     def classify(
-        self, states: Float[Tensor, "batch token d_model"], lengths: Lengths | None = None
+        self, states: States, lengths: Lengths | None = None
     ) -> Float[Tensor, "batch class"]:
         """Return the logits of the classes."""
         if self.classifier is None:

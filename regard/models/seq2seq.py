@@ -21,7 +21,7 @@ from regard.layers.recurrent import CELLS, Bridge, RecurrentLayer, RecurrentStat
 from regard.layers.rnn_attention import EncodedSource, RNNAttention
 from regard.layers.stack import InputEmbedding, without_padding
 from regard.models.config import ModelConfig
-from regard.models.encoder_decoder import EncoderDecoder, check_vocabularies
+from regard.models.encoder_decoder import EncoderDecoder, SourceIds, TargetIds, check_vocabularies
 from regard.tap import tap
 
 ATTENTIONS = ("additive", "dot", "general", "none")
@@ -167,9 +167,7 @@ class Seq2Seq(EncoderDecoder):
         self.projection = self.make_projection()
         initialize(self, config.initialization)
 
-    def encode(
-        self, source_ids: Int[Tensor, "batch source"], source_lengths: Lengths | None = None
-    ) -> Memory:
+    def encode(self, source_ids: SourceIds, source_lengths: Lengths | None = None) -> Memory:
         """Return a vector for each source token, and the last state of each layer."""
         tokens = (self.source_tokens or self.tokens)(source_ids)
         where = token_positions(source_ids.size(1), device=source_ids.device)
@@ -185,7 +183,7 @@ class Seq2Seq(EncoderDecoder):
 
     def decode(
         self,
-        target_ids: Int[Tensor, "batch target"],
+        target_ids: TargetIds,
         memory: Memory,
         source_lengths: Lengths | None = None,
         *,
@@ -211,7 +209,6 @@ class Seq2Seq(EncoderDecoder):
         return {"decoder": RecurrentCache()}
 
     def _start(self, cache: RecurrentCache, memory: Memory) -> None:
-        """Start the decoder from the encoder's output."""
         states = memory.last
         if self.bridges is not None:
             states = [bridge(one) for bridge, one in zip(self.bridges, states, strict=True)]

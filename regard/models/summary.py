@@ -120,7 +120,6 @@ def _parts(module: nn.Module, path: str, n_token: int) -> Iterator[SummaryRow]:
 
 
 def _row(module: nn.Module, path: str, n_token: int) -> SummaryRow | None:
-    """Return the row of a part, or None for one to descend into."""
     n_parameters = sum(p.numel() for p in module.parameters())
     if isinstance(module, SubLayer):
         inner = _row(module.inner, module.inner.path, n_token)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention.mask import Lengths, causal, padding
@@ -15,7 +15,7 @@ from regard.layers.initialize import initialize
 from regard.layers.position import token_positions
 from regard.layers.stack import Cache, InputEmbedding, Stack, cache_length, without_padding
 from regard.models.config import StackConfig, check_causal
-from regard.models.encoder_decoder import EncoderDecoder, check_vocabularies
+from regard.models.encoder_decoder import EncoderDecoder, SourceIds, TargetIds, check_vocabularies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Transformer(EncoderDecoder):
         initialize(self, config.initialization)
 
     def encode(
-        self, source_ids: Int[Tensor, "batch source"], source_lengths: Lengths | None = None
+        self, source_ids: SourceIds, source_lengths: Lengths | None = None
     ) -> Float[Tensor, "batch source d_model"]:
         """Return one vector for each source token."""
         tokens = (self.source_tokens or self.tokens)(source_ids)
@@ -81,7 +81,7 @@ class Transformer(EncoderDecoder):
 
     def decode(
         self,
-        target_ids: Int[Tensor, "batch target"],
+        target_ids: TargetIds,
         memory: Float[Tensor, "batch source d_model"],
         source_lengths: Lengths | None = None,
         *,

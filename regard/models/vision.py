@@ -14,13 +14,12 @@ from torch import Tensor, nn
 from regard.errors import InputError, check_choice
 from regard.layers.feed_forward import activation_function
 from regard.layers.initialize import INITIALIZATIONS, initialize
-from regard.layers.patch import STEMS, PatchEmbedding, PatchGrid, cut_grid
+from regard.layers.patch import STEMS, Images, PatchEmbedding, PatchGrid, cut_grid
 from regard.layers.stack import LayerConfig, Stack
 from regard.models.config import ModelConfig, check_layers
 from regard.models.summary import summarize
 from regard.tap import tap
 
-Images: TypeAlias = Float[Tensor, "batch channel height width"]
 States: TypeAlias = Float[Tensor, "batch token d_model"]
 POOLS = ("class", "mean")
 POOLERS = ("none", "tanh", "relu")

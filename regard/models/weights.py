@@ -74,7 +74,6 @@ def build_from_weights(
 def _check_fit(
     weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor], source: str | Path
 ) -> None:
-    """Refuse weights that do not fit the model."""
     for name in wanted:
         if name not in weights:
             raise FileError(f"{source} has no weights {name!r}, {_MIXED}.")

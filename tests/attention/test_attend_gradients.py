@@ -1,4 +1,4 @@
-"""Attention in every type of numbers, and its gradients against finite differences."""
+"""Attention in half precision, and its gradients against finite differences."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention.attend import attend
-from regard.attention.mask import causal, edges, padding, window
+from regard.attention.mask import causal, edges, padding
 from regard.attention.similarity import Additive, Alibi, General
 from regard.tap import listen
 from tests.listeners import Everybody
@@ -22,22 +22,9 @@ def looked_at(*inputs, **options) -> torch.Tensor:
 BOTH = pytest.mark.parametrize("form", [attend, looked_at])
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_every_type_of_numbers_with_the_softmax_in_single_precision_at_least(dtype):
-    inputs = [x.to(dtype) for x in (Q, K, V)]
-    everybody = Everybody()
-    with listen(everybody):
-        context = attend(*inputs)
-    assert context.dtype == dtype
-    weights = everybody.seen["attention.weights"]
-    assert weights.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    assert_close(context.float(), attend(Q, K, V), atol=0.05, rtol=0.02)
-    assert attend(*inputs).dtype == dtype
-
-
 @pytest.mark.parametrize("similarity", [Additive(4, 4, 3), General(4, 4), "cosine", Alibi(1)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_learned_similarities_work_in_half_precision_too(similarity, dtype):
+def test_similarities_work_in_half_precision(similarity, dtype):
     inputs = [x[None].to(dtype) for x in (Q, K, V)]
     exact = attend(Q[None], K[None], V[None], similarity=similarity).detach()
     if isinstance(similarity, nn.Module):
@@ -62,7 +49,7 @@ DOUBLE = torch.float64
 )  # fmt: skip
 @pytest.mark.parametrize(
     "mask",
-    [None, causal(), padding([2, 4]), window(1) & causal(), edges([(0, 1), (2, 3)])],
+    [None, causal() & padding([2, 4]), edges([(0, 1), (2, 3)])],
     ids=repr,
 )
 def test_gradients_are_those_of_finite_differences(form, similarity, mask):

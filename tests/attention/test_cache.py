@@ -9,24 +9,13 @@ from regard.attention.kv_cache import KeyValueCache
 
 
 def pair(n_token: int, start: float = 0.0, *, batch: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys and values whose numbers tell where they came from."""
+    """Keys and values whose numbers are all different."""
     key = start + torch.arange(batch * n_token * 3.0).view(batch, 1, n_token, 3)
     return key, -key[..., :2]
 
 
-def test_what_is_written_comes_back_behind_what_was_there():
-    cache = KeyValueCache()
-    one, two = torch.tensor([[[1.0]]]), torch.tensor([[[2.0]]])
-    assert cache.length == 0
-    cache.extend(one, -one)
-    key, value = cache.extend(two, -two)
-    assert key.tolist() == [[[1.0], [2.0]]]
-    assert value.tolist() == [[[-1.0], [-2.0]]]
-    assert cache.length == 2
-
-
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6))
-def test_any_steps_give_what_concatenation_gives(lengths):
+def test_any_steps_equal_concatenation(lengths):
     cache = KeyValueCache()
     written = [pair(n, 1000.0 * i) for i, n in enumerate(lengths)]
     for i, step in enumerate(written):
@@ -38,7 +27,7 @@ def test_any_steps_give_what_concatenation_gives(lengths):
     assert cache.length == sum(lengths)
 
 
-def test_what_was_read_before_does_not_change_when_more_is_written():
+def test_earlier_results_do_not_change_when_more_is_written():
     cache = KeyValueCache()
     cache.extend(*pair(3))
     before = cache.extend(*pair(1, 100.0))[0]
@@ -48,7 +37,7 @@ def test_what_was_read_before_does_not_change_when_more_is_written():
     assert torch.equal(before, copy)
 
 
-def test_room_doubles_so_that_a_thousand_steps_copy_little():
+def test_capacity_doubles_so_that_a_thousand_steps_copy_little():
     cache, places = KeyValueCache(), set()
     for step in range(1000):
         places.add(cache.extend(*pair(1, float(step)))[0].data_ptr())
@@ -67,14 +56,14 @@ def test_beams_move_and_finished_ones_leave():
     assert torch.equal(after[0][0, 0, 3:], pair(1, 70.0, batch=1)[0][0, 0])
 
 
-def test_an_empty_cache_keeps_rows_without_complaint_and_has_nothing_to_read():
+def test_an_empty_cache_cannot_be_read():
     cache = KeyValueCache()
     cache.keep(torch.tensor([0]))
     with pytest.raises(LookupError, match="nothing was written to this cache"):
         cache.read()
 
 
-def test_what_cross_attention_reads_is_written_once_and_does_not_grow():
+def test_a_cache_for_cross_attention_does_not_grow():
     cache = KeyValueCache(grows=False)
     assert not cache.filled
     first = pair(4)

@@ -92,7 +92,7 @@ def test_gradients_reach_the_projections_of_global_tokens():
     assert all((parameter.grad != 0).any() for parameter in form.parameters())
 
 
-def test_own_projections_start_as_identities():
+def test_projections_of_global_tokens_start_as_identities():
     inputs = drawn(1, 2, 50, 4)
     form = Longformer(3, global_tokens=[0], n_heads=2, d_k=4).double()
     assert_close(form(*inputs), Longformer(3, global_tokens=[0])(*inputs))

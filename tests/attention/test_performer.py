@@ -80,7 +80,7 @@ def test_the_kernel_is_the_softmax_kernel_on_average():
     assert (deviation < 0.02 * exact).all()
 
 
-def test_more_features_come_nearer_to_softmax_attention():
+def test_more_features_approximate_softmax_attention_better():
     query, key, value = (scale * x for scale, x in zip((0.5, 0.5, 1), drawn(40, 8), strict=True))
     exact = regard.attend(query, key, value)
 

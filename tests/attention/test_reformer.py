@@ -127,7 +127,7 @@ def test_a_bucket_is_the_nearest_direction_or_its_opposite():
     assert torch.equal(hash_vectors(x, rotations), (x @ both).argmax(-1))
 
 
-def test_more_rounds_come_nearer_to_exact_attention():
+def test_more_rounds_approximate_exact_attention_better():
     query, _, value = drawn(200, 8)
     query = query + 2 * torch.randn(8, 8, dtype=torch.float64, generator=seeded(3)).repeat(25, 1)
     exact = exact_with_the_self_rule(3 * query, value)

@@ -19,27 +19,13 @@ from regard.attention.similarity import (
     make_similarity,
 )
 from regard.attention.tile import Grid
-from regard.errors import InputError, ShapeError, UnknownNameError
+from regard.errors import InputError, ShapeError
 
 NAMED = ["dot", "scaled_dot", "cosine"]
 
 
 def grid_of(n_query: int, n_key: int, *lead: int) -> Grid:
     return Grid.whole(lead, n_query, n_key, torch.device("cpu"))
-
-
-def test_dot_products_by_hand():
-    query, key = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0], [-1.0, 0.5]])
-    assert as_similarity("dot").compare(query, key).tolist() == [[11.0, 0.0]]
-    assert as_similarity("dot").scale(4) == 1.0
-
-
-def test_scaled_dot_divides_by_the_root_of_the_width_afterwards():
-    query, key = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]])
-    scaled = as_similarity("scaled_dot")
-    assert scaled.compare(query, key).tolist() == [[11.0]]
-    assert scaled.scale(4) == 0.5
-    assert scaled.scale(64) == 0.125
 
 
 def test_cosines_by_hand():
@@ -81,19 +67,8 @@ def test_general_is_torchs_bilinear_layer():
         assert_close(similarity(query, key)[i], expected[:, 0])
 
 
-def test_additive_is_the_small_network_pair_by_pair():
-    similarity, query, key = Additive(3, 4, 7), torch.randn(2, 5, 3), torch.randn(2, 6, 4)
-    scores = similarity(query, key)
-    for batch in range(2):
-        for i in range(5):
-            for j in range(6):
-                hidden = similarity.to_query(query[batch, i]) + similarity.to_key(key[batch, j])
-                expected = similarity.to_score(torch.tanh(hidden))[0]
-                assert_close(scores[batch, i, j], expected)
-
-
 @pytest.mark.parametrize("similarity", [*NAMED, General(4, 4)])
-def test_those_that_are_dot_products_in_disguise_are_that(similarity):
+def test_dot_products_of_transformed_vectors_equal_the_similarity(similarity):
     similarity = as_similarity(similarity)
     query, key = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
     pair = similarity.as_dot(query, key)
@@ -102,7 +77,7 @@ def test_those_that_are_dot_products_in_disguise_are_that(similarity):
 
 
 @pytest.mark.parametrize("similarity", [Additive(4, 4, 2), CustomSimilarity(torch.cdist)])
-def test_those_that_are_no_dot_products_say_so(similarity):
+def test_other_similarities_are_not_dot_products(similarity):
     assert similarity.as_dot(torch.ones(1, 4), torch.ones(1, 4)) is None
 
 
@@ -112,25 +87,19 @@ def test_a_zero_vector_has_cosine_zero_with_everything(dtype):
     assert cosine.tolist() == [[0, 0, 0]]
 
 
-def test_slopes_of_eight_heads_are_halves_of_halves():
-    assert alibi_slopes(8) == [2.0**-i for i in range(1, 9)]
-
-
 @pytest.mark.parametrize(
     ("n_heads", "exponents"),
     [
-        (1, [8]),
-        (2, [4, 8]),
+        (8, [1, 2, 3, 4, 5, 6, 7, 8]),
         (3, [4, 8, 2]),
-        (6, [2, 4, 6, 8, 1, 3]),
         (12, [1, 2, 3, 4, 5, 6, 7, 8, 0.5, 1.5, 2.5, 3.5]),
     ],
 )
-def test_slopes_of_other_numbers_of_heads_fill_up_from_the_next_power_of_two(n_heads, exponents):
+def test_slopes_of_alibi_by_hand(n_heads, exponents):
     assert alibi_slopes(n_heads) == [2.0**-x for x in exponents]
 
 
-def test_alibi_takes_slope_times_distance_off():
+def test_alibi_subtracts_slope_times_distance():
     bias = Alibi(8).bias(grid_of(3, 3, 2, 8))
     assert bias is not None
     expected = torch.tensor([[0, -1, -2], [-1, 0, -1], [-2, -1, 0]])
@@ -138,7 +107,7 @@ def test_alibi_takes_slope_times_distance_off():
     assert torch.equal(bias[7], expected / 256)
 
 
-def test_alibi_counts_the_queries_as_the_last_positions_where_keys_are_cached():
+def test_with_cached_keys_alibi_counts_queries_as_the_last_positions():
     whole, step = Alibi(2).bias(grid_of(5, 5, 2)), Alibi(2).bias(grid_of(1, 5, 2))
     assert whole is not None
     assert step is not None
@@ -155,7 +124,7 @@ def test_alibi_for_another_number_of_heads_is_refused():
         Alibi(3).bias(grid_of(5, 5))
 
 
-def test_an_object_is_taken_as_it_is_and_a_function_wrapped():
+def test_an_object_is_returned_and_a_function_is_wrapped():
     general = General(2, 2)
     assert as_similarity(general) is general
     own = as_similarity(lambda q, k: q @ k.mT)
@@ -164,32 +133,23 @@ def test_an_object_is_taken_as_it_is_and_a_function_wrapped():
 
 
 @pytest.mark.parametrize("name", SIMILARITIES)
-def test_every_name_can_be_made(name):
+def test_every_name_can_be_built(name):
     similarity = make_similarity(name, d_q=3, d_k=3, d_hidden=5)
     assert isinstance(similarity, Similarity)
     assert similarity.name == name
     assert similarity.compare(torch.ones(2, 3), torch.ones(4, 3)).shape == (2, 4)
 
 
-def test_an_unknown_similarity_is_refused_with_the_nearest_name():
-    sentence = (
-        r"^there is no similarity 'scaled-dot'; the nearest are scaled_dot.*\. A function of "
-        r"\(queries, keys\) is also allowed\.$"
-    )
-    with pytest.raises(UnknownNameError, match=sentence):
-        as_similarity("scaled-dot")
-
-
 @pytest.mark.parametrize(
     ("name", "made"), [("additive", r"Additive\(d_q, d_k, d_hidden\)"), ("general", r"General\(d_")]
 )
-def test_a_learned_similarity_by_name_is_refused_with_what_to_make(name, made):
+def test_the_name_of_a_trained_similarity_is_refused(name, made):
     sentence = f"^similarity '{name}' has trainable weights: build it once with regard.{made}"
     with pytest.raises(InputError, match=sentence):
         as_similarity(name)
 
 
-def test_something_that_is_no_similarity_is_refused(no_shape_checks):
+def test_an_object_that_is_not_a_similarity_is_refused(no_shape_checks):
     with pytest.raises(
         InputError,
         match=r"^similarity is a name \(dot, scaled_dot, cosine, additive, general\), a similarity "
@@ -198,20 +158,10 @@ def test_something_that_is_no_similarity_is_refused(no_shape_checks):
         as_similarity(3)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_different_widths_are_refused_with_what_to_do(name):
-    sentence = (
-        f"^queries are 3 wide and keys 4, but {name} compares vectors of one width: project one of "
-        r"them, or use similarity=regard.General\(d_q, d_k\)\.$"
-    )
-    with pytest.raises(ShapeError, match=sentence):
-        as_similarity(name).check(3, 4)
-
-
 @pytest.mark.parametrize(
     ("similarity", "name"), [(General(3, 4), "general"), (Additive(3, 4, 5), "additive")]
 )
-def test_widths_other_than_those_it_was_made_for_are_refused(similarity, name):
+def test_widths_that_do_not_fit_the_weights_are_refused(similarity, name):
     similarity.check(3, 4)
     sentence = (
         f"^queries and keys are 4 and 3 wide, but this {name} similarity was built for 3 and 4.$"

@@ -1,4 +1,4 @@
-"""Attention in a sliding window: the mask it stands for, against the definition, and its laws."""
+"""Attention in a sliding window: its mask, the definition, and gradients."""
 
 import pytest
 import torch
@@ -10,12 +10,7 @@ import regard
 from regard.attention.mask import as_mask
 from regard.attention.sliding_window import windowed_attention
 from regard.errors import InputError
-from tests.attention.forms import reach
-
-
-def drawn(*shape, dtype=torch.float64, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(*shape, dtype=dtype, generator=generator) for _ in range(3)]
+from tests.attention.forms import drawn, reach
 
 
 def window(query, key, value, *, reach, allowed=None):
@@ -34,7 +29,7 @@ def test_the_mask_by_hand():
     assert reach(1, dilation=2, global_tokens=[5]).draw(6) == picture
 
 
-def test_it_says_what_it_is():
+def test_the_mask_prints_its_settings():
     assert repr(reach(3)) == "longformer(3)"
     assert repr(reach(3, dilation=2, global_tokens=(4, 0, 4))) == (
         "longformer(3, dilation=2, global_tokens=[0, 4])"
@@ -84,14 +79,14 @@ def test_it_is_exact_attention_under_its_mask(case):
     for name in chosen:
         allowed = allowed & masks(n, case["lengths"])[name]
     wanted = regard.attend(query, key, value, allowed=some & allowed)
-    everybody_else = [i for i in range(n) if i not in some.global_tokens]
+    others = [i for i in range(n) if i not in some.global_tokens]
     found = window(query, key, value, reach=some, allowed=allowed)
-    assert_close(found[..., everybody_else, :], wanted[..., everybody_else, :])
+    assert_close(found[..., others, :], wanted[..., others, :])
 
 
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3), (2, 2, 3)])
 @pytest.mark.parametrize("allowed", [None, "padding", "pairs"])
-def test_any_number_of_leading_axes_will_do(lead, allowed):
+def test_any_number_of_leading_axes_works(lead, allowed):
     query, key, value = drawn(*lead, 300, 4)
     if allowed == "padding":
         allowed = regard.padding([300, 100, 0][: lead[0]]) if lead else None

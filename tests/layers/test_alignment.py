@@ -1,4 +1,4 @@
-"""RNNAttention: keys projected once are compared as by the definition, and rows go along."""
+"""RNNAttention: keys projected once are compared as by the definition, and rows are kept."""
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ def test_projected_keys_are_compared_as_the_definition_compares_keys():
 
 
 @pytest.mark.parametrize("similarity", ["additive", "dot", "general"])
-def test_with_and_without_somebody_looking_the_context_is_the_same(similarity):
+def test_recording_does_not_change_the_context(similarity):
     made = alignment(similarity)
     states, query, allowed = torch.randn(2, 5, 3), torch.randn(2, 3), padding([5, 2])
     plain = made(query, made.read(states), allowed=allowed)
@@ -47,13 +47,13 @@ def test_with_and_without_somebody_looking_the_context_is_the_same(similarity):
     assert_close(site.key, states[:, None])  # the encoder's states themselves, not projected
     assert site.query.shape == (2, 1, 1, 3)
     assert_close(site.weights(batch=1)[0, 0] @ states[1], plain[1])
-    ready = made.read(states)  # before anybody looked: keys are projected, and still right
+    ready = made.read(states)  # before recording: keys are projected, and still right
     with regard.watch() as late:
         assert_close(made(query, ready, allowed=allowed), plain)
     assert_close(late["decoder.cross"].weights(batch=1), site.weights(batch=1))
 
 
-def test_rows_of_what_was_read_are_kept_in_the_order_asked_for():
+def test_rows_of_the_source_are_kept_in_the_given_order():
     made = alignment()
     states, query = torch.randn(3, 4, 3), torch.randn(3, 3)
     rows = torch.tensor([2, 2, 0])

@@ -20,12 +20,6 @@ def test_the_mean_stays_whatever_the_probability():
         )
 
 
-def test_each_byte_of_a_draw_decides_alike():
-    torch.manual_seed(0)
-    dropped = (dropout_by_bytes(torch.ones(50_000, 8), 0.5) == 0).float().mean(dim=0)
-    assert_close(dropped, torch.full((8,), 0.5), atol=0.01, rtol=0)
-
-
 def test_gradients_flow_only_through_what_was_kept():
     torch.manual_seed(0)
     x = torch.randn(7, 5, dtype=torch.float64, requires_grad=True)
@@ -35,16 +29,6 @@ def test_gradients_flow_only_through_what_was_kept():
     assert_close(x.grad, (y / x).detach())
 
 
-def test_the_same_seed_drops_the_same():
-    x = torch.randn(3, 4, 5)
-    results = []
-    for _ in range(2):
-        torch.manual_seed(3)
-        results.append(Dropout(0.3).train()(x))
-    assert torch.equal(*results)
-    assert not torch.equal(results[0], Dropout(0.3).train()(x))
-
-
 def test_evaluation_and_probability_zero_leave_the_very_same_tensor():
     x = torch.randn(3, 4)
     assert Dropout(0.3).eval()(x) is x
@@ -52,5 +36,5 @@ def test_evaluation_and_probability_zero_leave_the_very_same_tensor():
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (1,), (3, 0, 2)])
-def test_any_shape_is_taken(shape):
+def test_any_shape_is_accepted(shape):
     assert Dropout(0.3).train()(torch.ones(shape)).shape == shape

@@ -24,14 +24,8 @@ def test_projection_is_the_product_with_the_same_matrix_unscaled():
     assert_close(made.project(states), states @ made.weight.T)
 
 
-def test_it_equals_one_hot_vectors_times_the_matrix():
-    made = embedding(False)
-    ids = torch.randint(3, (4, 6))
-    assert_close(made(ids), torch.nn.functional.one_hot(ids, 3).float() @ made.weight)
-
-
 @pytest.mark.parametrize("wrong", [3, -1])
-def test_an_id_outside_the_vocabulary_is_refused_in_a_sentence(wrong):
+def test_an_id_outside_the_vocabulary_is_refused(wrong):
     with pytest.raises(InputError, match="the vocabulary has 3 tokens, 0 to 2"):
         embedding(False)(torch.tensor([[0, wrong]]))
 

@@ -1,4 +1,4 @@
-"""One layer against torch's own, and against the two formulas of where the norm stands."""
+"""One layer against torch's own, and against the formulas of post-norm and pre-norm."""
 
 import pytest
 import torch
@@ -7,6 +7,7 @@ from torch.testing import assert_close
 
 from regard.attention.mask import causal, padding
 from regard.layers.stack import Layer, LayerConfig, SubLayer
+from tests.layers.torch_weights import copy_layer
 
 
 def layer(*, cross: bool = False, **changes) -> Layer:
@@ -15,29 +16,13 @@ def layer(*, cross: bool = False, **changes) -> Layer:
     return Layer(LayerConfig(**plan), path="encoder.layers.0", cross=cross).eval()
 
 
-def copy_attention(into: nn.MultiheadAttention, sublayer: SubLayer) -> None:
-    ours = sublayer.inner
-    parts = (ours.to_query, ours.to_key, ours.to_value)
-    into.in_proj_weight.data = torch.cat([part.weight for part in parts]).detach()
-    into.in_proj_bias.data = torch.cat([part.bias for part in parts]).detach()
-    into.out_proj.load_state_dict(ours.to_output.state_dict())
-
-
 def theirs(ours: Layer, norm: str, activation: str) -> nn.Module:
     """Torch's own layer with the same weights."""
     cross = ours.cross_attention is not None
     kind = nn.TransformerDecoderLayer if cross else nn.TransformerEncoderLayer
-    made = kind(
-        8, 2, 12, 0.0, activation=activation, batch_first=True, norm_first=norm == "pre"
-    ).eval()
-    sublayers = [ours.self_attention, ours.cross_attention, ours.feed_forward]
-    for number, sublayer in enumerate([one for one in sublayers if one is not None], start=1):
-        getattr(made, f"norm{number}").load_state_dict(sublayer.norm.state_dict())
-    copy_attention(made.self_attn, ours.self_attention)
-    if cross:
-        copy_attention(made.multihead_attn, ours.cross_attention)
-    made.linear1.load_state_dict(ours.feed_forward.inner.to_hidden.state_dict())
-    made.linear2.load_state_dict(ours.feed_forward.inner.to_output.state_dict())
+    options = {"activation": activation, "batch_first": True, "norm_first": norm == "pre"}
+    made = kind(8, 2, 12, 0.0, **options).eval()
+    copy_layer(ours, made)
     return made
 
 
@@ -68,7 +53,7 @@ def test_a_decoder_layer_equals_torchs_own(norm):
 
 
 @pytest.mark.parametrize(("norm", "expected"), [("post", [[1.0, -1.0]]), ("pre", [[6.0, 2.0]])])
-def test_where_the_norm_stands_by_hand(norm, expected):
+def test_post_norm_and_pre_norm_by_hand(norm, expected):
     # x = (3, 1) normalized is (1, -1). The inner layer is the identity, weights all on itself.
     # post: norm(x + x) = norm(6, 2) = (1, -1). pre, with a norm that gives (3, 1): x + (3, 1)
     plan = LayerConfig(d_model=2, n_heads=1, d_ff=1, norm=norm, norm_eps=0.0)
@@ -81,14 +66,14 @@ def test_where_the_norm_stands_by_hand(norm, expected):
     assert_close(sublayer(torch.tensor([[[3.0, 1.0]]]), first=0), torch.tensor([expected]))
 
 
-def test_dropout_falls_on_what_a_sub_layer_adds_and_never_on_the_stream():
+def test_dropout_acts_on_what_a_sub_layer_adds_and_never_on_the_stream():
     ours = layer(norm="pre", dropout=0.999).train()
     x = torch.randn(1, 4, 8)
     torch.manual_seed(1)
     assert ((ours(x) - x).abs() < 1e-6).float().mean() > 0.8
 
 
-def test_widths_and_groups_of_heads_are_the_plans():
+def test_widths_and_groups_of_heads_are_those_of_the_configuration():
     attention = layer(d_k=3, d_v=5, n_heads=4, n_kv_heads=2).self_attention.inner
     assert attention.to_query.weight.shape == (12, 8)
     assert attention.to_key.weight.shape == (6, 8)
@@ -96,7 +81,7 @@ def test_widths_and_groups_of_heads_are_the_plans():
     assert attention.to_output.weight.shape == (8, 20)
 
 
-def test_no_linear_layer_stands_unused():
+def test_no_linear_layer_is_unused():
     # slip 7: multi-head attention has four linear layers, and a layer two more
     ours = layer().double()
     linears = [name for name, one in ours.named_modules() if isinstance(one, nn.Linear)]
@@ -107,13 +92,3 @@ def test_no_linear_layer_stands_unused():
     # the same number added to all scores of a query changes nothing, so no bias of keys matters
     assert reached.pop("self_attention.inner.to_key.bias") < 1e-12
     assert min(reached.values()) > 1e-6
-
-
-def test_one_token_attends_to_itself_alone():
-    ours = layer()
-    x = torch.randn(1, 1, 8)
-    attention = ours.self_attention.inner
-    alone = attention.to_output(attention.to_value(x))
-    after = ours.self_attention.norm(x + alone)
-    expected = ours.feed_forward.norm(after + ours.feed_forward.inner(after))
-    assert_close(ours(x), expected)

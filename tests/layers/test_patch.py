@@ -92,14 +92,6 @@ def test_positions_for_the_same_grid_are_untouched_and_a_flat_plane_stays_flat()
     assert_close(resize_positions(flat, (2, 3), (5, 4)), torch.full((20, 4), 0.7))
 
 
-def test_resized_positions_keep_rows_and_columns_apart():
-    rows = torch.arange(4.0).repeat_interleave(4)[:, None]  # grows downwards only
-    taller = resize_positions(rows, (4, 4), (8, 6)).view(8, 6)
-    assert_close(taller, taller[:, :1].expand(8, 6))
-    assert (taller[1:, 0] > taller[:-1, 0]).all()
-    assert_close(taller.mean(), rows.mean())
-
-
 def test_patches_and_positions_are_seen_and_changed():
     torch.manual_seed(1)
     layer = PatchEmbedding(3, image_size=4, patch_size=2, n_channels=1, path="encoder.embedding")

@@ -1,4 +1,4 @@
-from math import cos, pi, sin
+from math import cos, sin
 
 import pytest
 import torch
@@ -22,22 +22,6 @@ def test_sinusoid_by_hand():
     assert_close(sinusoid(2, 4), torch.tensor(expected, dtype=torch.float64))
 
 
-def test_the_exponent_is_2i_over_d_model_and_not_its_inverse():
-    # slip 1: with d_model/2i the second pair would turn by 10000^(-4/2), not 10000^(-2/4)
-    table = sinusoid(11, 4)
-    assert_close(table[10, 2], torch.tensor(sin(10 / 10000 ** (2 / 4)), dtype=torch.float64))
-    assert abs(table[10, 2] - sin(10 / 10000 ** (4 / 2))) > 0.09
-
-
-def test_wavelengths_run_from_2_pi_to_10000_times_2_pi():
-    d_model = 512
-    speeds = [sinusoid(2, d_model)[1, 2 * i].asin().item() for i in range(d_model // 2)]
-    waves = [2 * pi / speed for speed in speeds]
-    assert waves[0] == pytest.approx(2 * pi)
-    assert waves == sorted(waves)
-    assert waves[-1] == pytest.approx(10000 ** (510 / 512) * 2 * pi)
-
-
 @pytest.mark.parametrize("shift", [1, 7])
 def test_a_shifted_position_is_a_linear_function_of_the_position(shift):
     # one matrix, fitted on the first half, maps PE(pos) to PE(pos + shift) in the second half, too
@@ -48,7 +32,7 @@ def test_a_shifted_position_is_a_linear_function_of_the_position(shift):
 
 
 @pytest.mark.parametrize("d_model", [6, 7])
-def test_halves_hold_the_same_waves_as_turns(d_model):
+def test_both_layouts_have_the_same_waves(d_model):
     turns, halves = sinusoid(9, d_model), sinusoid(9, d_model, layout="halves")
     assert_close(halves, torch.cat([turns[:, 0::2], turns[:, 1::2]], dim=-1))
 
@@ -68,11 +52,11 @@ def test_a_table_made_without_gradients_serves_training_later():
     assert x.grad is not None
 
 
-def test_places_count_from_the_first_token():
+def test_positions_count_from_the_first_token():
     assert token_positions(3, first=4, device=CPU).tolist() == [[4, 5, 6]]
 
 
-def test_places_with_padding_on_the_left_count_from_the_first_real_token():
+def test_positions_with_padding_on_the_left_count_from_the_first_real_token():
     lengths = torch.tensor([4, 2])
     assert token_positions(4, lengths=lengths, device=CPU).tolist() == [[0, 1, 2, 3], [0, 0, 0, 1]]
     # one more step with a cache of 4
@@ -80,26 +64,15 @@ def test_places_with_padding_on_the_left_count_from_the_first_real_token():
     assert later.tolist() == [[4], [2]]
 
 
-def test_learned_positions_are_rows_of_their_matrix():
-    module = LearnedPositions(5, 2)
-    assert_close(module(torch.tensor([[3, 0]]), torch.empty(0), stop=4)[0], module.weight[[3, 0]])
-
-
 def test_more_positions_than_were_learned_are_refused():
     with pytest.raises(InputError, match=r"has 6 tokens, but .* only 5 positions"):
         LearnedPositions(5, 2)(token_positions(6, device=CPU), torch.empty(0), stop=6)
 
 
-def test_rotary_turns_a_pair_by_its_position_by_hand():
+def test_rotary_rotates_a_pair_by_its_position_by_hand():
     # d_k 2: one pair, which turns by 1 each position; (1, 0) at position 3 becomes (cos 3, sin 3)
     x = torch.tensor([[[[1.0, 0.0]]]])
     assert_close(RotaryPositions(2)(x, 3), torch.tensor([[[[cos(3), sin(3)]]]]))
-
-
-def test_rotary_pairs_are_halves_as_in_llama():
-    # d_k 4: number 1 is paired with number 3, which turn by 1 / 100
-    x = torch.tensor([[[[0.0, 1.0, 0.0, 0.0]]]])
-    assert_close(RotaryPositions(4)(x, 10), torch.tensor([[[[0.0, cos(0.1), 0.0, sin(0.1)]]]]))
 
 
 def test_rotary_equals_multiplication_by_complex_numbers():
@@ -125,7 +98,7 @@ def test_partial_rotation_leaves_the_rest_alone():
     assert_close(turned[..., :4], RotaryPositions(4)(x[..., :4], 2))
 
 
-def test_rows_may_have_positions_of_their_own():
+def test_rows_may_have_different_positions():
     x = torch.randn(2, 1, 2, 4)
     turned = RotaryPositions(4).at(torch.tensor([[0, 1], [5, 6]]), x)(x, 0)
     assert_close(turned[0], RotaryPositions(4)(x[:1], 0)[0])
@@ -141,6 +114,6 @@ def test_scaling_slows_slow_pairs_down_and_leaves_fast_ones_alone():
 
 
 @pytest.mark.parametrize("d_rotary", [3, 6, 0])
-def test_what_is_no_set_of_pairs_cannot_be_turned(d_rotary):
+def test_numbers_that_are_not_pairs_cannot_be_rotated(d_rotary):
     with pytest.raises(ShapeError, match="cannot rotate"):
         RotaryPositions(4, d_rotary=d_rotary)

@@ -82,20 +82,9 @@ def test_the_definition_equals_torchs_kernel_on_the_same_weights(cell, bidirecti
     assert cell == "gru" or assert_close(fast_last.cell, last.cell) is None
 
 
-def test_steps_one_by_one_equal_the_whole_sequence():
-    made = layer("lstm")
-    x = torch.randn(2, 4, 3)
-    states, last = made(x)
-    state = made.zero_state(x)
-    for i in range(4):
-        state = made.step(x[:, i], state, step=i)
-        assert_close(state.hidden, states[:, i])
-    assert_close(state.cell, last.cell)
-
-
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("cell", CELLS)
-def test_what_stands_in_the_padding_changes_nothing_at_all(cell, bidirectional):
+def test_the_contents_of_the_padding_change_nothing(cell, bidirectional):
     made = layer(cell, bidirectional=bidirectional)
     x, lengths = torch.randn(2, 6, 3), torch.tensor([4, 2])
     noisy = x.clone()
@@ -116,7 +105,7 @@ def test_an_empty_sequence_keeps_the_zero_state(cell):
     assert states[1].any()
 
 
-def test_gates_are_seen_and_changed_in_the_order_of_reading():
+def test_gates_are_recorded_and_changed_in_the_order_of_reading():
     made = layer("lstm", bidirectional=True)
     x = torch.randn(1, 3, 3)
     with regard.watch() as trace:
@@ -131,7 +120,7 @@ def test_gates_are_seen_and_changed_in_the_order_of_reading():
     assert_close(closed[..., 4:], states[..., 4:])
 
 
-def test_an_lstm_begins_by_not_forgetting():
+def test_the_forget_gate_of_an_lstm_starts_open():
     made = RecurrentLayer(2, 3)
     assert torch.equal(made.bias_ih_l0[3:6], torch.ones(3))
     assert made.bias_ih_l0.sum() == 3
@@ -153,7 +142,7 @@ def test_gradients_of_the_definition_are_right(cell):
     assert_close(*gradients)
 
 
-def test_rows_of_a_state_are_kept_in_the_order_asked_for():
+def test_rows_of_a_state_are_kept_in_the_given_order():
     state = RecurrentState(torch.arange(3.0)[:, None], 10 * torch.arange(3.0)[:, None])
     kept = state.keep(torch.tensor([2, 0, 2]))
     assert kept.hidden.flatten().tolist() == [2, 0, 2]

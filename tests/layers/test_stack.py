@@ -34,7 +34,7 @@ def test_tokens_types_and_positions_are_added_by_hand():
     tokens = torch.tensor([[[100.0, 0], [200, 0]]])
     got = embedding(tokens, token_positions(2, device=CPU), types=torch.tensor([[1, 0]]))
     assert_close(got, torch.tensor([[[101.0, 20], [202, 10]]]))
-    # tokens whose type nobody tells are of the first type
+    # without types, all tokens have the first type
     assert_close(embedding(tokens, token_positions(2, device=CPU))[0, 0], torch.tensor([101.0, 10]))
 
 
@@ -74,7 +74,7 @@ def test_a_trace_of_steps_equals_a_trace_of_all_at_once():
         assert_close(steps[path].key, whole[path].key)
 
 
-def test_a_cache_has_room_for_every_site_and_cross_attention_reads_only_once():
+def test_a_cache_has_an_entry_for_every_site():
     made = stack(cross=True)
     cache = made.new_cache()
     sites = [f"decoder.layers.{i}.{kind}" for i in (0, 1) for kind in ("self", "cross")]

@@ -19,7 +19,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("family", CONFIGS)
-def test_an_outline_has_the_names_and_shapes_of_the_model_but_no_numbers(family):
+def test_a_model_on_the_meta_device_has_the_names_and_shapes_but_no_numbers(family):
     config = config_from_dict({"family": family, **CONFIGS[family]})
     whole, empty = build(config).state_dict(), build_on_meta(config).state_dict()
     assert {name: weight.shape for name, weight in whole.items()} == {
@@ -30,7 +30,7 @@ def test_an_outline_has_the_names_and_shapes_of_the_model_but_no_numbers(family)
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_outline_has_the_shapes_of_every_form_of_attention(form):
+def test_a_model_on_the_meta_device_has_the_shapes_of_every_form_of_attention(form):
     config = config_from_dict(
         {
             "family": "encoder",
@@ -46,7 +46,7 @@ def test_an_outline_has_the_shapes_of_every_form_of_attention(form):
     assert {name: x.shape for name, x in build_on_meta(config).state_dict().items()} == shapes
 
 
-def test_an_outline_does_not_load_torchs_compiler():
+def test_building_on_the_meta_device_does_not_load_the_compiler():
     program = (
         "import sys; from regard.models.config import build_on_meta; "
         "from regard.models.config import config_from_dict; "

@@ -5,9 +5,10 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from regard.errors import InputError, MaskError
+from regard.errors import InputError
 from regard.models.decoder import Decoder, DecoderConfig, llama_config
 from regard.trace.trace import watch
+from tests.layers.torch_weights import copy_layer
 
 SMALL = {"n_vocab": 11, "d_model": 8, "n_heads": 2, "d_ff": 12, "n_layers": 2, "max_positions": 16}
 LLAMA = {
@@ -82,15 +83,7 @@ def test_a_gpt_equals_torchs_own_layers_under_a_causal_mask():
     ).eval()
     theirs.norm.load_state_dict(model.decoder.norm.state_dict())
     for layer, twin in zip(model.decoder.layers, theirs.layers, strict=True):
-        attention, site = layer.self_attention.inner, twin.self_attn
-        parts = [attention.to_query, attention.to_key, attention.to_value]
-        site.in_proj_weight.data = torch.cat([part.weight.data for part in parts])
-        site.in_proj_bias.data = torch.cat([part.bias.data for part in parts])
-        site.out_proj.load_state_dict(attention.to_output.state_dict())
-        twin.norm1.load_state_dict(layer.self_attention.norm.state_dict())
-        twin.norm2.load_state_dict(layer.feed_forward.norm.state_dict())
-        twin.linear1.load_state_dict(layer.feed_forward.inner.to_hidden.state_dict())
-        twin.linear2.load_state_dict(layer.feed_forward.inner.to_output.state_dict())
+        copy_layer(layer, twin)
     x = model.tokens.weight[IDS] + model.embedding.positions.weight[:5]
     future = torch.ones(5, 5, dtype=torch.bool).triu(1)
     with torch.no_grad():
@@ -157,14 +150,6 @@ def test_padding_on_the_left_never_changes_a_real_position(variant):
     assert_close(model(IDS, [5, 3], side="left")[1:, 2:], model(IDS[1:, 2:]))
 
 
-def test_positions_count_from_the_first_real_token():
-    model = make()
-    with watch() as trace:
-        model(IDS, [5, 3], side="left")
-    learned = model.embedding.positions.weight
-    assert_close(trace.value("decoder.embedding.positions")[1], learned[[0, 0, 0, 1, 2]])
-
-
 @pytest.mark.parametrize("variant", EXACT, ids=str)
 @pytest.mark.parametrize("steps", [[1, 1, 1, 1, 1], [3, 2]], ids=str)
 def test_writing_step_by_step_equals_reading_at_once(variant, steps):
@@ -188,7 +173,7 @@ def test_a_batch_of_prompts_padded_on_the_left_is_continued_step_by_step(variant
     assert_close(together[1, 2:], model(IDS[1:, 2:])[0])
 
 
-def test_attention_that_cannot_keep_keys_says_so():
+def test_attention_that_cannot_cache_keys_is_refused_a_cache():
     model = make(attention="efficient")
     assert make().decoder.cacheable
     assert not model.decoder.cacheable
@@ -200,11 +185,6 @@ def test_padding_on_the_right_cannot_be_continued():
     model = make()
     with pytest.raises(InputError, match="pad on the left"):
         model(IDS, [5, 3], cache=model.new_cache())
-
-
-def test_another_side_is_refused():
-    with pytest.raises(MaskError, match="side='right' or side='left'"):
-        make()(IDS, [5, 3], side="both")
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
@@ -244,7 +224,7 @@ def test_gradients_are_those_of_finite_differences(variant):
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-@pytest.mark.parametrize("variant", VARIANTS[1:4], ids=str)
+@pytest.mark.parametrize("variant", VARIANTS[1:3], ids=str)
 def test_it_compiles_to_one_graph_with_the_same_results(variant):
     model = make(n_layers=1, **variant)
     torch.compiler.reset()
@@ -278,20 +258,3 @@ def test_more_tokens_than_learned_positions_are_refused_also_step_by_step():
 
 def test_sequences_of_padding_alone_stay_finite():
     assert make()(IDS, [5, 0], side="left").isfinite().all()
-
-
-def test_a_saved_model_comes_back_bit_by_bit():
-    model = make(**LLAMA)
-    other = Decoder(model.config).eval()
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other(IDS), model(IDS))
-
-
-def test_sites_are_named_as_in_every_decoder():
-    with watch() as trace:
-        make()(IDS)
-    assert list(trace) == ["decoder.layers.0.self", "decoder.layers.1.self"]
-
-
-def test_printing_shows_the_architecture():
-    assert "2 × feed-forward, swiglu" in str(make(**LLAMA))

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from regard.errors import InputError
 from regard.models.encoder import Encoder, EncoderConfig
-from regard.trace.trace import watch
+from tests.layers.torch_weights import copy_layer
 
 SMALL = {"n_vocab": 11, "d_model": 8, "n_heads": 2, "d_ff": 12, "n_layers": 2, "max_positions": 16}
 VARIANTS = [
@@ -84,15 +84,7 @@ def test_it_equals_torchs_own_encoder():
         enable_nested_tensor=False,
     ).eval()
     for layer, twin in zip(model.encoder.layers, theirs.layers, strict=True):
-        attention, site = layer.self_attention.inner, twin.self_attn
-        parts = [attention.to_query, attention.to_key, attention.to_value]
-        site.in_proj_weight.data = torch.cat([part.weight.data for part in parts])
-        site.in_proj_bias.data = torch.cat([part.bias.data for part in parts])
-        site.out_proj.load_state_dict(attention.to_output.state_dict())
-        twin.norm1.load_state_dict(layer.self_attention.norm.state_dict())
-        twin.norm2.load_state_dict(layer.feed_forward.norm.state_dict())
-        twin.linear1.load_state_dict(layer.feed_forward.inner.to_hidden.state_dict())
-        twin.linear2.load_state_dict(layer.feed_forward.inner.to_output.state_dict())
+        copy_layer(layer, twin)
     types = torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]])
     x = (
         model.tokens.weight[IDS]
@@ -173,7 +165,7 @@ def test_gradients_are_those_of_finite_differences():
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-@pytest.mark.parametrize("variant", VARIANTS[::3], ids=str)
+@pytest.mark.parametrize("variant", VARIANTS[:1], ids=str)
 def test_it_compiles_to_one_graph_with_the_same_results(variant):
     model = make(n_layers=1, **variant)
     torch.compiler.reset()
@@ -199,7 +191,7 @@ def test_filling_uses_the_matrix_that_reads():
     assert_close(model.fill_logits(states[0, 2]), model.fill_logits(states)[0, 2])
 
 
-def test_heads_that_are_not_there_are_refused_in_a_sentence():
+def test_missing_heads_are_refused():
     model = make(fill_head=False)
     states = model(IDS)
     with pytest.raises(InputError, match="built with fill_head=False"):
@@ -211,26 +203,3 @@ def test_heads_that_are_not_there_are_refused_in_a_sentence():
 def test_a_text_longer_than_the_learned_positions_is_refused():
     with pytest.raises(InputError, match="only 16 positions"):
         make()(torch.zeros(1, 17, dtype=torch.long))
-
-
-def test_a_saved_model_comes_back_bit_by_bit():
-    model = make(n_classes=3)
-    other = Encoder(model.config).eval()
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other(IDS, LENGTHS), model(IDS, LENGTHS))
-
-
-def test_one_token_alone_and_float64():
-    model = make().double()
-    assert model(IDS[:1, :1]).dtype == torch.float64
-
-
-def test_sites_are_named_as_in_every_encoder():
-    with watch() as trace:
-        make()(IDS, LENGTHS)
-    assert list(trace) == ["encoder.layers.0.self", "encoder.layers.1.self"]
-    assert_close(trace["encoder.layers.0.self"].weights(head=0, batch=1)[:, 3:], torch.zeros(5, 2))
-
-
-def test_printing_shows_the_architecture():
-    assert str(make()).startswith("Encoder\n")

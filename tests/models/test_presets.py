@@ -58,7 +58,7 @@ def test_known_models_have_exactly_their_published_parameters(name, count):
     assert PRESETS[name].count_parameters() == count
 
 
-def test_counting_makes_no_room_and_a_built_model_has_as_many():
+def test_a_built_model_has_as_many_parameters_as_counted():
     preset = get_preset("tiny")
     built = sum(parameter.numel() for parameter in build(preset.config).parameters())
     assert preset.count_parameters() == built
@@ -68,13 +68,13 @@ def test_counting_makes_no_room_and_a_built_model_has_as_many():
     ("name", "layers", "d_model", "d_ff", "n_heads"),
     [("tiny", 4, 128, 256, 4), ("small", 3, 256, 1024, 8)],
 )
-def test_small_presets_are_as_small_as_said(name, layers, d_model, d_ff, n_heads):
+def test_small_presets_have_the_sizes_they_announce(name, layers, d_model, d_ff, n_heads):
     config = PRESETS[name].config
     assert (config.n_encoder_layers, config.n_decoder_layers) == (layers, layers)
     assert (config.d_model, config.d_ff, config.n_heads) == (d_model, d_ff, n_heads)
 
 
-def test_rows_differ_from_base_only_in_what_they_say():
+def test_rows_differ_from_base_only_as_announced():
     base = PRESETS["base"]
     changes = {"D-dropout0": {"dropout": 0.0}, "E": {"positions": "learned"}, "B-dk16": {"d_k": 16}}
     for name, change in changes.items():
@@ -86,7 +86,7 @@ def test_rows_differ_from_base_only_in_what_they_say():
         assert PRESETS[name].label_smoothing == smoothing
 
 
-def test_a_preset_takes_the_users_vocabulary():
+def test_a_preset_accepts_another_vocabulary():
     preset = get_preset("tiny", n_vocab=123)
     assert preset.config == replace(PRESETS["tiny"].config, n_vocab=123)
     assert get_preset("tiny") is PRESETS["tiny"]
@@ -95,7 +95,3 @@ def test_a_preset_takes_the_users_vocabulary():
 def test_an_unknown_preset_is_refused_with_the_nearest():
     with pytest.raises(UnknownNameError, match=r"no preset 'bse'.*base"):
         get_preset("bse")
-
-
-def test_every_preset_says_what_it_is():
-    assert all(preset.about and preset.name == name for name, preset in PRESETS.items())

@@ -38,7 +38,7 @@ def test_rows_of_a_cache_move_and_leave_as_beams_do(model):
     assert_close(found, expected)
 
 
-def test_a_watched_cached_run_joins_its_steps(model):
+def test_a_recorded_run_with_a_cache_joins_its_steps(model):
     with regard.watch() as whole:
         memory = model.encode(SOURCE, LENGTHS)
         model.project(model.decode(TARGET, memory, LENGTHS))
@@ -54,7 +54,7 @@ def test_a_watched_cached_run_joins_its_steps(model):
         assert_close(stepwise[path].weights(batch=1), whole[path].weights(batch=1))
 
 
-def test_watching_and_projecting_keys_once_change_no_result(model):
+def test_recording_changes_no_result(model):
     with regard.watch() as trace:
         watched = model(SOURCE, TARGET, LENGTHS)
     assert_close(model(SOURCE, TARGET, LENGTHS), watched)
@@ -67,7 +67,7 @@ def test_watching_and_projecting_keys_once_change_no_result(model):
 
 
 @pytest.mark.parametrize("attention", ["additive", "dot", "general"])
-def test_each_edit_of_the_alignment_does_what_it_says(attention):
+def test_every_edit_of_the_alignment_has_its_effect(attention):
     model = seq2seq(attention=attention)
     plain = model(SOURCE, TARGET, LENGTHS)
 
@@ -105,7 +105,7 @@ def test_each_edit_of_the_alignment_does_what_it_says(attention):
     assert site.weights(head=0, batch=0)[2].argmax() == 1
 
 
-def test_states_handed_over_and_fed_back_are_seen_and_changed():
+def test_initial_states_and_fed_predictions_are_recorded_and_changed():
     model = seq2seq(input_feeding=True)
     plain = model(SOURCE, TARGET, LENGTHS)
     with regard.watch() as trace:
@@ -124,7 +124,7 @@ def test_states_handed_over_and_fed_back_are_seen_and_changed():
             assert not torch.allclose(model(SOURCE, TARGET, LENGTHS), plain)
 
 
-def test_values_given_for_all_steps_are_put_in_step_by_step():
+def test_replacements_for_all_steps_are_applied_step_by_step():
     model = seq2seq(input_feeding=True)
     outputs = torch.randn(3, 3, 6)
     with regard.watch(edits=[regard.set_value("decoder.output", outputs)]) as trace:

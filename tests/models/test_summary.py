@@ -84,7 +84,7 @@ def test_images_are_as_long_as_their_patches(stem):
     assert counted == counter.get_total_flops()
 
 
-def test_layers_that_differ_have_rows_of_their_own():
+def test_layers_that_differ_have_separate_rows():
     model = build(DecoderConfig(**SMALL, n_layers=3))
     model.decoder.layers[1].feed_forward.inner.to_output.bias = None
     paths = [row.path for row in summarize(model).rows if "feed_forward" in row.path]
@@ -97,10 +97,10 @@ def test_the_table_can_be_read():
     lines = text.splitlines()
     assert lines[0] == "Decoder"
     assert lines[2].split() == ["part", "kind", "shape", "parameters", "FLOPs/token"]
-    assert len({len(line) for line in lines[1:-1]}) == 1  # columns stand under each other
+    assert len({len(line) for line in lines[1:-1]}) == 1  # columns are aligned
 
 
-def test_a_model_without_room_can_be_summed_up():
+def test_a_model_on_the_meta_device_can_be_summarized():
     with torch.device("meta"):
         model = build(TransformerConfig(n_vocab=37_000))
     assert summarize(model).parameters == 63_082_496

@@ -2,15 +2,14 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from regard.attention.mask import causal
 from regard.errors import InputError
 from regard.models.encoder_decoder import shift_right
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.trace.trace import watch
+from tests.layers.torch_weights import copy_layer
 
 SMALL = {
     "n_vocab": 11,
@@ -92,19 +91,7 @@ def torchs_own(model: Transformer) -> nn.Transformer:
     for ours, other in ((model.encoder, theirs.encoder), (model.decoder, theirs.decoder)):
         other.norm.load_state_dict(ours.norm.state_dict())
         for layer, twin in zip(ours.layers, other.layers, strict=True):
-            sites = [(layer.self_attention, twin.self_attn)]
-            if layer.cross_attention is not None:
-                sites.append((layer.cross_attention, twin.multihead_attn))
-            for number, (sublayer, site) in enumerate(sites, start=1):
-                parts = [getattr(sublayer.inner, f"to_{x}") for x in ("query", "key", "value")]
-                site.in_proj_weight.data = torch.cat([part.weight.data for part in parts])
-                site.in_proj_bias.data = torch.cat([part.bias.data for part in parts])
-                site.out_proj.load_state_dict(sublayer.inner.to_output.state_dict())
-                getattr(twin, f"norm{number}").load_state_dict(sublayer.norm.state_dict())
-            last = getattr(twin, f"norm{len(sites) + 1}")
-            last.load_state_dict(layer.feed_forward.norm.state_dict())
-            twin.linear1.load_state_dict(layer.feed_forward.inner.to_hidden.state_dict())
-            twin.linear2.load_state_dict(layer.feed_forward.inner.to_output.state_dict())
+            copy_layer(layer, twin)
     return theirs
 
 
@@ -164,7 +151,7 @@ def test_without_positions_the_source_is_a_set(variant):
 
 
 @pytest.mark.parametrize("variant", EXACT, ids=str)
-@pytest.mark.parametrize("steps", [[1, 1, 1, 1, 1], [3, 2], [1, 3, 1]], ids=str)
+@pytest.mark.parametrize("steps", [[1, 1, 1, 1, 1], [3, 2]], ids=str)
 def test_writing_step_by_step_equals_reading_at_once(variant, steps):
     model = make(**variant)
     memory = model.encode(SOURCE, [5, 3])
@@ -217,35 +204,13 @@ def test_gradients_are_those_of_finite_differences(norm):
 
 
 @pytest.mark.usefixtures("no_shape_checks")
-@pytest.mark.parametrize("variant", VARIANTS[::2], ids=str)  # encoder and decoder have the others
+@pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[4]], ids=str)
 def test_it_compiles_to_one_graph_with_the_same_results(variant):
     model = make(n_encoder_layers=1, n_decoder_layers=1, **variant)
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     lengths = torch.tensor([5, 3])
     assert_close(compiled(SOURCE, TARGET, lengths), model(SOURCE, TARGET, lengths))
-
-
-def test_the_current_token_is_seen():
-    # slip 10: with inputs shifted right, a position does see itself
-    model = make()
-    with watch() as trace:
-        model(SOURCE, TARGET)
-    weights = trace["decoder.layers.0.self"].weights(head=0, batch=0)
-    assert (weights.diagonal() > 0).all()
-    assert repr(trace["decoder.layers.0.self"].allowed) == repr(causal())
-    changed = TARGET.clone()
-    changed[:, 2] = 9
-    before, after = model(SOURCE, TARGET), model(SOURCE, changed)
-    assert (after[:, 2] - before[:, 2]).abs().max() > 1e-3
-
-
-def test_logits_may_be_negative():
-    # slip 6: no relu stands in front of the softmax
-    logits = make()(SOURCE, TARGET)
-    assert (logits < 0).any()
-    states = make().states(SOURCE, TARGET)
-    assert_close(logits, states @ make().tokens.weight.T)
 
 
 def test_what_the_decoder_reads_is_the_target_without_its_last_token():
@@ -259,19 +224,8 @@ def test_what_the_decoder_reads_is_the_target_without_its_last_token():
         model(SOURCE, TARGET[:, :1])
 
 
-def test_the_loss_of_a_target_does_not_depend_on_the_rest_of_the_batch():
-    model = make()
-    both = model(SOURCE, TARGET, [5, 3], [5, 3])
-    ones = [model(SOURCE[i : i + 1, :n], TARGET[i : i + 1, :n]) for i, n in ((0, 5), (1, 3))]
-    for i, n in ((0, 5), (1, 3)):
-        losses = [
-            F.cross_entropy(logits, TARGET[i, 1:n]) for logits in (both[i, : n - 1], ones[i][0])
-        ]
-        assert_close(*losses)
-
-
 @pytest.mark.parametrize(("tie", "matrices"), [("all", 1), ("target", 2), ("none", 3)])
-def test_matrices_are_shared_as_told_and_saved_once(tie, matrices):
+def test_matrices_are_shared_as_configured_and_saved_once(tie, matrices):
     model = make(tie=tie)
     wide = [name for name, value in model.state_dict().items() if value.size(0) == 11]
     assert len(wide) == matrices
@@ -280,19 +234,11 @@ def test_matrices_are_shared_as_told_and_saved_once(tie, matrices):
     )
 
 
-def test_source_and_target_may_have_vocabularies_of_their_own():
+def test_source_and_target_may_have_separate_vocabularies():
     model = make(tie="target", n_source_vocab=20)
     assert model(torch.tensor([[19, 15]]), TARGET[:1]).shape == (1, 4, 11)
     with pytest.raises(InputError, match="the vocabulary has 11 tokens"):
         model.decode(torch.tensor([[19]]), model.encode(SOURCE[:1]))
-
-
-def test_a_saved_model_comes_back_bit_by_bit():
-    model, other = make(logits_bias=True), Transformer(make(logits_bias=True).config).eval()
-    for parameter in other.parameters():
-        nn.init.uniform_(parameter)
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other(SOURCE, TARGET), model(SOURCE, TARGET))
 
 
 def test_dropout_only_while_training():
@@ -307,17 +253,3 @@ def test_one_token_and_a_source_of_padding_alone():
     assert model(SOURCE[:1, :1], TARGET[:1, :2]).shape == (1, 1, 11)
     logits = model(SOURCE, TARGET, [5, 0])
     assert logits.isfinite().all()
-
-
-def test_float64_is_float64_throughout():
-    model = make(positions="rotary").double()
-    assert model(SOURCE, TARGET, [5, 3]).dtype == torch.float64
-    assert_close(
-        model(SOURCE, TARGET).float(), make(positions="rotary")(SOURCE, TARGET), atol=1e-5, rtol=0
-    )
-
-
-def test_printing_shows_the_architecture():
-    text = str(make())
-    assert text.startswith("Transformer\n")
-    assert "decoder.layers.0–1.cross" in text
