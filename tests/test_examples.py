@@ -12,7 +12,7 @@ SHOWS = {
     "efficient_vs_exact": r"4096 tokens: efficient takes 0\.[0-4].*\nexact: .*\nefficient: ",
     "open_hugging_face": r"^encoder\.layers\.0\.self\nencoder\.layers\.1\.self\ntensor\(",
     "see_a_head": r"^Der Hund .*\n(.* looks at .*\n)+ +Sofa looks at sofa\n",
-    "train_a_model": r"the model is in backwards.*\n\d+\nTrace\(3 attention sites",
+    "train_a_model": r"^30 steps in \d+ s, validation loss \d.*\n\d+\n<Trace of 3 sites",
     "watch_my_layer": r"^tensor\(\[\[\[1\.0000, 0\.0000(.*\n)+rows that changed: \[3\]\n$",
 }
 LEAVES = {"see_a_head": "head.svg", "train_a_model": "backwards/training/curves.svg"}

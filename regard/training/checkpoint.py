@@ -32,8 +32,13 @@ FORMAT = 1
 _FILES = ("model.safetensors", "optimizer.safetensors", "average.safetensors")
 _STATE = "state.json"
 _NAME = re.compile(r"step-(\d{8,})")
-_FIELDS_0_1 = {"waited": "n_worse", "sound": "last_good_step", "regular": "scheduled"}
-"""Fields of state.json that version 0.1 called differently."""
+_RENAMED = {
+    "waited": "n_worse",
+    "sound": "last_good_step",
+    "regular": "scheduled",
+    "optimiser": "optimizer",
+}
+"""Names of version 0.1 in state.json, and the current ones."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,9 @@ class Checkpoints:
                     f"{path} has format {number}, but this version of regard reads {FORMAT}: use "
                     "the version that started the run."
                 )
-            return TrainingState(**{_FIELDS_0_1.get(k, k): value for k, value in stored.items()})
+            settings = {_RENAMED.get(k, k): v for k, v in stored.pop("settings", {}).items()}
+            fields = {_RENAMED.get(name, name): value for name, value in stored.items()}
+            return TrainingState(settings=settings, **fields)
         except FileError:
             raise
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -151,6 +158,8 @@ class Checkpoints:
         tensors = []
         for name in _FILES:
             path = self.path(step) / name
+            if name == _FILES[1] and not path.is_file():
+                path = path.with_stem("optimiser")  # written by version 0.1
             try:
                 tensors.append(load_file(path) if path.is_file() or name != _FILES[2] else {})
             except (OSError, SafetensorError) as error:

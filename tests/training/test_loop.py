@@ -320,10 +320,12 @@ def test_checkpoints_of_version_0_1_resume(make):
     old = {"last_good_step": "sound", "n_worse": "waited", "scheduled": "regular"}
     whole, trainer = make(folder="whole"), make(steps=8)
     whole.run(), trainer.run()
-    for step in trainer.checkpoints.steps():
-        path = trainer.checkpoints.path(step) / "state.json"
-        state = {old.get(name, name): value for name, value in json.loads(path.read_text()).items()}
-        path.write_text(json.dumps(state))
+    for folder in map(trainer.checkpoints.path, trainer.checkpoints.steps()):
+        (folder / "optimizer.safetensors").rename(folder / "optimiser.safetensors")
+        state = json.loads((folder / "state.json").read_text())
+        state = {old.get(name, name): value for name, value in state.items()}
+        state["settings"]["optimiser"] = state["settings"].pop("optimizer")
+        (folder / "state.json").write_text(json.dumps(state))
     resumed = make()
     resumed.run()
     assert resumed.callbacks.messages[0] == "resuming from step 8"
