@@ -26,10 +26,6 @@ def _has_wide_values(settings: Settings) -> bool:
     return settings.get("d_v") not in (None, d_k)
 
 
-def _groups_heads(settings: Settings) -> bool:
-    return settings.get("n_kv_heads") not in (None, settings["n_heads"])
-
-
 _EXACT: tuple[_Rule, ...] = (
     (lambda _, s: s.get("attention", "exact") != "exact", "it supports exact attention only"),
     (lambda _, s: _has_wide_values(s), "it requires values as wide as keys (d_v = d_k)"),
@@ -50,14 +46,11 @@ _TORCH_INT8: tuple[_Rule, ...] = (
         lambda _, s: s.get("positions", "sinusoidal") in ("rotary", "alibi"),
         "it supports sinusoidal, learned or no positions",
     ),
-    (lambda _, s: _groups_heads(s), "it requires keys and values for every head"),
+    (
+        lambda _, s: s.get("n_kv_heads") not in (None, s["n_heads"]),
+        "it requires keys and values for every head",
+    ),
 )
-_RULES = {
-    ("ctranslate2", False): _CTRANSLATE2,
-    ("ctranslate2", True): _CTRANSLATE2,
-    ("torch", False): (),
-    ("torch", True): _TORCH_INT8,
-}
 
 
 def unsupported_reason(
@@ -70,7 +63,7 @@ def unsupported_reason(
         settings: the fields of the model's configuration.
         int8: run with 8-bit weights.
     """
-    rules = _RULES[engine, int8]
+    rules = _CTRANSLATE2 if engine == "ctranslate2" else _TORCH_INT8 if int8 else ()
     return next((reason for applies, reason in rules if applies(family, settings)), None)
 
 

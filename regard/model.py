@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import torch
-from torch import nn
 
 from regard.capabilities import choose_engine
 from regard.data.image_files import Picture
@@ -50,20 +49,15 @@ class Model:
     Methods import what they need when they are called, so that loading a model is fast.
     """
 
-    module: Any
-    """The network, a torch module of one of the families in regard.models."""
+    module: Any  # a torch module of one of the families in regard.models
     task: str
-    tokenizer: Tokenizer | None = None
-    """Tokenizer of the source; None for models that read images."""
-    target_tokenizer: Tokenizer | None = None
-    """Tokenizer of the target; the same as `tokenizer` by default."""
+    tokenizer: Tokenizer | None = None  # of the source; None for models that read images
+    target_tokenizer: Tokenizer | None = None  # the same as `tokenizer` by default
     labels: tuple[str, ...] | None = None
-    pixels: Normalization | None = None
-    """Mean and deviation that images are normalized with."""
+    pixels: Normalization | None = None  # mean and deviation that images are normalized with
     card: Card = field(default_factory=Card)
     extras: dict[str, Any] = field(default_factory=dict)
-    folder: Path | None = None
-    """The folder the model was loaded from."""
+    folder: Path | None = None  # the model was loaded from it
 
     def __post_init__(self) -> None:
         if self.target_tokenizer is None:
@@ -234,9 +228,8 @@ class Model:
         """
         settings = self.config.to_dict()
         own_target = None if self.target_tokenizer is self.tokenizer else self.target_tokenizer
-        family = settings.pop("family")
         described = Description(
-            family=family,
+            family=settings.pop("family"),
             model=settings,
             task=self.task,
             tokenizer=None if self.tokenizer is None else self.tokenizer.roles,
@@ -247,10 +240,9 @@ class Model:
         )
         with atomic_folder(folder, names=MODEL_FILES) as fresh:
             write_weights(fresh / WEIGHTS, self.module, dtype=dtype)
-            if self.tokenizer is not None:
-                write_tokenizer(fresh / TOKENIZER, self.tokenizer)
-            if own_target is not None:
-                write_tokenizer(fresh / TARGET_TOKENIZER, own_target)
+            for name, one in ((TOKENIZER, self.tokenizer), (TARGET_TOKENIZER, own_target)):
+                if one is not None:
+                    write_tokenizer(fresh / name, one)
             write_atomic(fresh / CARD, str(self.card.filled(size=self._size(dtype))))
             write_atomic(fresh / CONFIG, described.to_json())
 
@@ -269,14 +261,14 @@ class Model:
         with _blamed_on(path / CONFIG):
             config = config_from_dict({"family": described.family, **described.model})
             pixels = parse_normalization(described.pixels)
-        module: nn.Module = build_from_weights(config, read_weights(file), dtype=dtype, source=file)
-        tokenizer, target_tokenizer = read_tokenizers(path, described)
+        module = build_from_weights(config, read_weights(file), dtype=dtype, source=file)
+        source, target = read_tokenizers(path, described)
         with _blamed_on(path):
             return cls(
                 module=module,
                 task=described.task,
-                tokenizer=tokenizer,
-                target_tokenizer=target_tokenizer,
+                tokenizer=source,
+                target_tokenizer=target,
                 labels=described.labels,
                 pixels=pixels,
                 card=read_card(path),
@@ -307,18 +299,22 @@ class Model:
         _, target = self.translation_tokenizers()
         settings = self.config.to_dict()
         engine = choose_engine(self.family, settings, engine, int8=int8, torch_feature=feature)
+        if engine == "torch":
+            self.module.eval()
+            # `weight.data` can be changed without a new version.
+            weights += tuple((float(one.detach().sum()), 0) for one in self.module.parameters())
         key = engine, int8, weights
-        # In float32 torch's weights are copied each time, so that no change of them is missed.
-        if key not in self._translators or key[:2] == ("torch", False):
-            if engine == "torch" or self.folder is None:
-                from regard.generation.torch_engine import TorchEngine
+        if key in self._translators:
+            return self._translators[key]
+        if engine == "torch" or self.folder is None:
+            from regard.generation.torch_engine import TorchEngine
 
-                opened = TorchEngine([self.module.eval()], target, int8=int8)
-                self._translators = {key: self.translator_with(opened)}
-            else:
-                from regard.generation.translator import open_translator
+            opened = TorchEngine([self.module], target, int8=int8)
+            self._translators = {key: self.translator_with(opened)}
+        else:
+            from regard.generation.translator import open_translator
 
-                self._translators[key] = open_translator(self.folder, engine=engine, int8=int8)
+            self._translators[key] = open_translator(self.folder, engine=engine, int8=int8)
         return self._translators[key]
 
     def translation_tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
@@ -333,7 +329,7 @@ class Model:
             )
         return source, target
 
-    def _weights_state(self) -> tuple[tuple[int, int], ...]:
+    def _weights_state(self) -> tuple[tuple[float, int], ...]:
         """Return a value that changes when weights are written to or replaced."""
         weights = list(self.module.parameters())
         versions = (0 if one.is_inference() else one._version for one in weights)

@@ -2,19 +2,16 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from regard.cli.options import ModelArgument, grouped
 from regard.cli.output import answer_each, write_flushed
 from regard.errors import InputError
-
-if TYPE_CHECKING:
-    from regard.generation.predictions import Candidate
 
 
 @dataclass(frozen=True)
@@ -73,23 +70,24 @@ def generate_command(
     feature = "log-probabilities of texts (--json)" if as_json else refusal or ""
     chosen = choose_engine(described.family, described.model, engine, torch_feature=feature)
     prompts = [] if prompt is None else [sys.stdin.read().rstrip("\n") if prompt == "-" else prompt]
-    what = "the start of a text"
     if chosen == "ctranslate2":
         from regard.generation.search import SamplingOptions
         from regard.generation.text_generation import generate_with_ctranslate2
 
         options = SamplingOptions(**vars(sampling))
-        write = partial(generate_with_ctranslate2, folder, options=options)
-        answer_each(prompts, partial(_stream_text, write), what=what)
-        return
-    from regard.model import load
-
-    generate = partial(load(folder).generate, **vars(sampling))
-    if as_json:
-        answer_each(prompts, lambda given: _print_json(asdict(generate(given))), what=what,
-                    as_json=True)  # fmt: skip
+        generate: Any = partial(generate_with_ctranslate2, folder, options=options)
     else:
-        answer_each(prompts, partial(_stream_text, generate), what=what)
+        from regard.model import load
+
+        generate = partial(load(folder).generate, **vars(sampling))
+
+    def answer(given: str) -> None:
+        if as_json:
+            _print_json(asdict(generate(given)))
+        else:
+            _stream_text(generate, given)
+
+    answer_each(prompts, answer, what="the start of a text", as_json=as_json)
 
 
 def _stream_text(generate: Callable[..., Any], prompt: str) -> None:
@@ -147,18 +145,13 @@ def fill_command(
                 line = line.replace(mask, gap[0].text, 1)
             typer.echo(line)
         else:
-            _print_gaps(gaps)
+            for number, gap in enumerate(gaps, start=1):
+                heading = [f"gap {number}"] if len(gaps) > 1 else []
+                found = [f"{candidate.probability:7.4f}  {candidate.text}" for candidate in gap]
+                typer.echo("\n".join(heading + found))
 
     given = [] if text is None else [text]
     answer_each(given, answer, what=f"a text with {mask or 'a gap'}", as_json=as_json)
-
-
-def _print_gaps(gaps: Sequence[Sequence["Candidate"]]) -> None:
-    for number, gap in enumerate(gaps, start=1):
-        if len(gaps) > 1:
-            typer.echo(f"gap {number}")
-        for candidate in gap:
-            typer.echo(f"{candidate.probability:7.4f}  {candidate.text}")
 
 
 def classify_command(

@@ -64,7 +64,6 @@ def _options(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Handle options that precede a command."""
     del version
 
 

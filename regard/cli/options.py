@@ -70,8 +70,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         if name in groups:
             opened += _parameters(groups[name])
         else:
-            keyword = inspect.Parameter.KEYWORD_ONLY
-            opened.append(parameter.replace(annotation=hints[name], kind=keyword))
+            opened.append(parameter.replace(annotation=hints[name], kind=parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -92,10 +91,9 @@ def _parameters(kind: Any) -> list[inspect.Parameter]:
     heading = inspect.getdoc(kind).partition("\n")[0].rstrip(".")  # type: ignore[union-attr]
     found = []
     for field in fields(kind):
-        annotation = hints[field.name]
-        for option in get_args(annotation)[1:]:
+        for option in get_args(hints[field.name])[1:]:
             option.rich_help_panel = heading
         default = inspect.Parameter.empty if field.default is MISSING else field.default
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        found.append(inspect.Parameter(field.name, keyword, default=default, annotation=annotation))
+        keyword, hint = inspect.Parameter.KEYWORD_ONLY, hints[field.name]
+        found.append(inspect.Parameter(field.name, keyword, default=default, annotation=hint))
     return found

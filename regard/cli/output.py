@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from regard.evaluation.alignment_heads import Aligner
     from regard.generation.translator import Translation
 
-_LINE_ENDS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
-"""Characters that some program treats as the end of a line."""
-
 
 class ProgressLine:
     """A line of progress on standard error, if that is a terminal.
@@ -38,10 +35,10 @@ class ProgressLine:
         self.lines = self.tokens = 0
         self.active = sys.stderr.isatty()
 
-    def advance(self, lines: int, tokens: int, read: int) -> None:
+    def advance(self, done: Sequence["Translation"], read: int) -> None:
         """Count more lines and tokens; `read` is the number of bytes read in total."""
-        self.lines += lines
-        self.tokens += tokens
+        self.lines += len(done)
+        self.tokens += sum(len(one.tokens) for one in done)
         if self.active and time.monotonic() - self._shown > 0.2:
             self._shown = time.monotonic()
             parts = [f"{self.lines:,} lines", self._pace()]
@@ -105,9 +102,9 @@ def answer_each(
     """
     use_utf8()
     piped, failed = not given and not sys.stdin.isatty(), 0
-    for line in given or (_piped_lines() if piped else typed_lines(f"type {what}")):
+    for line in given or (sys.stdin if piped else typed_lines(f"type {what}")):
         try:
-            answer(line)
+            answer(line if given else line.rstrip("\n"))
         except RegardError as error:
             if given:
                 raise
@@ -117,10 +114,6 @@ def answer_each(
                 typer.echo(json.dumps({"error": str(error)}, ensure_ascii=False) if as_json else "")
     if failed:
         raise InputError(f"{failed:,} of the lines could not be answered; see the errors above.")
-
-
-def _piped_lines() -> Iterator[str]:
-    return (line.rstrip("\n") for line in sys.stdin)
 
 
 def typed_lines(request: str) -> Iterator[str]:
@@ -199,13 +192,10 @@ class RecordWriter:
         return list(self._aligner.align(done))
 
 
-def one_line(text: str) -> str:
-    """Replace line ends by spaces."""
-    return _LINE_ENDS.sub(" ", text)
-
-
 def _text_record(before: str, one: "Translation", after: str, alignment: "Alignment | None") -> str:
-    record = f"{before}{one_line(one.text)}{after}"
+    # Some program treats each of these characters as the end of a line.
+    text = re.sub(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+", " ", one.text)
+    record = f"{before}{text}{after}"
     return record if alignment is None else f"{record} ||| {alignment.pharaoh()}".rstrip()
 
 

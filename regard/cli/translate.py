@@ -4,7 +4,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,11 +53,6 @@ class ComputeFlags:
         str | None,
         typer.Option(help="Use the Ray cluster at this address, whose machines have the model."),
     ] = None
-
-    @property
-    def on_cluster(self) -> bool:
-        """True if Ray is used."""
-        return self.cluster or self.address is not None
 
 
 @dataclass(frozen=True)
@@ -110,7 +105,7 @@ def translate_command(
     if options.beam_tree and not target.as_json:
         raise InputError("--beam-tree needs --json, because text output cannot hold a tree.")
     _check_output(file, target.output, target.resume)
-    folder = find_model(model)
+    folder, on_cluster = find_model(model), compute.cluster or compute.address is not None
     opening = {
         **vars(engine),
         "shortlist": compute.shortlist,
@@ -120,9 +115,19 @@ def translate_command(
     writer = RecordWriter(
         as_json=target.as_json, n_best=options.n_best, folder=folder if target.alignments else None
     )
-    task = _Task(folder, lambda: _open(folder, opening, compute), options, writer)
+
+    def open_model() -> Any:
+        if on_cluster:
+            from regard.generation.ray_cluster import ClusterTranslator
+
+            return ClusterTranslator(folder, opening=opening, address=compute.address)
+        from regard.generation.translator import open_translator
+
+        return open_translator(folder, **opening)
+
+    task = _Task(folder, open_model, options, writer)
     use_utf8()
-    if file is None and sys.stdin.isatty() and not compute.on_cluster:
+    if file is None and sys.stdin.isatty() and not on_cluster:
         task.converse(model)
     elif target.output is None:
         task.pipe(file or "-")
@@ -138,16 +143,6 @@ def translate_command(
             "ensemble": compute.ensemble,
         }
         task.write(file or "-", target.output, settings, resume=target.resume)
-
-
-def _open(folder: Path, opening: dict[str, Any], compute: ComputeFlags) -> Any:
-    if compute.on_cluster:
-        from regard.generation.ray_cluster import ClusterTranslator
-
-        return ClusterTranslator(folder, opening=opening, address=compute.address)
-    from regard.generation.translator import open_translator
-
-    return open_translator(folder, **opening)
 
 
 @dataclass(frozen=True)
@@ -171,15 +166,15 @@ class _Task:
         from regard.generation.bulk import LineReader
 
         translator, reader = self.open(), LineReader(source)
+        progress = ProgressLine(_size(source))
         # On one terminal, translations and progress would overwrite each other.
-        shown = sys.stderr.isatty() and not sys.stdout.isatty()
-        progress = ProgressLine(_size(source)) if shown else None
+        progress.active = progress.active and not sys.stdout.isatty()
         windows = reader.available_windows(translator.window)
         number = 0
         for lines, done in _translated(translator, windows, self.options):
             write_flushed(self.writer.format(lines, done, number))
             number += len(lines)
-            _advance(progress, done, reader)
+            progress.advance(done, reader.n_bytes)
         _close(progress, reader)
 
     def write(self, source: str, path: Path, settings: dict[str, Any], *, resume: bool) -> None:
@@ -218,7 +213,7 @@ class _Task:
             output.save_settings(**self.writer.settings())
             output.write(text)
             left.number += len(lines)
-            _advance(progress, done, left.reader)
+            progress.advance(done, left.reader.n_bytes)
         _close(progress, left.reader)
 
 
@@ -226,23 +221,10 @@ def _translated(
     translator: "Translator", windows: Iterable[Sequence[str]], options: "SearchOptions"
 ) -> Iterator[tuple[Sequence[str], list["Translation"]]]:
     """Yield each window of lines with its translations."""
-    waiting: list[Sequence[str]] = []
-
-    def remember() -> Iterator[Sequence[str]]:
-        for window in windows:
-            if window:
-                waiting.append(window)
-            yield window
-
-    for done in translator.translate_windows(remember(), options):
-        yield waiting.pop(0), done
-
-
-def _advance(
-    progress: ProgressLine | None, done: list["Translation"], reader: "LineReader"
-) -> None:
-    if progress is not None:
-        progress.advance(len(done), sum(len(one.tokens) for one in done), reader.n_bytes)
+    given, kept = tee(windows)
+    filled = (window for window in kept if window)
+    for done in translator.translate_windows(given, options):
+        yield next(filled), done
 
 
 def _close(progress: ProgressLine | None, reader: "LineReader") -> None:

@@ -21,26 +21,20 @@ class BeamEvent:
     ids: tuple[int, ...]
     log_prob: float
     score: float
-    fate: str
-    """One of FATES."""
+    fate: str  # one of FATES
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """One sequence at one step: its parent's tokens and one more."""
 
-    step: int
-    """Number of tokens, including the end token."""
-    parent: int | None
-    """Index of the parent node; None for sequences of one token."""
+    step: int  # number of tokens, including the end token
+    parent: int | None  # index of the parent node; None for sequences of one token
     id: int
     token: str
-    log_prob: float
-    """Of the whole sequence."""
-    score: float
-    """Log-probability divided by the length penalty."""
-    fate: str
-    """One of FATES."""
+    log_prob: float  # of the whole sequence
+    score: float  # log-probability divided by the length penalty
+    fate: str  # one of FATES
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ import select
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from regard.errors import FileError, InputError
 from regard.files import (
@@ -24,8 +23,7 @@ from regard.files import (
     write_atomic,
 )
 
-_WINDOW_CHARACTERS = 4_000_000
-"""Maximum characters of a window, unless a single line has more."""
+_WINDOW_CHARACTERS = 4_000_000  # the most in a window, unless a single line has more
 
 
 class LineReader:
@@ -46,12 +44,15 @@ class LineReader:
 
     def available_windows(self, size: int) -> Iterator[list[str]]:
         """Yield windows of the lines at hand, and an empty one before waiting for more."""
-        if self.path != STANDARD_INPUT or not _can_poll(sys.stdin):
+        handle = None
+        with suppress(AttributeError, OSError, ValueError):  # standard input can be replaced
+            handle = sys.stdin.fileno()
+        if self.path != STANDARD_INPUT or handle is None or not hasattr(select, "poll"):
             yield from self.windows(size)
             return
         gathered: list[str] = []
         with stream_errors("standard input"):
-            for lines in _available_lines(sys.stdin.fileno()):
+            for lines in _available_lines(handle):
                 gathered += map(self._decode, lines)
                 full = len(gathered) >= size or sum(map(len, gathered)) >= _WINDOW_CHARACTERS
                 if not lines or full:
@@ -110,22 +111,11 @@ def _available_lines(handle: int) -> Iterator[list[bytes]]:
         yield [last.removesuffix(b"\r")]
 
 
-def _can_poll(stream: Any) -> bool:
-    try:
-        stream.fileno()
-    except (AttributeError, OSError, ValueError):
-        return False
-    return hasattr(select, "poll")
-
-
-@dataclass(frozen=True)
-class OutputProgress:
+class OutputProgress(NamedTuple):
     """The complete part of an output file."""
 
-    records: int = 0
-    """Number of input lines whose output is complete."""
-    n_bytes: int = 0
-    """Size of that output; what follows is incomplete."""
+    records: int = 0  # input lines whose output is complete
+    n_bytes: int = 0  # size of that output; what follows is incomplete
 
 
 class OutputFile:

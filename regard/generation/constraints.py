@@ -22,10 +22,8 @@ class PhraseProgress:
 
     phrases: tuple[tuple[int, ...], ...]
     complete_phrases: frozenset[int] = frozenset()
-    current: int | None = None
-    """Index of the phrase the sequence is in the middle of."""
-    inside: int = 0
-    """Number of tokens of the current phrase."""
+    current: int | None = None  # the phrase that the sequence is in the middle of
+    inside: int = 0  # number of its tokens
 
     @property
     def n_tokens(self) -> int:
@@ -45,17 +43,15 @@ class PhraseProgress:
 
     def after(self, token: int) -> "PhraseProgress":
         """Return the progress after one more token; an interrupted phrase starts again."""
-        if self.current is not None and token == self.phrases[self.current][self.inside]:
-            return self._advanced(self.current, self.inside + 1)
-        for i, phrase in enumerate(self.phrases):
-            if i not in self.complete_phrases and token == phrase[0]:
-                return self._advanced(i, 1)
-        return replace(self, current=None, inside=0)
-
-    def _advanced(self, phrase: int, inside: int) -> "PhraseProgress":
-        if inside == len(self.phrases[phrase]):
+        phrase, inside = self.current, self.inside
+        if phrase is None or token != self.phrases[phrase][inside]:
+            rest = (i for i in range(len(self.phrases)) if i not in self.complete_phrases)
+            phrase, inside = next((i for i in rest if token == self.phrases[i][0]), None), 0
+        if phrase is None:
+            return replace(self, current=None, inside=0)
+        if inside + 1 == len(self.phrases[phrase]):
             return PhraseProgress(self.phrases, self.complete_phrases | {phrase})
-        return replace(self, current=phrase, inside=inside)
+        return replace(self, current=phrase, inside=inside + 1)
 
 
 @dataclass(frozen=True)

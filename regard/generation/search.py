@@ -10,8 +10,7 @@ from regard.text.tokenizer import Tokenizer
 
 PENALTIES = ("average", "gnmt", "none")
 STOPS = ("beam", "bound", "first")
-_LENGTH_STEP = 16
-"""Source lengths are rounded up to a multiple of this before limits are computed."""
+_LENGTH_STEP = 16  # source lengths are rounded up to a multiple of this to compute limits
 
 
 @dataclass(frozen=True)
@@ -19,12 +18,9 @@ class Hypothesis:
     """One decoded sequence, without its start and end tokens."""
 
     ids: list[int]
-    log_probs: list[float]
-    """One for each token and for the end token if there is one; CTranslate2 reports none."""
-    score: float
-    """Log-probability divided by the length penalty; NaN if scores were switched off."""
-    finished: bool = True
-    """False if the length limit cut the sequence off."""
+    log_probs: list[float]  # of each token and of the end token, if any; CTranslate2 reports none
+    score: float  # log-probability divided by the length penalty; NaN without scores
+    finished: bool = True  # False if the length limit cut the sequence off
     events: Sequence[BeamEvent] = field(default=(), repr=False, compare=False)
     """The recorded search, on the best hypothesis if `SearchOptions.beam_tree` is set."""
 
@@ -73,24 +69,27 @@ class SearchOptions:
     must: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise InputError(f"beam is {self.beam}; it must be 1 (greedy) or more.")
-        if not 1 <= self.n_best <= self.beam:
-            raise InputError(
-                f"n_best is {self.n_best} with a beam of {self.beam}; it must be at least 1 and at "
-                "most as large as the beam."
-            )
         if self.penalty not in PENALTIES:
             hint = nearest(self.penalty, PENALTIES)
             raise UnknownNameError(f"there is no length penalty {self.penalty!r}; {hint}.")
-        if not self.alpha >= 0:
-            raise InputError(f"alpha is {self.alpha}; it must be 0 or more.")
-        if self.stop not in STOPS:
-            raise InputError(f"stop is {self.stop!r}; it must be {', '.join(STOPS)}.")
-        if isinstance(self.must, str):
-            raise InputError("must is a string; it must be a list of words or phrases.")
-        if self.must and (self.prefix or self.beam_tree):
-            raise InputError("must cannot be combined with prefix or beam_tree: use one of them.")
+        combined = self.must and (self.prefix or self.beam_tree)
+        for valid, message in (
+            (self.beam >= 1, f"beam is {self.beam}; it must be 1 (greedy) or more."),
+            (
+                1 <= self.n_best <= self.beam,
+                f"n_best is {self.n_best} with a beam of {self.beam}; it must be at least 1 and at "
+                "most as large as the beam.",
+            ),
+            (self.alpha >= 0, f"alpha is {self.alpha}; it must be 0 or more."),
+            (self.stop in STOPS, f"stop is {self.stop!r}; it must be {', '.join(STOPS)}."),
+            (
+                not isinstance(self.must, str),
+                "must is a string; it must be a list of words or phrases.",
+            ),
+            (not combined, "must cannot be combined with prefix or beam_tree: use one of them."),
+        ):
+            if not valid:
+                raise InputError(message)
 
     @property
     def torch_feature(self) -> str:

@@ -34,8 +34,7 @@ class Segment:
 
     text: str
     separator: str
-    oversized: bool = False
-    """True for a text without spaces that is too long to be a word; it is copied."""
+    oversized: bool = False  # a text without spaces that is too long for a word; it is copied
 
 
 def clean(line: str) -> str:

@@ -18,13 +18,10 @@ from regard.text.tokenizer import Tokenizer
 class Generation:
     """A text that a model generated."""
 
-    text: str
-    """The prompt and its continuation."""
-    written: str
-    """The continuation alone."""
+    text: str  # the prompt and its continuation
+    written: str  # the continuation alone
     log_prob: float
-    finished: bool
-    """True if the model ended the text itself."""
+    finished: bool  # True if the model ended the text itself
 
 
 def check_capacity(options: SamplingOptions, n_prompt: int, n_positions: int) -> None:
@@ -39,10 +36,10 @@ def check_capacity(options: SamplingOptions, n_prompt: int, n_positions: int) ->
 
 def ctranslate2_refusal(description: Description) -> str | None:
     """Return why CTranslate2 cannot generate with a model, or None if it can."""
-    if description.family == "decoder" and not (description.tokenizer or {}).get("end"):
-        return "its tokenizer has no end token"
     if description.family != "decoder":
         return "it is not a decoder-only model"
+    if not (description.tokenizer or {}).get("end"):
+        return "its tokenizer has no end token"
     return unsupported_reason("ctranslate2", description.family, description.model)
 
 
@@ -100,6 +97,5 @@ class TextStream:
 
     def close(self) -> None:
         """Pass on the rest, including incomplete characters."""
-        rest = self.tokenizer.decode(self._ids)[self._sent :]
-        if rest:
+        if rest := self.tokenizer.decode(self._ids)[self._sent :]:
             self.on_text(rest)

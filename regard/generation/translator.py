@@ -31,16 +31,12 @@ class TranslatedPart:
     source: str
     text: str
     source_ids: list[int]
-    ids: list[int]
-    """The translation's ids without start and end; empty if the source was copied."""
+    ids: list[int]  # of the translation without start and end; empty if the source was copied
     copied: bool = False
-    separator: str = ""
-    """The text between this part and the next, in the line and in its translation."""
-    tree: BeamTree | None = None
-    """The recorded search, if `beam_tree` was set."""
+    separator: str = ""  # the text before the next part, in the line and in its translation
+    tree: BeamTree | None = None  # the recorded search, if `beam_tree` was set
     score: float = 0.0
-    finished: bool = True
-    """False if the length limit cut the translation off."""
+    finished: bool = True  # False if the length limit cut the translation off
 
 
 @dataclass(frozen=True)
@@ -48,8 +44,7 @@ class Translation:
     """The translation of one line."""
 
     text: str
-    score: float
-    """Log-probability divided by the length penalty; the mean over the parts."""
+    score: float  # log-probability divided by the length penalty; the mean over the parts
     tokens: list[str]
     source_tokens: list[str]
     alternatives: list["Translation"] = field(default_factory=list)

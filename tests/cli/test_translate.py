@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -284,7 +285,7 @@ def test_missing_files_and_models_are_named(folder, tmp_path):
     with pytest.raises(FileError, match=r"absent\.txt cannot be read"):
         run(folder, tmp_path / "absent.txt")
     with pytest.raises(UnknownNameError, match="neither a bundled model"):
-        run("nobody", "-", input="x")
+        run("absent", "-", input="x")
 
 
 def test_unreadable_input_leaves_the_output_unchanged(folder, tmp_path):
@@ -318,7 +319,9 @@ def test_progress_by_hand(monkeypatch, capsys):
     monkeypatch.setattr("regard.cli.output.time.monotonic", lambda: now[0])
     progress = ProgressLine(3000, first=1000)
     now[0] = 10.0
-    progress.advance(50, 500, 2000)  # 1000 bytes in 10 s, 1000 to go
+    progress.advance(
+        [SimpleNamespace(tokens=["a"] * 10)] * 50, 2000
+    )  # 1000 bytes in 10 s, 1000 to go
     now[0] = 20.0
     progress.close()
     printed = capsys.readouterr().err

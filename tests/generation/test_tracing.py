@@ -1,17 +1,17 @@
 """A trace explains what was answered, and equals what the search computed at every site."""
 
-import gzip
 import json
-from itertools import pairwise
+import subprocess
+import sys
+from datetime import date, timedelta
+from pathlib import Path
 
 import pytest
 import torch
 from fastapi.testclient import TestClient
 from torch.testing import assert_close
-from typer.testing import CliRunner
 
 import regard
-from regard.cli.main import app
 from regard.errors import InputError, UnknownNameError
 from regard.generation import torch_engine
 from regard.generation.search import SearchOptions
@@ -21,7 +21,6 @@ from regard.server.app import make_app
 from regard.server.catalog import Catalog
 from regard.server.service import Service
 from regard.tap import listen, split_path
-from tests.generation.toy import pairs
 
 LINES = ["one two three", "seven", "ten nine eight seven six five", "two two", "four one six"]
 SHORT = {"factor": 0.5, "extra": 2}
@@ -32,45 +31,44 @@ SETTINGS = {
 }
 
 
-def toy_lines(data):
-    del data
-    paragraphs = [f"{one}. {two.capitalize()}." for one, two in pairwise(LINES)]
-    return [*paragraphs, *(source for source, _ in pairs(196, seed=-40))]
+def written_dates():
+    return [f"{date(1950, 1, 1) + timedelta(131 * i):%d %B %Y}" for i in range(200)]
 
 
-def tatoeba_lines(data):
-    with gzip.open(data / "tatoeba" / "en-de.tsv.gz", "rt") as stream:
-        lines = [next(stream).split("\t")[0] for _ in range(400)]
-    return [f"{lines[0]} {lines[21]}", *lines[::50]]
+def everyday_lines():
+    rows = (Path(__file__).parents[1] / "data" / "everyday.en-de.tsv").read_text("utf-8")
+    lines = [row.partition("\t")[0] for row in rows.splitlines()[:30]]
+    return [" ".join(lines[:2]), *lines[1:]]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
-    ("name", "lines_of"),
-    [("toy", toy_lines), pytest.param("en-de", tatoeba_lines, marks=pytest.mark.data("tatoeba"))],
+    ("name", "lines_of"), [("dates-transformer", written_dates), ("en-de", everyday_lines)]
 )
-def test_python_command_and_server_trace_what_translate_answers(
-    name, lines_of, toy_folder, data, no_shape_checks, monkeypatch, tmp_path
+def test_python_command_and_server_answer_and_trace_the_same(
+    name, lines_of, no_shape_checks, tmp_path, monkeypatch
 ):
-    model = regard.load(toy_folder if name == "toy" else name)
-    lines = lines_of(data)
+    monkeypatch.setenv("REGARD_WORKERS", "1")
+    lines, file = lines_of(), tmp_path / "lines.txt"
+    file.write_text("".join(line + "\n" for line in lines))
+    run = [sys.executable, "-m", "regard"]
+    command = subprocess.Popen(
+        [*run, "translate", name, file], stdout=subprocess.PIPE, encoding="utf-8"
+    )
+    model = regard.load(name)
     answers = [one.text for one in model.translate(lines)]
     traces = [model.trace(line) for line in lines]
     assert [trace.output.text for trace in traces] == answers
-    assert max(len(trace.parts) for trace in traces) > 1
-    few = list(zip(lines, answers, strict=True))[:: len(lines) // 8]
-    # the command, with the model loaded once
-    monkeypatch.setattr("regard.model.load", lambda name: model)
-    for line, answer in few:
-        file = tmp_path / "trace.json"
-        done = CliRunner().invoke(app, ["trace", name, line, "-o", str(file)])
-        assert done.exit_code == 0, done.output
-        assert json.loads(file.read_text())["output"]["text"] == answer
+    assert (len(traces[0].parts) > 1) == (name == "en-de")
     service = Service(Catalog([model.folder]))
     client = TestClient(make_app(service, version="0"), base_url="http://127.0.0.1")
-    for line, answer in few:
-        response = client.post("/api/trace", json={"model": model.folder.name, "text": line})
+    for line, answer in zip(lines, answers, strict=True):
+        response = client.post("/api/trace", json={"model": name, "text": line})
         assert response.json()["answer"]["text"] == answer
     service.close()
+    assert command.communicate(timeout=120)[0].splitlines() == answers
+    subprocess.run([*run, "trace", name, lines[0], "-o", tmp_path / "trace.json"], check=True)
+    assert json.loads((tmp_path / "trace.json").read_text())["output"]["text"] == answers[0]
 
 
 def test_every_part_of_a_text_has_a_trace(toy_folder):
