@@ -1,7 +1,9 @@
 """`regard train` and `regard curves`."""
 
 import json
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -53,39 +55,33 @@ def train_command(
         output or Path("runs") / path.stem,
         resume=resume,
         minutes=minutes,
-        callbacks=[ConsoleProgress(), _PrintResult(as_json=as_json)],
+        callbacks=[ConsoleProgress(), SimpleNamespace(on_end=partial(_print, as_json=as_json))],
         overrides=overrides,
     )
     if result.signal:
         raise typer.Exit(128 + result.signal)
 
 
-class _PrintResult:
-    """Callback that prints the result; only the main process calls it."""
+def _print(result: "TrainingResult", *, as_json: bool) -> None:
+    from regard.training.metrics import CURVES
+    from regard.training.progress_report import format_bytes, format_metrics, format_seconds
+    from regard.training.run_folder import TRAINING
 
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
-
-    def on_end(self, result: "TrainingResult") -> None:
-        from regard.training.metrics import CURVES
-        from regard.training.progress_report import format_bytes, format_metrics, format_seconds
-        from regard.training.run_folder import TRAINING
-
-        if self._as_json:
-            typer.echo(json.dumps(result.to_dict(), ensure_ascii=False))
-            return
-        expected = format_seconds(result.estimated_seconds_per_epoch)
-        typer.echo(
-            f"{result.steps:,} steps, {result.epochs:.1f} epochs in "
-            f"{format_seconds(result.seconds)} (ended by: {result.stopped_because}); "
-            f"{format_seconds(result.seconds_per_epoch)} per epoch with validations, estimated "
-            f"{expected} without; {format_bytes(result.memory)} of memory, estimated "
-            f"{format_bytes(result.estimated_memory)}"
-        )
-        for name, scores in (("validation", result.scores), ("test", result.test_scores)):
-            if scores:
-                typer.echo(f"{name}: {format_metrics(scores)}")
-        typer.echo(f"model: {result.folder}\ncurves: {result.folder / TRAINING / CURVES}")
+    if as_json:
+        typer.echo(json.dumps(result.to_dict(), ensure_ascii=False))
+        return
+    seconds = (result.seconds, result.seconds_per_epoch, result.estimated_seconds_per_epoch)
+    total, epoch, estimate = map(format_seconds, seconds)
+    typer.echo(
+        f"{result.steps:,} steps, {result.epochs:.1f} epochs in {total} (ended by: "
+        f"{result.stopped_because}); {epoch} per epoch with validations, estimated {estimate} "
+        f"without; {format_bytes(result.memory)} of memory, estimated "
+        f"{format_bytes(result.estimated_memory)}"
+    )
+    for name, scores in (("validation", result.scores), ("test", result.test_scores)):
+        if scores:
+            typer.echo(f"{name}: {format_metrics(scores)}")
+    typer.echo(f"model: {result.folder}\ncurves: {result.folder / TRAINING / CURVES}")
 
 
 def curves_command(
@@ -93,11 +89,7 @@ def curves_command(
     language: Annotated[str, typer.Option(help="Language of the picture: en or ko.")] = "en",
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o",
-            "--output",
-            help="File to write: .svg, .png or .pdf.  [default: RUN/training/curves.svg]",
-        ),
+        typer.Option("-o", "--output", help="An .svg, .png or .pdf. Default: training/curves.svg."),
     ] = None,
 ) -> None:
     """Draw a run's learning curves: loss, perplexity, scores, learning rate, tokens per second.

@@ -140,7 +140,8 @@ class Checkpoints:
                     f"{path} has format {number}, but this version of regard reads {FORMAT}: use "
                     "the version that started the run."
                 )
-            settings = {_RENAMED.get(k, k): v for k, v in stored.pop("settings", {}).items()}
+            before: dict[str, Any] = stored.pop("settings", {})
+            settings = {_RENAMED.get(name, name): value for name, value in before.items()}
             fields = {_RENAMED.get(name, name): value for name, value in stored.items()}
             return TrainingState(settings=settings, **fields)
         except FileError:

@@ -76,7 +76,7 @@ class BatchLoader:
         The last step of an epoch may have fewer batches than others, and a process's share of it
         may be a batch without targets.
         """
-        group: list[list[int]] = []
+        group, epoch = [], 0
         while not group:
             self._rest = self._rest or iter(self.numbers)
             epoch = self.numbers.epoch

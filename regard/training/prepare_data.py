@@ -134,7 +134,7 @@ class _TextPreparation:
         if recipe.task == "translation":
             share = recipe.tokenizer.split if split == "train" else 0.0
             dropout = [MergeDropout.of(t, share=share) for t in tokenizers if share]
-            return PairDataset(corpus, *pads, dropout, recipe.training.seed)
+            return PairDataset(corpus, pads[0], pads[1], dropout, recipe.training.seed)
         if recipe.task == "classification":
             return LabeledTextDataset(corpus, pads[0])
         masking = Masking.of(tokenizers[0], share=recipe.data.hidden)

@@ -12,7 +12,7 @@ def regard(*words):
     return CliRunner().invoke(app, ["doctor", *words])
 
 
-def test_a_healthy_model_ends_with_0_and_every_difference_is_told():
+def test_all_differences_are_printed_and_the_exit_code_is_0():
     done = regard()
     assert done.exit_code == 0, done.output
     for name in ("padding", "batch size", "caching", "accumulation", "resuming"):
@@ -20,7 +20,7 @@ def test_a_healthy_model_ends_with_0_and_every_difference_is_told():
     assert "bound 0: identical bits" in done.output
 
 
-def test_a_model_folder_is_proved_too_and_json_is_for_programs(make_bundle, tmp_path):
+def test_model_folders_and_json(make_bundle, tmp_path):
     make_bundle("decoder").save(tmp_path / "toy")
     done = regard(str(tmp_path / "toy"), "--json")
     told = json.loads(done.output)
@@ -30,7 +30,7 @@ def test_a_model_folder_is_proved_too_and_json_is_for_programs(make_bundle, tmp_
 
 
 @pytest.mark.parametrize("words", [[], ["--json"]])
-def test_a_claim_that_fails_ends_with_1_and_is_named(monkeypatch, words):
+def test_a_failed_proof_is_named_and_the_exit_code_is_1(monkeypatch, words):
     wrong = Proof("padding", "claimed", "log-probabilities", 0.5, 1e-4)
     idle = Proof("caching", "claimed", "only models that write keep a cache")
     monkeypatch.setattr(examination, "PROOFS", (lambda model: wrong, lambda model: idle))

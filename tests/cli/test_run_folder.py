@@ -1,4 +1,4 @@
-"""The folder of a run: what may change when it goes on, and what is said of it."""
+"""The run folder: settings that a resumed run may change, and what is reported."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def begin(folder, **training):
     return said
 
 
-def test_what_is_other_than_before_is_said_and_followed(tmp_path):
+def test_changed_settings_are_reported_and_used(tmp_path):
     assert begin(tmp_path, lr=0.1, betas=[0.5, 0.9]) == []
     assert begin(tmp_path, lr=0.2, ema=0.5, betas=[0.5, 0.9]) == [
         "training.lr has changed from 0.1 to 0.2",
@@ -28,7 +28,7 @@ def test_what_is_other_than_before_is_said_and_followed(tmp_path):
     assert stored_recipe(tmp_path) == recipe(lr=0.2, ema=0.5, betas=[0.5, 0.9])
 
 
-def test_a_limit_of_time_holds_until_another_one_is_given(tmp_path):
+def test_time_limit_stays_until_another_is_given(tmp_path):
     begin(tmp_path, minutes=30)
     (said,) = begin(tmp_path)
     assert "still ends after 30 minutes of training" in said
@@ -39,7 +39,7 @@ def test_a_limit_of_time_holds_until_another_one_is_given(tmp_path):
     assert stored_recipe(tmp_path).training.minutes == 40
 
 
-def test_what_cannot_change_is_refused_once_there_is_a_checkpoint_and_changes_nothing(tmp_path):
+def test_fixed_settings_are_refused_after_the_first_checkpoint(tmp_path):
     begin(tmp_path, batch_tokens=10)
     assert begin(tmp_path, batch_tokens=20) == ["training.batch_tokens has changed from 10 to 20"]
     (tmp_path / "training" / "checkpoints" / "step-00000001").mkdir(parents=True)
@@ -48,7 +48,7 @@ def test_what_cannot_change_is_refused_once_there_is_a_checkpoint_and_changes_no
     assert stored_recipe(tmp_path).training.batch_tokens == 20
 
 
-def test_a_folder_with_a_run_or_a_model_is_not_begun_anew(tmp_path):
+def test_folders_with_a_run_or_a_model_are_refused(tmp_path):
     begin(tmp_path / "run")
     with pytest.raises(InputError, match="already contains a run: continue it with --resume"):
         open_folder(tmp_path / "run", recipe(), resume=False, report=print)

@@ -1,4 +1,4 @@
-"""`regard train`: a recipe becomes a model folder, whatever happens on the way."""
+"""`regard train`: model folders, signals, kills, full disks and resumed runs."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def start(*given, **options) -> subprocess.Popen:
 
 
 def finish(process: subprocess.Popen) -> tuple[int, str]:
-    """The exit code and everything that was said."""
+    """Return the exit code and the output."""
     said, _ = process.communicate(timeout=600)
     return process.returncode, said
 
@@ -59,7 +59,7 @@ def wait_for_step(process: subprocess.Popen, folder: Path, step: int):
         time.sleep(0.01)
 
 
-def test_a_recipe_becomes_a_model_folder_with_its_course(recipe, tmp_path):
+def test_training_writes_a_model_folder_with_metrics(recipe, tmp_path):
     folder = tmp_path / "model"
     told = call("train", recipe, "-o", folder)
     assert told.exit_code == 0
@@ -80,7 +80,7 @@ def test_a_recipe_becomes_a_model_folder_with_its_course(recipe, tmp_path):
     assert "decoder.layers.0.cross" in trace.sites
 
 
-def test_json_has_what_was_expected_beside_what_was(recipe, tmp_path):
+def test_json_has_estimates_and_measurements(recipe, tmp_path):
     told = json.loads(call("train", recipe, "-o", tmp_path / "m", "--json").stdout)
     assert told["why"] == "steps"
     assert told["memory"]["predicted"] == pytest.approx(told["memory"]["measured"], rel=0.5)
@@ -110,7 +110,7 @@ def test_a_folder_with_a_run_needs_resume_and_the_same_recipe(recipe, tmp_path):
     )
 
 
-def test_standard_input_trains_the_same_model_as_a_file_and_is_not_needed_to_go_on(
+def test_standard_input_gives_the_same_model_as_a_file_and_is_not_needed_to_resume(
     recipe, tmp_path
 ):
     short = ("--set", "training.steps=8", "--set", "training.average=0")
@@ -137,7 +137,7 @@ def test_a_bundled_recipe_is_found_by_name_and_by_path_from_anywhere(tmp_path, m
             call("train", name)
 
 
-def test_killed_at_any_moment_a_run_goes_on_to_the_same_model_bit_by_bit(recipe, tmp_path):
+def test_a_killed_run_resumes_to_the_same_model_bit_by_bit(recipe, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert finish(start(recipe, "-o", whole))[0] == 0
     dice = random.Random(1)
@@ -176,16 +176,16 @@ def test_signals_save_a_checkpoint(recipe, tmp_path, number):
     assert "Traceback" not in out
 
 
-def test_a_full_disk_stops_with_a_sentence_and_leaves_the_last_checkpoint_whole(recipe, tmp_path):
+def test_a_full_disk_is_an_error_and_leaves_the_last_checkpoint_intact(recipe, tmp_path):
     folder = tmp_path / "m"
     call("train", recipe, "-o", folder, "--set", "training.steps=5")
     before = steps_in(folder)
 
-    def no_room():  # a file may not grow beyond 8 kB: what a full disk does to one
+    def limit_files():  # files cannot grow beyond 8 kB, as on a full disk
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
 
-    code, out = finish(start(recipe, "-o", folder, "--resume", preexec_fn=no_room))
+    code, out = finish(start(recipe, "-o", folder, "--resume", preexec_fn=limit_files))
     assert code == 2, out
     assert "cannot be written" in out
     assert "Traceback" not in out

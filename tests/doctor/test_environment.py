@@ -19,7 +19,7 @@ def test_the_facts_are_those_of_this_machine(monkeypatch, tmp_path):
     assert facts["cache"].value == f"{tmp_path / 'cache'}, 2.0 MB"
 
 
-def test_what_is_missing_comes_with_what_to_do(monkeypatch):
+def test_missing_parts_have_advice(monkeypatch):
     monkeypatch.setattr(environment, "find_spec", lambda name: None)
     monkeypatch.setattr("regard.figures.formats.korean_font", lambda: None)
     facts = {fact.name: fact for fact in describe_environment()}

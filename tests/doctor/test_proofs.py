@@ -38,7 +38,7 @@ def test_every_proof_holds_for_a_tiny_transformer_and_measures_something():
         ("vision", ["padding", "caching"]),
     ],
 )
-def test_every_family_is_proved_as_far_as_the_claims_apply(make_bundle, family, idle):
+def test_proofs_of_every_family(make_bundle, family, idle):
     proofs = by_name(make_bundle(family, settings={"dropout": 0.1}))
     assert [name for name, proof in proofs.items() if not proof.applies] == idle
     assert all(proof.holds for proof in proofs.values())
@@ -53,7 +53,7 @@ def test_forms_without_a_cache_say_so():
     assert proof.measured == "efficient attention has no cache"
 
 
-def test_padding_that_leaks_is_found(monkeypatch):
+def test_leaking_padding_is_found(monkeypatch):
     def leaky(*arguments, **options):
         batch = make_batch(*arguments, **options)
         full = torch.full_like(batch.source_lengths, batch.source_ids.size(1))
@@ -65,13 +65,13 @@ def test_padding_that_leaks_is_found(monkeypatch):
     assert proof.difference > 1e-2
 
 
-def test_a_model_that_looks_at_its_neighbors_in_the_batch_is_found():
+def test_dependence_on_other_inputs_of_the_batch_is_found():
     model = tiny_model()
     model.module.tokens.register_forward_hook(lambda m, i, x: x + 0.1 * x.mean(0, keepdim=True))
     assert not proofs.prove_batch_size(model).holds
 
 
-def test_a_cache_that_forgets_is_found(monkeypatch):
+def test_a_forgetful_cache_is_found(monkeypatch):
     model = tiny_model()
     fresh = model.module.new_cache
     step = proofs.TranslationStepper.step
@@ -98,7 +98,7 @@ def test_an_optimizer_that_is_not_restored_is_found(monkeypatch):
     assert proofs.prove_resuming(tiny_model()).difference > 0
 
 
-def test_models_that_cannot_learn_say_why(make_bundle):
+def test_models_that_cannot_be_trained_have_a_reason(make_bundle):
     model = make_bundle("encoder", settings={"fill_head": False})
     proofs = by_name(model)
     assert [name for name, p in proofs.items() if not p.applies] == [
@@ -109,7 +109,7 @@ def test_models_that_cannot_learn_say_why(make_bundle):
     assert "fill head" in proofs["resuming"].measured
 
 
-def test_the_model_and_the_random_numbers_are_left_as_they_were():
+def test_model_and_random_numbers_stay_unchanged():
     model = tiny_model()
     before = {name: value.clone() for name, value in model.module.state_dict().items()}
     torch.manual_seed(5)
@@ -121,7 +121,7 @@ def test_the_model_and_the_random_numbers_are_left_as_they_were():
     assert all(parameter.grad is None for parameter in model.module.parameters())
 
 
-def test_a_difference_that_is_no_number_does_not_hold():
+def test_nan_differences_do_not_hold():
     assert not Proof("x", "", "", nan, 1.0).holds
     assert Proof("x", "", "not for this").holds
     bad = [torch.tensor([nan]), torch.tensor([1.0])]

@@ -1,4 +1,4 @@
-"""The model of a recipe: what data and the model it starts from decide, and keys that are wrong."""
+"""The model of a recipe: its config from data and base model, and wrong keys."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def completed(asked, datasets, base):
     return complete_config(fields, asked, datasets, base=base)
 
 
-def test_an_embedding_with_more_rows_than_tokens_is_taken_over_whole(letters):
+def test_embeddings_with_more_rows_than_tokens_keep_them(letters):
     base = DecoderConfig(n_vocab=64, n_layers=1, **SMALL)  # 64: as some pad it to be fast
     config = completed(recipe("language"), Datasets({}, letters), base)
     before, model = build(base), build_seeded(config, 1)
@@ -51,7 +51,7 @@ def test_an_embedding_with_more_rows_than_tokens_is_taken_over_whole(letters):
     assert len(model.tokens.weight) == 64
 
 
-def test_a_model_for_two_tokenizers_keeps_the_one_embedding_that_it_has(letters, digits):
+def test_a_shared_embedding_of_two_tokenizers_stays_shared(letters, digits):
     layers = {"n_encoder_layers": 1, "n_decoder_layers": 1}
     base = TransformerConfig(n_vocab=64, n_source_vocab=64, tie="all", **SMALL, **layers)
     config = completed(recipe("translation"), Datasets({}, letters, digits), base)
@@ -59,7 +59,7 @@ def test_a_model_for_two_tokenizers_keeps_the_one_embedding_that_it_has(letters,
     assert copy_weights(build_seeded(config, 1), build(base).state_dict()) == []
 
 
-def test_a_fresh_model_has_a_row_for_each_token_whatever_its_preset_says(letters, digits):
+def test_a_new_model_has_one_row_per_token(letters, digits):
     asked = recipe("translation", preset="tiny")
     config = completed(asked, Datasets({}, letters, digits), None)
     assert (config.n_vocab, config.n_source_vocab) == (len(digits), len(letters))

@@ -1,4 +1,4 @@
-"""The chunked loss: torch's own cross-entropy and its gradients, with no logits held whole."""
+"""The chunked loss equals torch's cross-entropy, without holding all logits."""
 
 from math import log
 
@@ -41,7 +41,7 @@ def test_smoothing_by_hand():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 100])
 @pytest.mark.parametrize("biased", [False, True])
-def test_it_is_the_cross_entropy_of_whole_logits_with_the_same_gradients(smoothing, rows, biased):
+def test_loss_and_gradients_equal_torch(smoothing, rows, biased):
     states, weight, bias, targets = example(7, 11)
     bias = bias if biased else None
     inputs = [states, weight] + ([bias] if biased else [])
@@ -58,7 +58,7 @@ def test_it_is_the_cross_entropy_of_whole_logits_with_the_same_gradients(smoothi
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
-def test_its_gradients_are_those_that_small_steps_show(smoothing):
+def test_gradients_equal_finite_differences(smoothing):
     states, weight, bias, targets = example(5, 6, 3)
 
     def loss(states, weight, bias):

@@ -1,4 +1,4 @@
-"""From example numbers to tensors, for every kind of data."""
+"""Datasets: from example numbers to tensors, for every kind of data."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def ids(batch, lengths):
     return [row[:length].tolist() for row, length in zip(batch, lengths, strict=True)]
 
 
-def test_pairs_are_split_anew_in_every_epoch_and_each_side_by_itself(tmp_path):
+def test_merge_dropout_differs_by_epoch_and_side(tmp_path):
     tokenizer = train_tokenizer(TEXTS * 3, vocab_size=60)
     path = tmp_path / "pairs.tsv"
     texts = [*TEXTS, " ".join(TEXTS)]
@@ -46,7 +46,7 @@ def test_pairs_are_split_anew_in_every_epoch_and_each_side_by_itself(tmp_path):
     assert pairs([4], 5).source_ids.tolist() == [tokenizer.encode(texts[4])]  # the longest stays
 
 
-def test_pairs_come_padded_and_in_the_order_that_was_asked_for(tokenizer, tmp_path):
+def test_pairs_are_padded_and_in_the_given_order(tokenizer, tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"{text}\t{text.upper()}\n" for text in TEXTS))
     corpus = build_corpus(parallel_text(path), [tokenizer] * 2, cache=tmp_path / "cache")
@@ -61,30 +61,32 @@ def test_pairs_come_padded_and_in_the_order_that_was_asked_for(tokenizer, tmp_pa
     assert batch.n_targets() == int((batch.target_lengths - 1).sum())
 
 
-def test_windows_meet_at_one_token_and_cover_the_text_but_for_a_shift():
+def test_windows_overlap_by_one_token_and_cover_the_text():
     stream = np.arange(100, dtype=np.uint16)
     windows = WindowDataset(stream, length=10, seed=3)
     batch = windows(range(len(windows.lengths[0])), epoch=0)
     first = int(batch.ids[0, 0])
     assert 0 <= first < 10
-    told = np.concatenate([row[1:n] for row, n in zip(batch.ids, batch.lengths, strict=True)])
-    assert told.tolist() == list(range(first + 1, first + 1 + len(told)))  # each told once
-    assert len(told) >= 100 - 10 - 1
+    predicted = np.concatenate([row[1:n] for row, n in zip(batch.ids, batch.lengths, strict=True)])
+    assert predicted.tolist() == list(
+        range(first + 1, first + 1 + len(predicted))
+    )  # each predicted once
+    assert len(predicted) >= 100 - 10 - 1
 
 
-def test_every_epoch_cuts_elsewhere_and_the_same_epoch_alike():
+def test_windows_start_elsewhere_in_every_epoch():
     windows = WindowDataset(np.arange(1000, dtype=np.uint16), length=50, seed=3)
     starts = [int(windows([0], epoch=epoch).ids[0, 0]) for epoch in range(8)]
     assert len(set(starts)) > 3
     assert starts == [int(windows([0], epoch=epoch).ids[0, 0]) for epoch in range(8)]
 
 
-def test_validation_windows_stay_and_tell_every_token_but_the_first():
+def test_validation_windows_predict_every_token_but_the_first():
     stream = np.arange(23, dtype=np.uint16)
     windows = WindowDataset(stream, length=10, seed=3, shift=False)
     batch = windows(range(len(windows.lengths[0])), epoch=4)
-    told = [int(x) for row, n in zip(batch.ids, batch.lengths, strict=True) for x in row[1:n]]
-    assert told == list(range(1, 23))
+    predicted = [int(x) for row, n in zip(batch.ids, batch.lengths, strict=True) for x in row[1:n]]
+    assert predicted == list(range(1, 23))
     assert batch.n_targets() == 22
 
 
@@ -94,7 +96,7 @@ def test_a_text_shorter_than_a_window_is_one_window():
     assert windows([0], epoch=0).ids.tolist() == [[0, 1, 2, 3]]
 
 
-def test_hidden_tokens_are_told_and_others_are_as_they_were(tokenizer, tmp_path):
+def test_only_hidden_tokens_are_predicted(tokenizer, tmp_path):
     path = tmp_path / "texts.txt"
     path.write_text("\n".join(TEXTS * 20) + "\n")
     corpus = build_corpus(plain_text(path), [tokenizer], cache=tmp_path / "cache")
@@ -121,7 +123,7 @@ def test_labeled_texts_have_their_classes(tokenizer, tmp_path):
     assert ids(batch.ids, batch.lengths) == [tokenizer.encode("three"), tokenizer.encode("one two")]
 
 
-def test_pictures_are_normalized_cut_to_their_middle_and_labeled():
+def test_images_are_cropped_normalized_and_labeled():
     pixels = np.arange(2 * 4 * 4, dtype=np.uint8).reshape(2, 4, 4, 1)
     images = Images(pixels, np.array([3, 1]), ("w", "x", "y", "z"))
     normalization = Normalization(mean=(0.5,), deviation=(0.25,))

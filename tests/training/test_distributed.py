@@ -1,4 +1,4 @@
-"""Several processes: the gradients of one, whatever their number, and a run that survives them."""
+"""Several processes: the same gradients for any number, other numbers on resume, restarts."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ RUN = "2-train-model.dropout=0.1"
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory) -> Path:
-    # the loss does not depend on a bias of keys: its gradient would be mere rounding
+    # the loss does not depend on a bias of keys, whose gradient would be rounding errors
     return write_recipe(
         tmp_path_factory.mktemp("world"),
         model="dropout = 0.0\nattention_bias = false",
@@ -75,7 +75,7 @@ def close(one, other):
 
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 def test_several_processes_have_the_gradients_of_one(teams, world):
-    # four batches of unequal token counts: 2 and 2, or 1, 1, 1 and the fourth wrap_module by rows
+    # four batches of unequal token counts: 2 and 2, or 1, 1, 1 and the fourth divided by rows
     alone, together = (load_file(teams / f"{name}.safetensors") for name in ("1", world))
     assert any(value.abs().max() > 1e-3 for value in alone.values())
     close(together, alone)
@@ -97,7 +97,7 @@ def test_a_checkpoint_of_two_sharded_processes_resumes_on_one_and_on_three(recip
         assert_close(moved, value, rtol=1e-3, atol=1e-5, msg=lambda text, name=name: name + text)
 
 
-def test_after_a_worker_is_killed_the_run_goes_on_by_itself(recipe, teams, tmp_path):
+def test_torchrun_restarts_a_run_after_a_worker_was_killed(recipe, teams, tmp_path):
     train = ("-m", "regard", "train", recipe, "--set", "model.dropout=0.1")
     folder = tmp_path / "killed"
     process = torchrun(2, *train, "-o", folder, restarts=2)
@@ -119,7 +119,7 @@ def workers_of(parent: int) -> list[int]:
     return [child.pid for child in psutil.Process(parent).children()]
 
 
-def test_one_process_is_a_team_and_holds_everything():
+def test_a_world_of_one_process():
     world = World()
     assert world.is_main
     assert world.sum(1, 2.5) == [1.0, 2.5]

@@ -67,7 +67,7 @@ def test_the_loss_of_a_padded_batch_is_the_sum_over_its_pairs_alone(options):
 
 
 @pytest.mark.parametrize("attention", ["additive", "none"])
-def test_recurrent_models_learn_from_the_same_loss(attention):
+def test_recurrent_models_have_the_same_loss(attention):
     torch.manual_seed(0)
     model = Seq2Seq(Seq2SeqConfig(n_vocab=11, d_model=8, attention=attention, dropout=0.0)).double()
     batch = pairs()
@@ -78,7 +78,7 @@ def test_targets_are_counted_without_start_tokens_and_padding():
     assert pairs().n_targets() == 4 + 1 + 2
 
 
-def test_what_stands_in_the_padding_changes_nothing():
+def test_ids_of_padding_do_not_matter():
     batch, model = pairs(), transformer()
     other = batch.target_ids.clone()
     other[1, 2:] = 7
@@ -88,7 +88,7 @@ def test_what_stands_in_the_padding_changes_nothing():
     )
 
 
-def test_language_models_tell_every_token_but_the_first():
+def test_language_models_predict_every_token_but_the_first():
     torch.manual_seed(0)
     model = Decoder(DecoderConfig(n_vocab=11, n_layers=1, **SMALL)).double()
     ids = torch.randint(0, 11, (2, 5))
@@ -100,7 +100,7 @@ def test_language_models_tell_every_token_but_the_first():
     assert TextBatch(ids, torch.tensor([5, 3])).n_targets() == 4 + 2
 
 
-def test_masked_models_tell_what_was_hidden_and_nothing_else():
+def test_masked_models_predict_hidden_tokens_only():
     torch.manual_seed(0)
     model = Encoder(EncoderConfig(n_vocab=11, n_layers=1, **SMALL)).double()
     ids, lengths = torch.randint(0, 11, (2, 4)), torch.tensor([4, 3])
@@ -111,7 +111,7 @@ def test_masked_models_tell_what_was_hidden_and_nothing_else():
     assert_close(sums.loss, F.cross_entropy(logits[told], targets[told], reduction="sum"))
 
 
-def test_classes_of_texts_and_images_and_how_many_were_right():
+def test_classification_loss_and_correct_answers():
     torch.manual_seed(0)
     reader = Encoder(EncoderConfig(n_vocab=11, n_layers=1, n_classes=3, fill_head=False, **SMALL))
     ids, lengths, labels = torch.randint(0, 11, (4, 5)), torch.full((4,), 5), torch.arange(4) % 3
@@ -178,7 +178,7 @@ def test_models_that_lack_the_head_for_a_task_are_refused():
 
 
 @pytest.mark.parametrize(("objective", "batch"), BLANKS)
-def test_passes_without_dropout_agree_and_lose_what_one_pass_does(objective, batch):
+def test_two_passes_without_dropout_equal_one(objective, batch):
     module, examples = objective(), batch()
     once = module(examples)
     twice = type(module)(module.model, agreement=5.0)(examples)
@@ -187,7 +187,7 @@ def test_passes_without_dropout_agree_and_lose_what_one_pass_does(objective, bat
 
 
 @pytest.mark.parametrize(("objective", "batch"), BLANKS)
-def test_a_blank_batch_has_nothing_to_agree_about(objective, batch):
+def test_a_blank_batch_has_no_disagreement(objective, batch):
     module = objective()
     sums = type(module)(module.model, agreement=5.0)(batch().without_targets())
     sums.loss.backward()
@@ -199,7 +199,7 @@ def test_a_blank_batch_has_nothing_to_agree_about(objective, batch):
     )
 
 
-def test_passes_with_dropout_pay_for_their_disagreement_only_while_they_learn():
+def test_disagreement_of_two_passes_counts_in_training_only():
     torch.manual_seed(0)
     options = {**SMALL, "dropout": 0.5}
     model = Vision(VisionConfig(n_classes=3, image_size=8, patch_size=4, n_layers=1, **options))

@@ -1,4 +1,4 @@
-"""From a recipe to its datasets: parts that are empty are refused, targets begin and end."""
+"""Prepared data: empty splits are refused, targets have start and end tokens."""
 
 import json
 from pathlib import Path
@@ -42,20 +42,20 @@ TASKS = pytest.mark.parametrize("task", LINES)
 
 @TASKS
 @pytest.mark.parametrize("part", ["validation", "test"])
-def test_a_share_that_comes_to_nothing_is_refused_by_name(made, task, part):
+def test_shares_without_examples_are_refused_by_name(made, task, part):
     given = {"validation": 0.3} | {part: 1e-6}
     with pytest.raises(InputError, match=rf"data\.{part} = 1e-06 holds out too little of these"):
         made(task, LINES[task], **given)
 
 
 @TASKS
-def test_nothing_to_validate_with_is_refused_and_nothing_to_test_with_is_none(made, task):
+def test_validation_data_are_required_and_test_data_are_not(made, task):
     with pytest.raises(InputError, match=r"data\.validation = 0 holds out too little"):
         made(task, LINES[task], validation=0)
     assert set(made(task, LINES[task], validation=0.3, test=0.0).splits) == {"train", "validation"}
 
 
-def test_a_file_without_examples_is_named_by_its_part(made, tmp_path):
+def test_errors_about_files_without_examples_name_the_split(made, tmp_path):
     (tmp_path / "empty.tsv").write_text("")
     with pytest.raises(InputError, match=r"^data\.validation: There is no example .* 0 lines read"):
         made("translation", PAIRS, validation=str(tmp_path / "empty.tsv"))
@@ -87,7 +87,7 @@ def test_lines_are_counted_while_they_are_read(made, task):
         assert sum(told) == 40  # those of training and those of validation
 
 
-def test_targets_begin_and_end_whatever_a_tokenizer_from_outside_adds(made, tmp_path):
+def test_targets_have_start_and_end_tokens_with_any_tokenizer(made, tmp_path):
     tokens = ["<pad>", "<s>", "</s>", "Ġ", *map(str, range(10))]
     (tmp_path / "vocab.json").write_text(json.dumps({one: id for id, one in enumerate(tokens)}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n")
@@ -99,7 +99,7 @@ def test_targets_begin_and_end_whatever_a_tokenizer_from_outside_adds(made, tmp_
 
 
 @pytest.mark.parametrize("task", ["translation", "language"])
-def test_where_dropped_lines_are_listed_is_said_if_there_are_any(tmp_path, task):
+def test_the_ledger_of_dropped_lines_is_reported(tmp_path, task):
     path, said = tmp_path / "lines.tsv", []
     path.write_bytes("".join(line + "\n" for line in PAIRS).encode() + b"\xff\ta\n")
     data = {"train": str(path), "validation": 0.3, "checks": {"encoding": "drop"}}

@@ -1,4 +1,4 @@
-"""Recipes: read with helpful errors, and every key can be set from outside."""
+"""Recipes: defaults, overrides and errors."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def recipe(tmp_path):
     return path
 
 
-def test_a_recipe_needs_a_task_data_and_an_end_and_the_rest_has_defaults(recipe):
+def test_task_data_and_a_limit_are_required(recipe):
     found = load_recipe(recipe)
     assert (found.task, found.data.generate, found.training.epochs) == ("translation", "dates", 1)
     assert found.training.betas == (0.9, 0.98)
@@ -44,14 +44,14 @@ def test_every_key_can_be_set(recipe, change, key, value):
     assert getattr(load_recipe(recipe, dict([parse_override(change)])).training, key) == value
 
 
-def test_tables_that_the_file_lacks_can_be_set_and_the_last_change_counts(recipe):
+def test_missing_tables_can_be_set_and_the_last_override_wins(recipe):
     changes = ["model.preset=tiny", "evaluate.metric=exact", "evaluate.metric=bleu"]
     found = load_recipe(recipe, dict(map(parse_override, changes)))
     assert found.model == {"preset": "tiny"}
     assert found.evaluate.metric == "bleu"
 
 
-def test_files_stand_alone_in_pairs_and_in_lists():
+def test_files_pairs_of_files_and_lists():
     two = {"source": "a.en", "target": "a.de"}
     base = {"task": "translation", "training": {"steps": 1}}
     found = load_recipe({**base, "data": {"train": ["x.tsv", two], "validation": two}})
@@ -81,13 +81,13 @@ def test_files_stand_alone_in_pairs_and_in_lists():
         ("task.x=1", r"the key task\.x cannot be set because task is not a table"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence_with_file_and_key(recipe, change, sentence):
+def test_errors_name_file_and_key_in_one_sentence(recipe, change, sentence):
     with pytest.raises(InputError, match=sentence) as caught:
         load_recipe(recipe, dict([parse_override(change)]))
     assert "\n" not in str(caught.value)
 
 
-def test_a_recipe_without_an_end_a_task_or_valid_toml_is_refused(tmp_path):
+def test_recipes_without_limit_task_or_valid_toml_are_refused(tmp_path):
     path = tmp_path / "r.toml"
     path.write_text('task = "language"\n[data]\ntrain = "x"\n[training]\nlr = 1.0')
     with pytest.raises(InputError, match="give a limit"):
@@ -107,19 +107,19 @@ def test_a_recipe_without_an_end_a_task_or_valid_toml_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("task", "metric"), [("language", "bleu"), ("masked", "exact"), ("classification", "chrf")]
 )
-def test_a_metric_that_the_task_does_not_measure_is_refused(task, metric):
+def test_metrics_of_other_tasks_are_refused(task, metric):
     given = {"task": task, "data": {"train": "x"}, "training": {"steps": 1}}
     with pytest.raises(InputError, match=f"'{metric}', but the task {task} has loss"):
         load_recipe({**given, "evaluate": {"metric": metric}})
 
 
-def test_only_pairs_are_split():
+def test_merge_dropout_is_for_translation_only():
     given = {"task": "masked", "data": {"train": "x"}, "training": {"steps": 1}}
     with pytest.raises(InputError, match=r"tokenizer\.split is 0\.1, but only .* is masked"):
         load_recipe({**given, "tokenizer": {"split": 0.1}})
 
 
-def test_muon_cannot_be_shared_out(recipe):
+def test_muon_cannot_be_sharded(recipe):
     changes = ["training.optimizer=muon", "training.shard=true"]
     with pytest.raises(InputError, match="muon needs whole matrices"):
         load_recipe(recipe, dict(map(parse_override, changes)))

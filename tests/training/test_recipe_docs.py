@@ -1,4 +1,4 @@
-"""docs/recipes.md lists every key of a recipe with what it is unless given."""
+"""docs/recipes.md lists every key of a recipe with its default."""
 
 import re
 import tomllib
@@ -25,7 +25,7 @@ PARTS = dict(zip(*[iter(re.split(r"^## (.*)$", PAGE, flags=re.MULTILINE)[1:])] *
 
 
 def rows(part: str) -> dict[str, str]:
-    """The keys of a table, and what they are unless given."""
+    """Return the keys of a table with their defaults."""
     found = re.findall(r"^\| `(\w+)` \| (.*?) \|", PARTS[part], re.MULTILINE)
     assert len(found) == len(dict(found))
     return dict(found)
@@ -54,7 +54,7 @@ def test_every_key_is_there_with_its_default(part, section):
     assert rows(part) == defaults
 
 
-def test_every_check_is_there_with_what_is_done():
+def test_every_check_is_there_with_its_default():
     defaults = {field.name: field.default for field in fields(Checks)}
     assert rows("data.checks") == {
         name: written(value) for name, value in defaults.items() if name in PROBLEMS
@@ -71,7 +71,7 @@ def test_every_field_of_a_model_is_there_and_no_other():
     assert named == {field.name for config in configs for field in fields(config)}
 
 
-def test_what_stands_at_the_top_is_named_and_the_shortest_recipe_is_one():
+def test_top_level_keys_are_named_and_the_shortest_recipe_is_valid():
     for name in Recipe.model_fields:
         assert f"`{name}`" in PAGE or f"## [{name}]" in PAGE
     load_recipe(tomllib.loads(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0]))

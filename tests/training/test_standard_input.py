@@ -1,4 +1,4 @@
-"""Standard input in a recipe: kept once, then a file like any other."""
+"""Standard input as data of a recipe: saved once, then read like a file."""
 
 import gzip
 import io
@@ -41,7 +41,7 @@ def give(monkeypatch):
         ("masked", {"train": "-"}, "a\tb\n", "txt", ("a\tb",)),
     ],
 )
-def test_it_is_read_again_and_again_and_only_kept_once(
+def test_standard_input_is_saved_once_and_read_repeatedly(
     tmp_path, give, task, data, given, name, read
 ):
     (tmp_path / "f").write_text("f\n")
@@ -60,7 +60,7 @@ def test_it_is_read_again_and_again_and_only_kept_once(
     assert sources.examples("train") == sources.examples("train") == [read]
 
 
-def test_material_is_made_of_it_and_made_again_without_it(tmp_path, give):
+def test_data_are_prepared_again_without_standard_input(tmp_path, give):
     asked = recipe(train="-", validation=0.3)
     give(b"".join(b"%d\t%d\n" % (n, n + 1) for n in range(10, 50)))
     first = prepare(asked, tmp_path)
@@ -70,7 +70,7 @@ def test_material_is_made_of_it_and_made_again_without_it(tmp_path, give):
     assert counts[0] == counts[1] > 20
 
 
-def test_it_may_be_the_validation_data(tmp_path, give):
+def test_standard_input_as_validation_data(tmp_path, give):
     (tmp_path / "t.tsv").write_text("a\tb\n")
     asked = recipe(train=str(tmp_path / "t.tsv"), validation="-")
     give(b"c\td\n")
@@ -78,7 +78,7 @@ def test_it_may_be_the_validation_data(tmp_path, give):
     assert TextSources(with_standard_input(asked, tmp_path)).examples("validation") == [("c", "d")]
 
 
-def test_a_recipe_that_does_not_name_it_reads_nothing_and_stays_as_it_is(tmp_path, give):
+def test_other_recipes_do_not_read_standard_input(tmp_path, give):
     asked = recipe(generate="dates")
     give(b"not to be read\n")
     save_standard_input(asked, tmp_path)
@@ -87,14 +87,14 @@ def test_a_recipe_that_does_not_name_it_reads_nothing_and_stays_as_it_is(tmp_pat
     assert sys.stdin.read() == "not to be read\n"
 
 
-def test_nothing_to_read_is_refused_and_not_kept(tmp_path, give):
+def test_empty_standard_input_is_refused(tmp_path, give):
     give(b"")
     with pytest.raises(InputError, match=r"standard input \('-'\), which is empty: pipe"):
         save_standard_input(recipe(train="-"), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_can_be_named_only_once():
+def test_standard_input_can_be_given_only_once():
     with pytest.raises(InputError, match=r"standard input\) is given 2 times but can be read only"):
         recipe(train={"source": "-", "target": "-"})
     with pytest.raises(InputError, match="given 3 times"):

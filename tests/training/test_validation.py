@@ -1,4 +1,4 @@
-"""What predictions are worth: means over all targets, and accuracy wherever there are classes."""
+"""Validation losses: means over all targets, and accuracy for classifiers."""
 
 from math import exp, log
 
@@ -16,7 +16,7 @@ SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 16, "n_layers": 1, "dropout": 0.0}
 
 @pytest.fixture
 def first_of_two() -> ClassificationObjective:
-    """A model that takes every picture for the first of two classes, 3 to 1."""
+    """A model that gives the first of two classes a probability of 3/4."""
     model = Vision(VisionConfig(n_classes=2, image_size=4, patch_size=4, n_channels=1, **SMALL))
     torch.nn.init.zeros_(model.classifier.weight)
     model.classifier.bias.data = torch.tensor([log(3.0), 0.0])
@@ -27,7 +27,7 @@ def first_of_two() -> ClassificationObjective:
     ("labels", "accuracy", "loss"),
     [([0, 0], 1.0, log(4 / 3)), ([0, 1], 0.5, log(16 / 3) / 2), ([1, 1], 0.0, log(4))],
 )
-def test_accuracy_is_told_also_when_nothing_is_right(first_of_two, labels, accuracy, loss):
+def test_accuracy_and_loss_by_hand(first_of_two, labels, accuracy, loss):
     batch = ImageBatch(torch.zeros(2, 1, 4, 4), torch.tensor(labels))
     found = mean_losses(first_of_two, *sum_losses(first_of_two, [batch]))
     assert found == pytest.approx({"loss": loss, "perplexity": exp(loss), "accuracy": accuracy})

@@ -1,7 +1,7 @@
-"""Teams of processes: the gradients of a recipe's first step, and a whole run of two.
+"""Process groups: gradients of a recipe's first step, and a run of two processes.
 
-They are told what torchrun would tell them, and are forked one world after another, so that what
-every process needs is imported once, not once by each.
+They get the environment that torchrun would set. They are forked, so that modules are imported only
+once.
 """
 
 import faulthandler
@@ -23,7 +23,7 @@ from regard.training.prepare_data import prepare
 from regard.training.recipe import load_recipe, parse_override
 
 LONG = 240
-"""Seconds after which a process says where it stands, and ends."""
+"""Seconds after which a process prints its stack and ends."""
 
 
 def gradients(recipe_file: str, output: Path, *changes: str):
@@ -54,12 +54,13 @@ def train(recipe_file: str, folder: Path, *changes: str):
 
 
 def run_team(ranks: int, work, *given):
-    """Do the work in this many processes: the first that fails, or that takes long, ends all."""
+    """Call `work` in this many processes; the first that fails or takes too long ends all."""
     store, port = kept_store()
-    told = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "localhost"}
-    told |= {"MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": True}
+    environment = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_ADDR": "localhost"}
+    environment |= {"MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": True}
     working = {
-        fork(told | {"RANK": rank, "LOCAL_RANK": rank}, work, *given) for rank in range(ranks)
+        fork(environment | {"RANK": rank, "LOCAL_RANK": rank}, work, *given)
+        for rank in range(ranks)
     }
     try:
         while working:
@@ -74,7 +75,7 @@ def run_team(ranks: int, work, *given):
 
 
 def kept_store() -> tuple[int, int]:
-    """A process that keeps the store, as torchrun does, and the port that the system gave it."""
+    """Start a process that hosts the store, as torchrun does; return its id and port."""
     reading, writing = os.pipe()
 
     def keep():
@@ -84,18 +85,18 @@ def kept_store() -> tuple[int, int]:
 
     child = fork({}, keep)
     os.close(writing)
-    with os.fdopen(reading) as told:
-        return child, int(told.readline())
+    with os.fdopen(reading) as stream:
+        return child, int(stream.readline())
 
 
-def fork(told: dict, work, *given) -> int:
-    """A process that does the work: what its parent had begun is not for it to finish."""
+def fork(environment: dict, work, *given) -> int:
+    """Start a process that calls `work` and skips the cleanup of its parent."""
     child = os.fork()
     if child:
         return child
     try:
         faulthandler.dump_traceback_later(LONG, exit=True)
-        os.environ.update({name: str(value) for name, value in told.items()})
+        os.environ.update({name: str(value) for name, value in environment.items()})
         work(*given)
     except BaseException:
         traceback.print_exc()
