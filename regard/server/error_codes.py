@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from regard import errors
+import regard.errors as errors
 
 _CODE_OF_CLASS: dict[type[Exception], str] = {
     errors.RegardError: "invalid_input",
