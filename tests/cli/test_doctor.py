@@ -23,10 +23,10 @@ def test_all_differences_are_printed_and_the_exit_code_is_0():
 def test_model_folders_and_json(make_bundle, tmp_path):
     make_bundle("decoder").save(tmp_path / "toy")
     done = regard(str(tmp_path / "toy"), "--json")
-    told = json.loads(done.output)
-    assert told["model"] == str(tmp_path / "toy")
-    assert [proof["holds"] for proof in told["proofs"]] == [True] * 5
-    assert told["environment"]["torch"]
+    result = json.loads(done.output)
+    assert result["model"] == str(tmp_path / "toy")
+    assert [proof["holds"] for proof in result["proofs"]] == [True] * 5
+    assert result["environment"]["torch"]
 
 
 @pytest.mark.parametrize("words", [[], ["--json"]])

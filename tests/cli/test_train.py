@@ -61,12 +61,12 @@ def wait_for_step(process: subprocess.Popen, folder: Path, step: int):
 
 def test_training_writes_a_model_folder_with_metrics(recipe, tmp_path):
     folder = tmp_path / "model"
-    told = call("train", recipe, "-o", folder)
-    assert told.exit_code == 0
-    assert "40 steps" in told.stdout
-    assert "estimated" in told.stdout
-    assert f"model: {folder}" in told.stdout
-    assert "validation: loss" in told.stderr
+    result = call("train", recipe, "-o", folder)
+    assert result.exit_code == 0
+    assert "40 steps" in result.stdout
+    assert "estimated" in result.stdout
+    assert f"model: {folder}" in result.stdout
+    assert "validation: loss" in result.stderr
     model = Model.load(folder)
     assert model.task == "translation"
     assert model.extras["recipe"]["training"]["steps"] == 40
@@ -81,19 +81,19 @@ def test_training_writes_a_model_folder_with_metrics(recipe, tmp_path):
 
 
 def test_json_has_estimates_and_measurements(recipe, tmp_path):
-    told = json.loads(call("train", recipe, "-o", tmp_path / "m", "--json").stdout)
-    assert told["why"] == "steps"
-    assert told["memory"]["predicted"] == pytest.approx(told["memory"]["measured"], rel=0.5)
-    assert told["seconds_per_epoch"]["predicted"] > 0
-    assert set(told["validation"]) >= {"loss", "exact", "bleu"}
+    result = json.loads(call("train", recipe, "-o", tmp_path / "m", "--json").stdout)
+    assert result["why"] == "steps"
+    assert result["memory"]["predicted"] == pytest.approx(result["memory"]["measured"], rel=0.5)
+    assert result["seconds_per_epoch"]["predicted"] > 0
+    assert set(result["validation"]) >= {"loss", "exact", "bleu"}
 
 
 def test_keys_and_minutes_can_be_set(recipe, tmp_path):
-    told = call(
+    result = call(
         *("train", recipe, "-o", tmp_path / "m", "--json", "--minutes", "0.02"),
         *("--set", "training.steps=100000", "--set", "model.norm=pre"),
     )
-    assert json.loads(told.stdout)["why"] == "minutes"
+    assert json.loads(result.stdout)["why"] == "minutes"
     assert Model.load(tmp_path / "m").config.norm == "pre"
 
 
@@ -121,8 +121,8 @@ def test_standard_input_gives_the_same_model_as_a_file_and_is_not_needed_to_resu
         (tmp_path / name / "model.safetensors").read_bytes() for name in ("file", "piped")
     )
     assert one == other
-    told = call(*piped, "--resume", "--set", "training.steps=12", input=b"")
-    assert "12 steps" in told.stdout
+    result = call(*piped, "--resume", "--set", "training.steps=12", input=b"")
+    assert "12 steps" in result.stdout
 
 
 def test_a_bundled_recipe_is_found_by_name_and_by_path_from_anywhere(tmp_path, monkeypatch):
@@ -190,5 +190,5 @@ def test_a_full_disk_is_an_error_and_leaves_the_last_checkpoint_intact(recipe, t
     assert "cannot be written" in out
     assert "Traceback" not in out
     assert steps_in(folder) == before
-    told = call("train", recipe, "-o", folder, "--resume", "--set", "training.steps=15")
-    assert "15 steps" in told.stdout
+    result = call("train", recipe, "-o", folder, "--resume", "--set", "training.steps=15")
+    assert "15 steps" in result.stdout

@@ -29,24 +29,24 @@ def trained(recipe):
 
 
 def test_a_run_in_a_pipe_says_samples_and_their_alignment_in_plain_lines(trained):
-    folder, told = trained
-    lines = told.stderr.splitlines()
+    folder, result = trained
+    lines = result.stderr.splitlines()
     first = lines.index(next(one for one in lines if "validation: loss" in one))
     assert [one.split(":")[0].strip() for one in lines[first + 1 : first + 5]] == [
         *("source", "output", "reference", "alignment")
     ]
     assert "←" in lines[first + 4]
     assert lines[first + 5].startswith("    source:")  # only the first sample is aligned
-    assert "\x1b" not in told.stderr
-    assert f"curves: {folder}/training/curves.svg" in told.stdout
+    assert "\x1b" not in result.stderr
+    assert f"curves: {folder}/training/curves.svg" in result.stdout
 
 
 def test_three_samples_are_no_score(trained):
-    folder, told = trained
+    folder, result = trained
     lines = (folder / "training/metrics.jsonl").read_text().splitlines()
     numbers = [one["validation"] for one in map(json.loads, lines) if "validation" in one]
     assert all(set(one) == {"loss", "perplexity"} for one in numbers)
-    assert "bleu" not in told.stderr + told.stdout + Model.load(folder).card.score
+    assert "bleu" not in result.stderr + result.stdout + Model.load(folder).card.score
 
 
 def test_alignments_are_kept_with_the_metrics(trained):
@@ -90,8 +90,8 @@ def test_curves_are_drawn_at_validations_and_by_command(trained, tmp_path):
     folder, _ = trained
     assert "Learning curves · run" in (folder / "training/curves.svg").read_text("utf-8")
     picture = tmp_path / "c.svg"
-    told = call("curves", folder, "--language", "ko", "-o", picture)
-    assert told.stdout.strip() == str(picture)
+    result = call("curves", folder, "--language", "ko", "-o", picture)
+    assert result.stdout.strip() == str(picture)
     assert "학습 곡선 · run" in picture.read_text("utf-8")
     call("curves", folder / "training/metrics.jsonl", "-o", picture)
     assert "perplexity (logarithmic)" in picture.read_text("utf-8")

@@ -76,15 +76,15 @@ def test_only_training_pairs_are_split(made):
 
 @pytest.mark.parametrize("task", ["translation", "language"])
 def test_lines_are_counted_while_they_are_read(made, task):
-    told = []
+    counts = []
     callback = Callback()
-    callback.on_lines_read = told.append
+    callback.on_lines_read = counts.append
     made(task, PAIRS, validation=0.5, progress=callback)
-    assert told
+    assert counts
     if task == "language":
-        assert told == [40]
+        assert counts == [40]
     else:
-        assert sum(told) == 40  # those of training and those of validation
+        assert sum(counts) == 40  # those of training and those of validation
 
 
 def test_targets_have_start_and_end_tokens_with_any_tokenizer(made, tmp_path):
@@ -114,7 +114,7 @@ def test_the_ledger_of_dropped_lines_is_reported(tmp_path, task):
     callback = Callback()
     callback.on_message = said.append
     prepare(recipe, tmp_path / "run", callback=callback)
-    (told,) = [line for line in said if "dropped or changed: " in line]
-    ledger = Path(told.partition("changed: ")[2])
+    (counts,) = [line for line in said if "dropped or changed: " in line]
+    ledger = Path(counts.partition("changed: ")[2])
     assert ledger.parent.parent == tmp_path / "run" / "cache"
     assert ledger.read_text().splitlines()[1].split("\t")[2:4] == ["dropped", "encoding"]
