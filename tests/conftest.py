@@ -41,7 +41,7 @@ def pytest_runtest_setup(item: pytest.Item):
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """The folder of shared data: $REGARD_DATA, or ../shared/data beside the repository."""
+    """The folder of shared data: $REGARD_DATA, or ../shared/data next to the repository."""
     folder = data_folder()
     if not folder.is_dir():
         pytest.skip("not run: the shared data is absent (see REGARD_DATA)")

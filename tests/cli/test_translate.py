@@ -201,7 +201,7 @@ def test_a_truncated_file_is_completed(folder, source, tmp_path, options, kept):
     lines = text.splitlines(keepends=True)
     output.write_bytes(b"".join(lines[:kept]) + b"".join(lines[kept:])[:3])
     run(folder, source, *options, "-o", output, "--resume")
-    if options == ["--alignments"]:  # heads are chosen anew where nothing was noted
+    if options == ["--alignments"]:  # heads are chosen again where none were cached
         assert output.read_bytes().count(b"\n") == 40
     else:
         assert output.read_bytes() == text

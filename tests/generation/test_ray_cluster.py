@@ -53,8 +53,8 @@ def test_a_running_cluster_is_joined(toy_folder, tmp_path):
     begin = ["start", "--head", "--port=0", "--num-cpus=2", "--include-dashboard=false"]
     subprocess.run([*ray, "get-auth-token", "--generate"], check=True, **quiet)
     try:
-        told = subprocess.run([*ray, *begin], check=True, **quiet)
-        (address,) = set(re.findall(r"--address='([^']+)'", told.stdout))
+        started = subprocess.run([*ray, *begin], check=True, **quiet)
+        (address,) = set(re.findall(r"--address='([^']+)'", started.stdout))
         translate = [sys.executable, "-m", "regard", "translate", toy_folder, "--address", address]
         found = subprocess.run(translate, input="one two\nsix\n", check=True, **quiet)
     finally:

@@ -117,8 +117,8 @@ def test_without_a_shortlist_or_with_a_foreign_one_it_is_refused(toy_folder, fol
     words = tokenizer()
     with pytest.raises(InputError, match="has no shortlist: learn one with `regard shortlist"):
         open_translator(toy_folder, shortlist=True)
-    told = json.loads((folder / SHORTLIST).read_text())
-    (tmp_path / SHORTLIST).write_text(json.dumps({**told, "tokenizers": ["x", "y"]}))
+    stored = json.loads((folder / SHORTLIST).read_text())
+    (tmp_path / SHORTLIST).write_text(json.dumps({**stored, "tokenizers": ["x", "y"]}))
     with pytest.raises(InputError, match="learned with other tokenizers"):
         read_shortlist(tmp_path, words, words)
     (tmp_path / SHORTLIST).write_text("{")

@@ -127,10 +127,10 @@ def test_agreement_by_hand():
     # p = 1/4, 3/4 in one pass and 1/2, 1/2 in the other; ½ (KL + KL) = ½ Σ (p - q) log p/q
     states, weight = torch.tensor([[1.0], [0.0]]), torch.tensor([[0.0], [log(3)]])
     loss, surprise = cross_entropy_sum(states, weight, torch.tensor([1]), agreement=5.0)
-    told = (log(4 / 3) + log(2)) / 2
+    expected = (log(4 / 3) + log(2)) / 2
     apart = (-0.25 * log(0.5) + 0.25 * log(1.5)) / 2
-    assert_close(surprise, torch.tensor(told))
-    assert_close(loss, torch.tensor(told + 2.5 * apart))
+    assert_close(surprise, torch.tensor(expected))
+    assert_close(loss, torch.tensor(expected + 2.5 * apart))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -110,7 +110,7 @@ def test_only_hidden_tokens_are_predicted(tokenizer, tmp_path):
     real = torch.arange(one.ids.size(1)) < one.lengths[:, None]
     assert not (one.predicted & ~real).any()
     share = one.n_targets() / int((real & (one.targets != 0)).sum())
-    assert 0.2 < share < 0.6  # of half the tokens that are no special ones
+    assert 0.2 < share < 0.6  # of half the tokens that are not special
 
 
 def test_labeled_texts_have_their_classes(tokenizer, tmp_path):

@@ -104,11 +104,11 @@ def test_masked_models_predict_hidden_tokens_only():
     torch.manual_seed(0)
     model = Encoder(EncoderConfig(n_vocab=11, n_layers=1, **SMALL)).double()
     ids, lengths = torch.randint(0, 11, (2, 4)), torch.tensor([4, 3])
-    told = torch.tensor([[False, True, True, False], [True, False, False, False]])
+    predicted = torch.tensor([[False, True, True, False], [True, False, False, False]])
     targets = torch.randint(0, 11, (2, 4))
-    sums = MaskedObjective(model)(MaskedBatch(ids, lengths, targets, told))
+    sums = MaskedObjective(model)(MaskedBatch(ids, lengths, targets, predicted))
     logits = model.fill_logits(model(ids, lengths))
-    assert_close(sums.loss, F.cross_entropy(logits[told], targets[told], reduction="sum"))
+    assert_close(sums.loss, F.cross_entropy(logits[predicted], targets[predicted], reduction="sum"))
 
 
 def test_classification_loss_and_correct_answers():

@@ -137,9 +137,10 @@ def test_keys_in_a_field_do_not_move_the_selection(explorer):
 def test_help_lists_the_keys_and_closes(explorer):
     page = explorer.open()
     page.keyboard.press("?")
+    page.locator("dialog dt").first.wait_for()
     assert page.locator("dialog dt").count() == 15
     page.keyboard.press("Escape")
-    assert page.locator("dialog").count() == 0
+    page.locator("dialog").wait_for(state="detached")
 
 
 def test_clicks_on_tokens_select_query_key_or_site(explorer):

@@ -28,7 +28,7 @@ export function withinBounds(app, state) {
   };
 }
 
-/** The largest number of points that can be told apart. */
+/** The largest number of points that can be distinguished. */
 const MAX_POINTS = 1024;
 
 /**
