@@ -21,6 +21,7 @@ if _TYPE_CHECKING:
     from regard.interop.export import export
     from regard.interop.import_checkpoint import import_checkpoint
     from regard.model import Model, load
+    from regard.models.config import build
     from regard.trace.edits import (
         Edit,
         ablate,
@@ -36,7 +37,7 @@ if _TYPE_CHECKING:
     from regard.trace.trace import Trace, watch
     from regard.training.run import TrainingResult, train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "Additive",
@@ -59,6 +60,7 @@ __all__ = [
     "ablate",
     "allow",
     "attend",
+    "build",
     "causal",
     "edges",
     "efficient_attention",
@@ -91,6 +93,7 @@ _HOMES = {
     "interop.export": ("export",),
     "interop.import_checkpoint": ("import_checkpoint",),
     "model": ("Model", "load"),
+    "models.config": ("build",),
     "trace.edits": (
         *("Edit", "ablate", "allow", "forbid", "set_scores", "set_value", "set_weights"),
         *("temperature", "unscaled"),

@@ -242,8 +242,10 @@ def _describe(hint: Any) -> str:
     return _WORDS.get(hint, "absent")
 
 
-def build(config: ModelConfig) -> nn.Module:
-    """Build a model of the configuration's family with fresh weights."""
+def build(config: ModelConfig | Mapping[str, Any]) -> nn.Module:
+    """Build a model with fresh weights from a configuration, or from a dictionary of one."""
+    if not isinstance(config, ModelConfig):
+        config = config_from_dict(config)
     entry = FAMILIES[config.family]
     return getattr(import_module(entry.module), entry.model)(config)
 

@@ -5,8 +5,10 @@ import sys
 
 import pytest
 
+import regard
 from regard.layers.attention_forms import FORMS
 from regard.models.config import build, build_on_meta, config_from_dict
+from regard.models.decoder import DecoderConfig
 
 SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 12}
 CONFIGS = {
@@ -57,3 +59,10 @@ def test_building_on_the_meta_device_does_not_load_the_compiler():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "False"
+
+
+def test_a_dictionary_builds_the_same_model_as_its_configuration():
+    config = DecoderConfig(n_vocab=11, d_model=8, n_heads=2, d_ff=12, n_layers=1)
+    ours, theirs = regard.build(config.to_dict()), regard.build(config)
+    assert ours.config == theirs.config == config
+    assert type(ours) is type(theirs)
