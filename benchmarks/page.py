@@ -1,11 +1,12 @@
 """The explorer in headless Chromium: bytes, nodes, waits and frames per second.
 
     python benchmarks/page.py [-o docs/benchmarks/page.md] [--long 16384] [--translator en-de]
-                              [--only moving]
+                              [--only moving] [--models FOLDER]
 
 The models have random weights: 12 layers of 12 heads for texts of 512 tokens, 2 layers of 12 heads
-for the long text, whose trace would otherwise take minutes. Edits are made on a bundled translator.
-The server runs in its own process.
+for the long text, whose trace would otherwise take minutes; GPT-2 small and BERT base are made with
+`transformers` and imported. Edits and the sweep use a bundled translator. The server runs in
+its own process.
 """
 
 import argparse
@@ -19,8 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median, quantiles
 
+from page_flow import flow, imported, sweep
 from playwright.sync_api import Page, sync_playwright
-from random_models import save_encoder, text_of
+from random_models import save_encoder, save_imported, text_of
 
 import regard
 from regard.bench.timing import describe_machine, markdown_table
@@ -36,7 +38,7 @@ SENTENCES = [
 ]
 # Runs before the page's scripts: records when the model has run and when each part is drawn.
 WATCH = """
-window.times = { computed: [], opened: [], pictures: [], measured: [] };
+window.times = { computed: [], opened: [], pictures: [], measured: [], flow: [] };
 const note = (name) =>
   requestAnimationFrame(() => setTimeout(() => times[name].push(performance.now())));
 const plain = window.fetch;
@@ -58,6 +60,8 @@ addEventListener("DOMContentLoaded", () => {
   const root = document.getElementById("regard");
   new MutationObserver(() => root.querySelector(".panes") && note("opened"))
     .observe(root, { childList: true });
+  new MutationObserver((all) => times.flow.length < 9 && note("flow"))
+    .observe(root, { attributes: true, attributeFilter: ["data-at"], subtree: true });
   const attributeFilter = ["data-pictures", "data-measured"];
   new MutationObserver((all) => all.forEach((one) => note(one.attributeName.slice(5))))
     .observe(root, { attributes: true, attributeFilter });
@@ -137,7 +141,8 @@ EDIT = """async (value) => {
   slider.dispatchEvent(new Event("change", { bubbles: true }));
   return changed;
 }"""
-PARTS = ("opening", "moving", "edits", "long", "export")
+PARTS = ("opening", "moving", "edits", "flow", "sweep", "imported", "long", "export")
+IMPORTED = {"gpt2-small": "GPT2LMHeadModel", "bert-base": "BertForMaskedLM"}
 NODES = "document.getElementsByTagName('*').length"
 Rows = list[list[str]]
 
@@ -177,7 +182,7 @@ def summary(times: list[float]) -> str:
 
 def open_wide(page: Page, address: str, seed: int) -> None:
     """Open a text of 512 tokens and wait until everything is loaded."""
-    page.goto(f"{address}/?model=wide&text={text_of(512, seed)}#language=en")
+    page.goto(f"{address}/?model=wide&text={text_of(512, seed)}#language=en&page=explore")
     page.wait_for_selector("#regard[data-measured]", timeout=300_000)
     page.wait_for_timeout(500)
 
@@ -228,7 +233,7 @@ def moving(page: Page, address: str) -> Rows:
 
 def long_text(page: Page, address: str, n_tokens: int) -> Rows:
     """Measure a long text."""
-    page.goto(f"{address}/?model=long&text=the dog#language=en")
+    page.goto(f"{address}/?model=long&text=the dog#language=en&page=explore")
     page.wait_for_selector("#regard[data-measured]", timeout=300_000)
     page.fill(".input-bar textarea.text", text_of(n_tokens))
     start = time.perf_counter()
@@ -254,7 +259,7 @@ def edits(page: Page, address: str, translator: str) -> Rows:
     """Measure temperature edits of one head after another."""
     times: list[float] = []
     for text in SENTENCES:
-        page.goto(f"{address}/?model={translator}&text={text}#language=en")
+        page.goto(f"{address}/?model={translator}&text={text}#language=en&page=explore")
         page.wait_for_selector("#regard[data-measured]", timeout=300_000)
         page.evaluate(EDIT, 2)  # warm-up
         for number in range(EDITS // len(SENTENCES)):
@@ -279,7 +284,7 @@ def export(page: Page, folder: Path) -> Rows:
     requests: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
     start = time.perf_counter()
-    page.goto(f"{file.as_uri()}#language=en")
+    page.goto(f"{file.as_uri()}#language=en&page=explore")
     page.wait_for_selector("#regard[data-pictures]")
     taken = time.perf_counter() - start
     elsewhere = [url for url in requests if not url.startswith(("file:", "data:", "blob:"))]
@@ -308,9 +313,14 @@ def served(models: list[str]) -> Iterator[str]:
 
 
 def measure(folder: Path, n_long: int, translator: str, only: str | None) -> Rows:
-    save_encoder(folder / "wide", width=768, n_layers=12)
-    save_encoder(folder / "long", width=96, n_layers=2)
-    models = [str(folder / "wide"), str(folder / "long"), translator]
+    names = ["wide", "long", *IMPORTED]
+    for name in (one for one in names if not (folder / one / "config.json").is_file()):
+        if name in IMPORTED:
+            save_imported(folder / name, IMPORTED[name])
+        else:
+            wide = name == "wide"
+            save_encoder(folder / name, width=768 if wide else 96, n_layers=12 if wide else 2)
+    models = [*(str(folder / name) for name in names), translator]
     with served(models) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
@@ -323,6 +333,9 @@ def measure(folder: Path, n_long: int, translator: str, only: str | None) -> Row
             "opening": lambda: opening(page, address),
             "moving": lambda: moving(page, address),
             "edits": lambda: edits(page, address, Path(translator).name),
+            "flow": lambda: flow(page, address, Path(translator).name, SENTENCES),
+            "sweep": lambda: sweep(page, address, Path(translator).name, SENTENCES[1]),
+            "imported": lambda: imported(page, address, list(IMPORTED), Traffic(page)),
             "long": lambda: long_text(page, address, n_long) if n_long else [],
             "export": lambda: export(page, folder),
         }
@@ -339,10 +352,12 @@ def main() -> None:
     parser.add_argument("--long", type=int, default=16_384, help="0 leaves the long text out")
     parser.add_argument("--translator", default="en-de")
     parser.add_argument("--only", choices=PARTS, help="one part, not all of them")
+    parser.add_argument("--models", type=Path, help="folder to keep the random models in")
     options = parser.parse_args()
     before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as place:
-        rows = measure(Path(place), options.long, options.translator, options.only)
+        folder = options.models or Path(place)
+        rows = measure(folder, options.long, options.translator, options.only)
     busy = f"load {before:.1f} on {os.cpu_count()} cores at the start"
     how = (
         f"Frames per second are the best of three rounds of {FRAMES} frames, one movement each; "

@@ -30,6 +30,23 @@ def save_encoder(folder: Path, *, width: int, n_layers: int, n_heads: int = 12) 
     save_model(folder, "masked", WORDS, {"family": "encoder", "positions": "sinusoidal", **sizes})
 
 
+def save_imported(folder: Path, kind: str) -> None:
+    """Save a model of `transformers` in its default sizes with random weights, and import it.
+
+    "GPT2LMHeadModel" is GPT-2 small (124 million weights), "BertForMaskedLM" BERT base (110).
+    """
+    import transformers
+
+    from regard.interop.import_checkpoint import import_checkpoint
+
+    torch.manual_seed(0)
+    model = getattr(transformers, kind)
+    checkpoint = folder.with_name(f"{folder.name}-checkpoint")
+    model(model.config_class()).save_pretrained(checkpoint)
+    train_tokenizer(WORDS * 2, vocab_size=200, min_frequency=1).save(checkpoint / "tokenizer.json")
+    import_checkpoint(checkpoint).save(folder)
+
+
 def text_of(n_tokens: int, seed: int = 0) -> str:
     """Return a text of `n_tokens` tokens, including the two that the tokenizer adds."""
     chosen = random.Random(seed).choices(WORDS, k=n_tokens - 2)

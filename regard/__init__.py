@@ -27,6 +27,7 @@ if _TYPE_CHECKING:
         ablate,
         allow,
         forbid,
+        patch,
         set_scores,
         set_value,
         set_weights,
@@ -34,7 +35,8 @@ if _TYPE_CHECKING:
         unscaled,
     )
     from regard.trace.site import Site
-    from regard.trace.trace import Trace, watch
+    from regard.trace.trace import Trace
+    from regard.trace.watch import watch
     from regard.training.run import TrainingResult, train
 
 __version__ = "0.2.0.dev0"
@@ -69,6 +71,7 @@ __all__ = [
     "import_checkpoint",
     "load",
     "padding",
+    "patch",
     "set_scores",
     "set_value",
     "set_weights",
@@ -96,10 +99,11 @@ _HOMES = {
     "models.config": ("build",),
     "trace.edits": (
         *("Edit", "ablate", "allow", "forbid", "set_scores", "set_value", "set_weights"),
-        *("temperature", "unscaled"),
+        *("patch", "temperature", "unscaled"),
     ),
     "trace.site": ("Site",),
-    "trace.trace": ("Trace", "watch"),
+    "trace.trace": ("Trace",),
+    "trace.watch": ("watch",),
     "training.run": ("TrainingResult", "train"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -5,6 +5,7 @@
 | torch            | every model                                                                |
 | torch, int8      | Transformers that `regard.generation.fast_decoder` implements              |
 | ctranslate2      | Transformers and decoder-only models with exact attention, in either dtype |
+| numpy            | decoder-only models that `regard.generation.numpy_decoder` implements      |
 
 Tests compare every rule with what the engines really do.
 """
@@ -12,9 +13,12 @@ Tests compare every rule with what the engines really do.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from regard.errors import InputError
+from regard.errors import InputError, check_choice
 
 ENGINES = ("auto", "ctranslate2", "torch")
+WRITERS = ("auto", "numpy", "ctranslate2", "torch")
+"""The engines that continue texts; "auto" takes the first that can."""
+PRECISIONS = ("float32", "int8", "auto")
 
 Settings = Mapping[str, Any]
 _Rule = tuple[Callable[[str, Settings], bool], str]
@@ -27,6 +31,7 @@ def _has_wide_values(settings: Settings) -> bool:
 
 
 _EXACT: tuple[_Rule, ...] = (
+    (lambda _, s: "architecture" in s, "it does not run models of other systems as they are"),
     (lambda _, s: s.get("attention", "exact") != "exact", "it supports exact attention only"),
     (lambda _, s: _has_wide_values(s), "it requires values as wide as keys (d_v = d_k)"),
 )
@@ -53,17 +58,23 @@ _TORCH_INT8: tuple[_Rule, ...] = (
 )
 
 
+_NUMPY: tuple[_Rule, ...] = (
+    (lambda f, _: f != "decoder", "it runs decoder models"),
+    *_EXACT,
+    (
+        lambda _, s: s.get("activation") in ("gelu", "geglu"),
+        "it has no exact GELU",
+    ),
+)
+_RULES = {"ctranslate2": _CTRANSLATE2, "numpy": _NUMPY}
+_NAMES = {"ctranslate2": "CTranslate2", "numpy": "the numpy engine", "torch": "torch"}
+
+
 def unsupported_reason(
     engine: str, family: str, settings: Settings, *, int8: bool = False
 ) -> str | None:
-    """Return why an engine cannot run a model, or None if it can.
-
-    Args:
-        engine: "ctranslate2" or "torch".
-        settings: the fields of the model's configuration.
-        int8: run with 8-bit weights.
-    """
-    rules = _CTRANSLATE2 if engine == "ctranslate2" else _TORCH_INT8 if int8 else ()
+    """Return why an engine cannot run a model with these settings, or None."""
+    rules = _RULES.get(engine, _TORCH_INT8 if int8 else ())
     return next((reason for applies, reason in rules if applies(family, settings)), None)
 
 
@@ -77,11 +88,9 @@ def choose_engine(
 ) -> str:
     """Return the engine to use: the requested one, or for "auto" the fastest that can run.
 
-    Args:
-        torch_feature: what is needed that only torch supports, if anything.
+    `torch_feature` names what is needed that only torch supports, if anything.
     """
-    if engine not in ENGINES:
-        raise InputError(f"engine is {engine!r}; it must be {', '.join(ENGINES)}.")
+    check_choice("engine", engine, ENGINES)
     reason = unsupported_reason("ctranslate2", family, settings, int8=int8)
     if engine == "ctranslate2" and reason:
         raise InputError(f"CTranslate2 cannot run this model because {reason}: use engine torch.")
@@ -91,8 +100,44 @@ def choose_engine(
         return "ctranslate2"
     reason = unsupported_reason("torch", family, settings, int8=int8)
     if reason:
-        raise InputError(
-            f"int8 with the torch engine cannot run this {family} model because {reason}: use "
-            "float32."
-        )
+        raise InputError(f"int8 with the torch engine cannot run this model because {reason}.")
     return "torch"
+
+
+def choose_writer(
+    family: str,
+    settings: Settings,
+    engine: str = "auto",
+    precision: str = "float32",
+    *,
+    excluded: Mapping[str, str] | None = None,
+) -> tuple[str, str]:
+    """Return the engine and the precision ("float32" or "int8") to continue texts with.
+
+    Args:
+        precision: "auto" means int8 if an engine has it for this model.
+        excluded: engines that cannot be used this time, with the reason.
+    """
+    check_choice("engine", engine, WRITERS)
+    check_choice("precision", precision, PRECISIONS)
+    reasons: dict[str, str | None] = {
+        name: (excluded or {}).get(name) or unsupported_reason(name, family, settings)
+        for name in WRITERS[1:]
+    }
+    if precision != "float32":
+        able = engine in ("auto", "ctranslate2") and not reasons["ctranslate2"]
+        if able:
+            return "ctranslate2", "int8"
+        if precision == "int8":
+            reason = reasons["ctranslate2"] or f"{_NAMES[engine]} computes in float32"
+            raise InputError(
+                f"int8 needs CTranslate2, which cannot be used here because {reason}: use float32."
+            )
+    if engine != "auto" and reasons[engine]:
+        name = _NAMES[engine]
+        raise InputError(
+            f"{name[0].upper() + name[1:]} cannot run this model because {reasons[engine]}: "
+            "use engine torch."
+        )
+    usable = [name for name in WRITERS[1:] if not reasons[name]]
+    return (engine if engine != "auto" else usable[0]), "float32"

@@ -9,18 +9,29 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.errors import FileError, InputError
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+Item = TypeVar("Item")
 STANDARD_INPUT = "-"
 LONGEST_LINE = 16 * 2**20
 """Maximum bytes of a line; a file with a longer one is not treated as text."""
 
-_MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
+_COMPRESSED: dict[str, tuple[bytes, Callable[[Any], Any]]] = {
+    ".gz": (b"\x1f\x8b", gzip.open),
+    ".zst": (b"\x28\xb5\x2f\xfd", zstd.open),
+}
+"""The first bytes of compressed files, and how to open them."""
 _CHUNK = 2**18
 
 
@@ -58,91 +69,36 @@ class _Borrowed(io.RawIOBase):
         return len(data)
 
 
-class _GzipStream(gzip.GzipFile):
-    """The bytes of a .gz stream; unlike GzipFile, it closes the compressed stream too."""
-
-    def __init__(self, compressed: io.BufferedIOBase):
-        super().__init__(fileobj=compressed, mode="rb")
-        self._compressed = compressed
-
-    def close(self):
-        super().close()
-        self._compressed.close()
-
-
-class _ZstdStream(io.RawIOBase):
-    """The bytes of a .zst stream; unlike zstandard's reader, it detects a truncated frame."""
-
-    def __init__(self, compressed: io.BufferedIOBase):
-        import zstandard
-
-        self._compressed = compressed
-        self._context = zstandard.ZstdDecompressor()
-        self._frame: Any = None
-        self._ready = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready and self._refill():
-            pass
-        data = self._ready[: len(buffer)]
-        buffer[: len(data)] = data
-        self._ready = self._ready[len(data) :]
-        return len(data)
-
-    def _refill(self) -> bool:
-        """Decompress the next chunk; return False at the end of the stream."""
-        between = not self._frame or self._frame.eof
-        left = self._frame.unused_data if between and self._frame else b""
-        compressed = left or self._compressed.read(_CHUNK)
-        if not compressed and not between:
-            raise EOFError("the last frame has no end")
-        if not compressed:
-            return False
-        if between:
-            self._frame = self._context.decompressobj()
-        self._ready = self._frame.decompress(compressed)
-        return True
-
-    def close(self):
-        self._compressed.close()
-        super().close()
-
-
-def open_bytes(path: str | Path) -> io.BufferedIOBase:
+@contextmanager
+def open_bytes(path: str | Path) -> Iterator[io.BufferedIOBase]:
     """Open a plain, .gz or .zst file, or standard input for "-", as decompressed bytes.
 
     The contents decide, not the name; but a file named .gz that is not gzip is refused.
     """
     name = str(path)
-    if name == STANDARD_INPUT:
-        raw = io.BufferedReader(_Borrowed(sys.stdin.buffer), _CHUNK)
-    else:
-        with file_errors(path):
-            raw = Path(path).open("rb")  # noqa: SIM115 - the caller closes it
-    head = raw.peek(4)[:4]
-    for suffix, magic in _MAGIC.items():
-        if head.startswith(magic):
-            zstd = suffix == ".zst"
-            return io.BufferedReader(_ZstdStream(raw), _CHUNK) if zstd else _GzipStream(raw)
-        if name.endswith(suffix):
-            raw.close()
-            what = "has other contents" if head else "is empty"
-            raise FileError(f"{name} is named {suffix} but {what}: download or rename it.")
-    return raw
+    with file_errors(path):
+        is_input = name == STANDARD_INPUT
+        raw = _Borrowed(sys.stdin.buffer) if is_input else io.FileIO(path)
+    with io.BufferedReader(raw, _CHUNK) as buffered:
+        head = buffered.peek(4)[:4]
+        for suffix, (magic, decompress) in _COMPRESSED.items():
+            if head.startswith(magic):
+                with decompress(buffered) as stream:
+                    yield stream
+                return
+            if name.endswith(suffix):
+                what = "has other contents" if head else "is empty"
+                raise FileError(f"{name} is named {suffix} but {what}: download or rename it.")
+        yield buffered
 
 
 @contextmanager
 def stream_errors(path: str | Path, lines: list[int] | None = None) -> Iterator[None]:
     """Turn the errors of a broken stream into a FileError that says where it broke."""
-    import zstandard
-
     with file_errors(path):
         try:
             yield
-        except (EOFError, zlib.error, gzip.BadGzipFile, zstandard.ZstdError) as error:
+        except (EOFError, zlib.error, gzip.BadGzipFile, zstd.ZstdError) as error:
             where = f"truncated after line {lines[0]:,}" if lines else "truncated"
             raise FileError(
                 f"{path} is damaged or {where} ({error}): download it again."
@@ -161,6 +117,16 @@ def read_lines(path: str | Path) -> Iterator[bytes]:
                     "is this a text file with one sentence per line?"
                 )
             yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def chunks(
+    items: Iterable[Item], size: int = 4096, *, first: int | None = None
+) -> Iterator[list[Item]]:
+    """Yield the items in lists of `size`; with `first`, lists are that small first and double."""
+    stream, now = iter(items), first or size
+    while chunk := list(islice(stream, now)):
+        yield chunk
+        now = min(2 * now, size)
 
 
 def copy_decompressed(path: str | Path, copy: Path) -> None:

@@ -7,6 +7,7 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def cpu_count() -> int:
 
 
 def single_request_threads() -> int:
-    """Return the number of threads for one text in float32; beyond four there is no gain."""
+    """Return the number of threads for one text in float32; more than four do not help."""
     return min(cpu_count(), 4)
 
 
@@ -56,6 +57,45 @@ def limit_threads(multiplications: float) -> Iterator[None]:
     finally:
         if limited:
             torch.set_num_threads(before)
+
+
+def set_blas_threads(count: int) -> bool:
+    """Set the threads of NumPy's matrix products; False if its library cannot be found."""
+    import numpy
+
+    root = Path(numpy.__file__).parent
+    for file in [*root.parent.glob("numpy.libs/*openblas*"), *root.glob(".dylibs/*openblas*")]:
+        library = ctypes.CDLL(str(file))
+        for name in ("scipy_openblas_set_num_threads64_", "openblas_set_num_threads"):
+            if hasattr(library, name):
+                getattr(library, name)(count)
+                return True
+    return False
+
+
+def choose_blas_threads(product: Callable[[], object], *, clock: Clock = perf_counter) -> int:
+    """Set and return the number of NumPy's threads that a product is faster with: one or all.
+
+    Several threads read memory faster than one, but on a busy machine they wait for each other
+    much longer than they compute.
+    """
+    counts = (1, single_request_threads())
+    if counts[1] == 1 or not set_blas_threads(1):
+        return 1
+    times = []
+    for count in counts:
+        set_blas_threads(count)
+        product()  # starts the threads
+        times.append(min(_seconds(product, clock) for _ in range(2)))
+    chosen = counts[times[1] < 0.8 * times[0]]
+    set_blas_threads(chosen)
+    return chosen
+
+
+def _seconds(work: Callable[[], object], clock: Clock) -> float:
+    start = clock()
+    work()
+    return clock() - start
 
 
 def keep_freed_memory() -> bool:

@@ -1,7 +1,6 @@
 """The class that `regard.load` returns, and its folder on disk."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -11,7 +10,7 @@ import torch
 from regard.capabilities import choose_engine
 from regard.data.image_files import Picture
 from regard.data.images import Normalization, parse_normalization
-from regard.errors import FileError, InputError, RegardError, UnknownNameError, nearest
+from regard.errors import FileError, InputError, check_choice
 from regard.files import atomic_folder, existing_folder, write_atomic
 from regard.model_folder import (
     CARD,
@@ -23,6 +22,8 @@ from regard.model_folder import (
     WEIGHTS,
     Card,
     Description,
+    blamed_on,
+    check_vocabulary,
     read_card,
     read_description,
     read_tokenizers,
@@ -34,8 +35,18 @@ from regard.models.weights import build_from_weights, read_weights, write_weight
 from regard.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from regard.analysis.sweep import HeadSweep
     from regard.generation.predictions import Candidate
-    from regard.generation.search import Engine, SearchKeywords, SearchOptions
+    from regard.generation.search import (
+        Engine,
+        GenerateKeywords,
+        SamplingKeywords,
+        SearchKeywords,
+        SearchOptions,
+        TranslateKeywords,
+    )
     from regard.generation.text_generation import Generation
     from regard.generation.translator import Translation, Translator
     from regard.trace.edits import Edit
@@ -62,17 +73,19 @@ class Model:
     def __post_init__(self) -> None:
         if self.target_tokenizer is None:
             self.target_tokenizer = self.tokenizer
-        if self.task not in TASKS:
-            raise UnknownNameError(f"there is no task {self.task!r}; {nearest(self.task, TASKS)}.")
-        _check_vocabularies(self)
+        check_choice("task", self.task, TASKS)
+        n_target = getattr(self.config, "n_vocab", None)
+        check_vocabulary(self.tokenizer, getattr(self.config, "n_source_vocab", None) or n_target)
+        if self.family in ("transformer", "seq2seq"):
+            check_vocabulary(self.target_tokenizer, n_target)
         n_classes = getattr(self.config, "n_classes", None)
         if self.labels is not None and len(self.labels) != n_classes:
             raise InputError(
                 f"there are {len(self.labels)} labels for a model of {n_classes} classes: give one "
                 "label for each class."
             )
-        self._translators: dict[tuple[Any, ...], Translator] = {}
-        self._loaded_weights = self._weights_state()
+        self.open_engines: dict[Any, Any] = {}  # translators and text generators
+        self._loaded_weights = self.weights_state()
 
     @property
     def config(self) -> Any:
@@ -110,27 +123,32 @@ class Model:
 
         return trace_answer(self, given, target, edits=edits)
 
+    def sweep(
+        self,
+        given: Any,
+        target: Any = None,
+        *,
+        to: str = "zero",
+        edits: "Sequence[Edit]" = (),
+        progress: Callable[[int, int], None] | None = None,
+    ) -> "HeadSweep":
+        """Switch every head off in turn and measure the log-probability of the answer.
+
+        Args:
+            target: the answer of a translator; by default what it writes.
+            to: what replaces the output of a head, "zero" or "mean" (over the queries).
+            edits: other changes, which hold in all runs.
+            progress: called with the heads measured so far and their total; raise in it to cancel.
+        """
+        from regard.analysis.sweep import sweep_heads
+
+        return sweep_heads(self, given, target, to=to, edits=edits, progress=progress)
+
+    @overload
+    def translate(self, texts: str, **options: "Unpack[TranslateKeywords]") -> "Translation": ...
     @overload
     def translate(
-        self,
-        texts: str,
-        *,
-        engine: str = ...,
-        int8: bool = ...,
-        edits: "Sequence[Edit]" = ...,
-        trace: bool = ...,
-        **search: "Unpack[SearchKeywords]",
-    ) -> "Translation": ...
-    @overload
-    def translate(
-        self,
-        texts: list[str] | tuple[str, ...],
-        *,
-        engine: str = ...,
-        int8: bool = ...,
-        edits: "Sequence[Edit]" = ...,
-        trace: bool = ...,
-        **search: "Unpack[SearchKeywords]",
+        self, texts: list[str] | tuple[str, ...], **options: "Unpack[TranslateKeywords]"
     ) -> "list[Translation]": ...
     def translate(
         self,
@@ -140,6 +158,8 @@ class Model:
         int8: bool = False,
         edits: "Sequence[Edit]" = (),
         trace: bool = False,
+        source_language: str | None = None,
+        target_language: str | None = None,
         **search: "Unpack[SearchKeywords]",
     ) -> "Translation | list[Translation]":
         """Translate one text, or each of a list of texts.
@@ -149,11 +169,15 @@ class Model:
             int8: compute with 8-bit weights.
             edits: changes to what the model computes; the torch engine searches under them.
             trace: add a trace to each translation.
+            source_language, target_language: of models that have many; see `between`.
             search: settings of the beam search, such as `beam=4`; see SearchOptions.
         """
         from regard.generation.search import SearchOptions
 
         options = SearchOptions(**search)
+        if source_language or target_language:
+            more: Any = {"engine": engine, "int8": int8, "edits": edits, "trace": trace, **search}
+            return self.between(source_language, target_language).translate(texts, **more)
         lines = [texts] if isinstance(texts, str) else texts
         if edits:
             from regard.generation.tracing import translate_edited
@@ -171,30 +195,43 @@ class Model:
             found = [trace_translation(self, one, edits) for one in found]
         return found[0] if isinstance(texts, str) else found
 
-    def generate(  # noqa: PLR0913  options of SamplingOptions
-        self,
-        prompt: str,
-        *,
-        max_tokens: int = 200,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        repetition_penalty: float = 1.0,
-        no_repeat: int = 0,
-        seed: int = 0,
-        on_text: Callable[[str], None] | None = None,
-    ) -> "Generation":
-        """Continue a prompt with a decoder-only model; see SamplingOptions.
+    def between(self, source_language: str | None, target_language: str | None) -> "Model":
+        """Return this model of many languages (M2M100, NLLB, mBART) as a translator of two."""
+        from regard.interop.languages import choose_languages
 
-        `on_text` is called with each new part of the text.
+        return choose_languages(self, source_language, target_language)
+
+    @overload
+    def generate(self, prompts: str, **options: "Unpack[GenerateKeywords]") -> "Generation": ...
+    @overload
+    def generate(
+        self, prompts: list[str] | tuple[str, ...], **options: "Unpack[GenerateKeywords]"
+    ) -> "list[Generation]": ...
+    def generate(
+        self,
+        prompts: str | list[str] | tuple[str, ...],
+        *,
+        engine: str = "auto",
+        precision: str = "float32",
+        on_text: Callable[[str], None] | None = None,
+        **sampling: "Unpack[SamplingKeywords]",
+    ) -> "Generation | list[Generation]":
+        """Continue a prompt, or each of a list of prompts, with a decoder-only model.
+
+        Args:
+            engine: "numpy", "ctranslate2", "torch", or "auto" for the first that can run the model.
+            precision: "float32", "int8" (other texts now and then), or "auto".
+            on_text: called with each new part of the text.
+            sampling: such as `temperature=0.8`; see SamplingOptions.
         """
-        from regard.generation.predictions import generate
+        from regard.generation.open_engines import generator_of
         from regard.generation.search import SamplingOptions
 
-        options = SamplingOptions(
-            max_tokens, temperature, top_k, top_p, repetition_penalty, no_repeat, seed
-        )
-        return generate(self, prompt, options, on_text)
+        options = SamplingOptions(**sampling)
+        generator = generator_of(self, options, engine=engine, precision=precision)
+        given = [prompts] if isinstance(prompts, str) else prompts
+        found = list(generator.generate(given, options, on_text))
+        return found[0] if isinstance(prompts, str) else found
 
     @overload
     def fill(self, texts: str, *, count: int = ...) -> "list[list[Candidate]]": ...
@@ -204,9 +241,8 @@ class Model:
         """Return the most probable tokens for each [MASK] of a text, or of each of several."""
         from regard.generation.predictions import fill
 
-        if isinstance(texts, str):
-            return fill(self, texts, count=count)
-        return [fill(self, text, count=count) for text in texts]
+        found = fill(self, [texts] if isinstance(texts, str) else texts, count=count)
+        return found[0] if isinstance(texts, str) else found
 
     @overload
     def classify(self, images: list[Picture], *, count: int = ...) -> "list[list[Candidate]]": ...
@@ -216,9 +252,35 @@ class Model:
         """Return the most probable classes of an image (or text), or of each of a list."""
         from regard.generation.predictions import classify
 
-        if isinstance(images, list | tuple):
-            return [classify(self, one, count=count) for one in images]
-        return classify(self, images, count=count)
+        several = isinstance(images, list | tuple)
+        found = classify(self, images if several else [images], count=count)
+        return found if several else found[0]
+
+    def embed(self, texts: str | list[str], *, normalize: bool | None = None) -> "np.ndarray":
+        """Return the vector of a text, or one row for each of a list of texts.
+
+        Args:
+            normalize: make every vector of length 1; by default as the checkpoint says.
+        """
+        from regard.generation.predictions import embed
+
+        single = isinstance(texts, str)
+        found = embed(self, [texts] if single else texts, normalize=normalize)
+        return found[0] if single else found
+
+    def describe(self) -> Description:
+        """Return what config.json of a model folder says about the model."""
+        settings, target = self.config.to_dict(), self.target_tokenizer
+        return Description(
+            family=settings.pop("family"),
+            model=settings,
+            task=self.task,
+            tokenizer=None if self.tokenizer is None else self.tokenizer.roles,
+            target_tokenizer=None if target is None or target is self.tokenizer else target.roles,
+            labels=self.labels,
+            pixels=None if self.pixels is None else asdict(self.pixels),
+            extras=self.extras,
+        )
 
     def save(self, folder: str | Path, *, dtype: str | None = None) -> None:
         """Write the model folder; afterwards it is complete, or as it was before.
@@ -226,18 +288,10 @@ class Model:
         Args:
             dtype: "float16" or "bfloat16" make the file half as large; unchanged if None.
         """
-        settings = self.config.to_dict()
-        own_target = None if self.target_tokenizer is self.tokenizer else self.target_tokenizer
-        described = Description(
-            family=settings.pop("family"),
-            model=settings,
-            task=self.task,
-            tokenizer=None if self.tokenizer is None else self.tokenizer.roles,
-            target_tokenizer=None if own_target is None else own_target.roles,
-            labels=self.labels,
-            pixels=None if self.pixels is None else asdict(self.pixels),
-            extras=self.extras,
-        )
+        if not isinstance(self.config, ModelConfig):
+            raise InputError("this model cannot be saved by regard: keep the original.")
+        described = self.describe()
+        own_target = self.target_tokenizer if described.target_tokenizer is not None else None
         with atomic_folder(folder, names=MODEL_FILES) as fresh:
             write_weights(fresh / WEIGHTS, self.module, dtype=dtype)
             for name, one in ((TOKENIZER, self.tokenizer), (TARGET_TOKENIZER, own_target)):
@@ -258,12 +312,12 @@ class Model:
             raise FileError(f"{folder} is not a folder: give the path of a model folder.")
         described = read_description(path)
         file = weights_file(path)
-        with _blamed_on(path / CONFIG):
+        with blamed_on(path / CONFIG):
             config = config_from_dict({"family": described.family, **described.model})
             pixels = parse_normalization(described.pixels)
         module = build_from_weights(config, read_weights(file), dtype=dtype, source=file)
         source, target = read_tokenizers(path, described)
-        with _blamed_on(path):
+        with blamed_on(path):
             return cls(
                 module=module,
                 task=described.task,
@@ -291,31 +345,9 @@ class Model:
         CTranslate2 reads the model folder, so a model without one, or whose weights were changed
         after loading, is run by torch.
         """
-        weights, feature = self._weights_state(), options.torch_feature
-        if self.folder is None:
-            feature = feature or "models that are not loaded from a folder"
-        elif weights != self._loaded_weights:
-            feature = feature or "weights that were changed after loading"
-        _, target = self.translation_tokenizers()
-        settings = self.config.to_dict()
-        engine = choose_engine(self.family, settings, engine, int8=int8, torch_feature=feature)
-        if engine == "torch":
-            self.module.eval()
-            # `weight.data` can be changed without a new version.
-            weights += tuple((float(one.detach().sum()), 0) for one in self.module.parameters())
-        key = engine, int8, weights
-        if key in self._translators:
-            return self._translators[key]
-        if engine == "torch" or self.folder is None:
-            from regard.generation.torch_engine import TorchEngine
+        from regard.generation.open_engines import translator_of
 
-            opened = TorchEngine([self.module], target, int8=int8)
-            self._translators = {key: self.translator_with(opened)}
-        else:
-            from regard.generation.translator import open_translator
-
-            self._translators[key] = open_translator(self.folder, engine=engine, int8=int8)
-        return self._translators[key]
+        return translator_of(self, options, engine=engine, int8=int8)
 
     def translation_tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
         """Return the source and target tokenizers; refuses a model that cannot translate."""
@@ -323,13 +355,19 @@ class Model:
         if self.task != "translation" or source is None or target is None:
             raise InputError(f"this is a model for {self.task}: load one for translation.")
         if target.start_id is None or target.end_id is None:
-            raise InputError(
-                "the target tokenizer has no start or no end token, so the model cannot write a "
-                "target by itself: give one."
-            )
+            raise InputError("the target tokenizer has no start or no end token: give a target.")
+        if not isinstance(self.config, ModelConfig):
+            from regard.interop.languages import check_languages
+
+            check_languages(self)
         return source, target
 
-    def _weights_state(self) -> tuple[tuple[float, int], ...]:
+    @property
+    def changed(self) -> bool:
+        """True if weights were changed after loading."""
+        return self.weights_state() != self._loaded_weights
+
+    def weights_state(self) -> tuple[tuple[float, int], ...]:
         """Return a value that changes when weights are written to or replaced."""
         weights = list(self.module.parameters())
         versions = (0 if one.is_inference() else one._version for one in weights)
@@ -347,35 +385,15 @@ class Model:
         return f"Model({name}{self.family} for {self.task}, {self.size})"
 
 
-def load(name_or_folder: str | Path) -> Model:
-    """Load the bundled model of this name, or the one in this folder."""
-    from regard.interop.model_names import find_model
+def load(model: Any, *, tokenizer: Any = None, processor: Any = None) -> Model:
+    """Load a bundled model by name, the model in a folder, or a torch module in memory.
 
-    return Model.load(find_model(name_or_folder))
+    A model that is not of regard's families runs as it is, with the same methods.
 
+    Args:
+        tokenizer: of regard, a fast one of transformers, or a file, if the folder has none.
+        processor: an image processor of transformers, for models that read images.
+    """
+    from regard.interop.model_names import open_model
 
-@contextmanager
-def _blamed_on(path: Path) -> Iterator[None]:
-    """Name the file or folder at fault in errors raised inside the block."""
-    try:
-        yield
-    except RegardError as error:
-        raise FileError(
-            f"{path} cannot be used because {error} Fetch or save the model again."
-        ) from error
-
-
-def _check_vocabularies(model: Model) -> None:
-    """Refuse a tokenizer that gives ids which the model has no embedding for."""
-    config: ModelConfig = model.config
-    n_target = getattr(config, "n_vocab", None)
-    n_source = getattr(config, "n_source_vocab", None) or n_target
-    pairs = [(model.tokenizer, n_source)]
-    if model.family in ("transformer", "seq2seq"):
-        pairs.append((model.target_tokenizer, n_target))
-    for tokenizer, n_vocab in pairs:
-        if tokenizer is not None and (n_vocab is None or len(tokenizer) > n_vocab):
-            raise InputError(
-                f"the tokenizer has {len(tokenizer):,} tokens, but the model was made for "
-                f"{n_vocab or 0:,}: they do not belong together."
-            )
+    return open_model(model, tokenizer=tokenizer, processor=processor)

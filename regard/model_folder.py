@@ -1,21 +1,23 @@
 """Model folders on disk: config.json, weights, tokenizers and the model card."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from regard.errors import FileError, RegardError, UnknownNameError, nearest
-from regard.files import file_errors, write_atomic
+from regard.errors import FileError, InputError, RegardError, check_choice
+from regard.files import write_atomic
 from regard.text.tokenizer import Tokenizer
-from regard.text.tokenizer_files import read_backend
+from regard.text.tokenizer_files import read_backend, read_json
 
-FORMAT = 2
-"""The number of the layout described here; older formats are migrated when they are read."""
+FORMAT = 2  # the number of the layout described here; older formats are migrated when they are read
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "card.md"
 TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "tokenizer.target.json"
+EXAMPLES = "examples"
+"""Subfolder for images to try, and key of the texts to try in `extras`."""
 MODEL_FILES = (WEIGHTS, CONFIG, CARD, TOKENIZER, TARGET_TOKENIZER)
 TASKS = ("translation", "language", "masked", "classification", "embedding")
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -27,16 +29,13 @@ _FENCE = "---"
 class Card:
     """Facts about a model that people should know before they use it."""
 
-    data: str = ""
-    """The training data, with attribution."""
+    data: str = ""  # the training data, with attribution
     license: str = ""
     score: str = ""
     size: str = ""
     date: str = ""
-    text: str = ""
-    """Everything else, in Markdown."""
-    others: Mapping[str, str] = field(default_factory=dict)
-    """Further facts, by name."""
+    text: str = ""  # everything else, in Markdown
+    others: Mapping[str, str] = field(default_factory=dict)  # further facts, by name
 
     def filled(self, *, size: str) -> "Card":
         """Return the card with this size, and with today's date if it has none."""
@@ -84,21 +83,18 @@ class Description:
     """The contents of config.json."""
 
     family: str
-    model: Mapping[str, Any]
-    """The fields of the family's config class."""
+    model: Mapping[str, Any]  # the fields of the family's config class
     task: str
     tokenizer: Mapping[str, str] | None = None
     """The special token of each role; None for a model that reads no text."""
     target_tokenizer: Mapping[str, str] | None = None
-    labels: tuple[str, ...] | None = None
-    """The names of the classes."""
+    labels: tuple[str, ...] | None = None  # the names of the classes
     pixels: Mapping[str, Any] | None = None
     """Normalization of images: "mean" and "deviation" of each channel."""
     extras: Mapping[str, Any] = field(default_factory=dict)
     """Further values that are stored and returned unchanged, such as the recipe."""
 
     def to_json(self) -> str:
-        """Return the text of config.json."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -109,10 +105,7 @@ def read_description(folder: Path) -> Description:
     for name in ("family", "model", "task"):
         if name not in config:
             raise FileError(f"{file} has no {name!r}: {_AGAIN}.")
-    if config["task"] not in TASKS:
-        raise UnknownNameError(
-            f"{file} has the task {config['task']!r}; {nearest(str(config['task']), TASKS)}."
-        )
+    check_choice(f"the task in {file}", config["task"], TASKS)
     if not isinstance(config["model"], dict):
         raise FileError(f"the value of 'model' in {file} is not a JSON object: {_AGAIN}.")
     known = {name: config[name] for name in Description.__dataclass_fields__ if name in config}
@@ -126,19 +119,19 @@ def _read_config(file: Path) -> dict[str, Any]:
             f"{file.parent} has no {CONFIG}, so it is not a model folder: give one that "
             "`regard train` or `regard import` wrote."
         )
-    try:
-        with file_errors(file):
-            config = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{file} is damaged or truncated ({error}): {_AGAIN}.") from error
-    if not isinstance(config, dict):
-        raise FileError(f"{file} is not a JSON object: {_AGAIN}.")
-    if "format" not in config and ("model_type" in config or "architectures" in config):
+    if is_transformers_folder(file.parent):
         raise FileError(
             f"{file.parent} is a Hugging Face folder: convert it with "
             f"`regard import {file.parent} -o FOLDER`."
         )
-    return config
+    return read_json(file)
+
+
+def is_transformers_folder(folder: Path) -> bool:
+    """Return True for a folder that the library transformers wrote, not regard."""
+    file = folder / CONFIG
+    config = read_json(file) if file.is_file() else {}
+    return "format" not in config and ("model_type" in config or "architectures" in config)
 
 
 def _add_task(config: dict[str, Any]) -> dict[str, Any]:
@@ -198,6 +191,24 @@ def _read_tokenizer(file: Path, roles: Mapping[str, str] | None) -> Tokenizer | 
     except RegardError as error:
         text = str(error).rstrip(".")
         raise FileError(f"the tokenizer {file} cannot be used ({text}): {_AGAIN}.") from error
+
+
+@contextmanager
+def blamed_on(path: Path) -> Iterator[None]:
+    """Name the file or folder at fault in errors raised inside the block."""
+    try:
+        yield
+    except RegardError as error:
+        raise FileError(f"{path} cannot be used because {error} Save the model again.") from error
+
+
+def check_vocabulary(tokenizer: Tokenizer | None, n_vocab: int | None) -> None:
+    """Refuse a tokenizer with ids that a model of this many tokens does not have."""
+    if tokenizer is not None and (n_vocab is None or len(tokenizer) > n_vocab):
+        raise InputError(
+            f"the tokenizer has {len(tokenizer):,} tokens, but the model was made for "
+            f"{n_vocab or 0:,}: they do not belong together."
+        )
 
 
 def write_tokenizer(file: Path, tokenizer: Tokenizer) -> None:

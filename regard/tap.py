@@ -44,6 +44,10 @@ class Listener(Protocol):
 
 # A tuple, so that a thread or task that inherits it cannot change it for the others.
 _LISTENERS: ContextVar[tuple[Listener, ...]] = ContextVar("regard_listeners", default=())
+# The modules that have used each path in the outermost block, in the order of their first calls.
+_OWNERS: ContextVar[dict[str, list[Any]] | None] = ContextVar("regard_owners", default=None)
+# True while regard computes attention whose steps are tapped.
+_ATTENDING: ContextVar[bool] = ContextVar("regard_attending", default=False)
 
 
 @contextmanager
@@ -55,10 +59,44 @@ def listen(*listeners: Listener) -> Iterator[None]:
     """
     ordered = sorted(_LISTENERS.get() + listeners, key=lambda listener: not listener.changes)
     token = _LISTENERS.set(tuple(ordered))
+    owners = _OWNERS.set({} if (known := _OWNERS.get()) is None else known)
     try:
         yield
     finally:
+        _OWNERS.reset(owners)
         _LISTENERS.reset(token)
+
+
+@contextmanager
+def attending() -> Iterator[None]:
+    """Mark the kernels called inside the block as part of attention that is tapped already."""
+    token = _ATTENDING.set(True)
+    try:
+        yield
+    finally:
+        _ATTENDING.reset(token)
+
+
+def is_attending() -> bool:
+    """Return True inside `attending`."""
+    return _ATTENDING.get()
+
+
+def numbered(path: str, index: int) -> str:
+    """Return the path of the site with this index among those that share a path."""
+    return f"{path}#{index}" if index else path
+
+
+def path_of(path: str, owner: Any) -> str:
+    """Return the path of a module's site: numbered if other modules have used the same path."""
+    known = None if torch.compiler.is_compiling() else _OWNERS.get()
+    if known is None:
+        return path
+    owners = known.setdefault(path, [])
+    index = next((i for i, one in enumerate(owners) if one is owner), len(owners))
+    if index == len(owners):
+        owners.append(owner)
+    return numbered(path, index)
 
 
 def tap(name: str, value: Any, axes: str) -> Any:

@@ -8,6 +8,7 @@ from PIL import Image
 import regard
 from regard.interop.model_names import ZOO, bundled
 from regard.model_folder import read_card
+from regard.server.catalog import Catalog, bundled_examples
 
 NAMES = sorted(bundled())
 
@@ -24,6 +25,30 @@ def test_a_card_says_data_license_score_recipe_and_limits(name):
     recipe = Path(__file__).parents[1] / "regard" / facts["recipe"]
     assert recipe.is_file()
     assert "## Limits" in card.text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_examples_of_the_explorer_are_answered_right(name):
+    model, folder = regard.load(name), bundled()[name] / "examples"
+    for one in bundled_examples()[name]:
+        if "image" in one:
+            found = model.classify(folder / one["image"])[0].text
+        elif model.task == "language":
+            given, wanted = one["text"], one["text"] + one["answer"]
+            found = model.generate(given, temperature=0.0, max_tokens=40).text[: len(wanted)]
+            assert found == wanted
+            continue
+        else:
+            found = model.translate(one["text"], beam=4).text
+        assert found == one["answer"], one
+
+
+def test_translators_have_an_example_of_each_phenomenon():
+    for name in ("en-de", "en-ko"):
+        examples = Catalog()[name].examples()
+        assert examples[0].shows is None  # the one that the page opens with
+        shown = [one.shows for one in examples if one.shows]
+        assert shown == ["negation", "reordering", "distance", "antecedent"]
 
 
 @pytest.mark.parametrize("name", ["dates", "dates-transformer"])

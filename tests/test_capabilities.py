@@ -2,13 +2,12 @@
 
 import pytest
 
-from regard.capabilities import choose_engine, unsupported_reason
+from regard.capabilities import choose_engine, choose_writer, unsupported_reason
 from regard.errors import InputError
 from regard.generation.fast_decoder import can_run
-from regard.generation.search import SamplingOptions, SearchOptions
-from regard.generation.text_generation import generate_with_ctranslate2
+from regard.generation.search import SearchOptions
 from regard.generation.translator import open_translator
-from regard.model import Model
+from regard.model import Model, load
 from regard.models.config import build, config_from_dict
 from tests.generation.conftest import lively
 from tests.generation.toy import pairs, tokenizer
@@ -95,17 +94,40 @@ def test_transformers_run_exactly_where_the_table_says(settings, tmp_path, monke
 def test_decoders_run_exactly_where_the_table_says(settings, tmp_path, monkeypatch):
     model, family, described = make(settings, tmp_path / "m", task="language")
     greedy = {"temperature": 0.0, "max_tokens": 30}
+    model = load(tmp_path / "m")
 
-    def generated():
-        parts = []
-        options = SamplingOptions(**greedy)
-        generate_with_ctranslate2(tmp_path / "m", LINES[0], options, parts.append)
-        return "".join(parts)
+    def generated(engine):
+        return model.generate(LINES[0], engine=engine, **greedy).written
 
+    plain = generated("torch")
+    if unsupported_reason("numpy", family, described) is None:
+        assert generated("numpy") == plain
+        # Prompts of different lengths, of which some have padding.
+        lines = [LINES[0], LINES[1][:9]]
+        alone = [model.generate(line, engine="torch", **greedy).written for line in lines]
+        assert [one.written for one in model.generate(lines, engine="numpy", **greedy)] == alone
+    else:
+        with pytest.raises(InputError, match="The numpy engine cannot run this model"):
+            generated("numpy")
     reason = unsupported_reason("ctranslate2", family, described)
-    assert_supported_iff_equal(
-        reason, generated, lambda: model.generate(LINES[0], **greedy).written, monkeypatch
-    )
+    assert_supported_iff_equal(reason, lambda: generated("ctranslate2"), lambda: plain, monkeypatch)
+
+
+def test_writers_are_chosen_by_precision_and_refused_with_a_reason():
+    plain = {**SIZES, "activation": "gelu_new"}
+    assert choose_writer("decoder", plain) == ("numpy", "float32")
+    assert choose_writer("decoder", plain, precision="auto") == ("ctranslate2", "int8")
+    assert choose_writer("decoder", {**SIZES, "activation": "gelu"}) == ("ctranslate2", "float32")
+    no_end = {"ctranslate2": "its tokenizer has no end token"}
+    assert choose_writer("decoder", plain, precision="auto", excluded=no_end)[1] == "float32"
+    for arguments, message in (
+        (("decoder", plain, "magic"), "engine is 'magic'"),
+        (("decoder", plain, "auto", "half"), "precision is 'half'"),
+        (("decoder", plain, "numpy", "int8"), "the numpy engine computes in float32"),
+        (("decoder", {**plain, "attention": "performer"}, "numpy"), "exact attention only"),
+    ):
+        with pytest.raises(InputError, match=message):
+            choose_writer(*arguments)
 
 
 def test_the_fastest_engine_is_chosen_and_a_request_is_obeyed_or_refused():
@@ -115,7 +137,7 @@ def test_the_fastest_engine_is_chosen_and_a_request_is_obeyed_or_refused():
     assert choose_engine("transformer", plain, torch_feature="edits") == "torch"
     assert choose_engine("seq2seq", {}) == "torch"
     for arguments, options, message in (
-        (("transformer", plain, "magic"), {}, "engine is 'magic'; it must be auto, "),
+        (("transformer", plain, "magic"), {}, "engine is 'magic'; choose one of auto, "),
         (("seq2seq", {}, "ctranslate2"), {}, "runs transformer and decoder models"),
         (("seq2seq", {}), {"int8": True}, "int8 with the torch engine"),
         (("transformer", rotary, "torch"), {"int8": True}, "sinusoidal, learned or no positions"),

@@ -10,9 +10,12 @@ FOLDER = Path(__file__).resolve().parents[1] / "examples"
 SHOWS = {
     "change_a_head": r"unchanged: 2021-08-12\n +month hidden: 2021-02-12\n.*\n.*\n$",
     "efficient_vs_exact": r"4096 tokens: efficient takes 0\.[0-4].*\nexact: .*\nefficient: ",
+    "open_any_model": r"^model\.layers\.0\.self_attn\nmodel\.layers\.1\.self_attn\ntensor\(",
     "open_hugging_face": r"^encoder\.layers\.0\.self\nencoder\.layers\.1\.self\ntensor\(",
     "see_a_head": r"^Der Hund .*\n(.* looks at .*\n)+ +Sofa looks at sofa\n",
     "train_a_model": r"^30 steps in \d+ s, validation loss \d.*\n\d+\n<Trace of 3 sites",
+    "watch_pytorch": r"decoder\.layers\.0\.self_attn +causal self\n.*cross\n(.*\n)+without head 2",
+    "watch_your_homework": r"sum to .*\n- .*over the queries.*\n- .*√16.*\n- .*0\.1 of the weights",
     "watch_my_layer": r"^tensor\(\[\[\[1\.0000, 0\.0000(.*\n)+rows that changed: \[3\]\n$",
 }
 LEAVES = {"see_a_head": "head.svg", "train_a_model": "backwards/training/curves.svg"}

@@ -64,8 +64,10 @@ def test_the_wheel_holds_nothing_else(names):
 
 
 def test_every_bundled_model_is_whole(names):
-    models = {name.split("/")[2] for name in names if name.startswith("regard/zoo/")}
+    paths = [name.split("/") for name in names if name.startswith("regard/zoo/")]
+    models = {path[2] for path in paths if path[3:] == ["config.json"]}
     assert "dates" in models
+    assert {path[2] for path in paths} - models <= {"examples.json", "dates-replay"}
     for model in models:
         files = {name.split("/")[3] for name in names if name.startswith(f"regard/zoo/{model}/")}
         assert {"config.json", "card.md"} <= files

@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 import typer
+from torch import nn
 from typer.testing import CliRunner
 
 from regard.cli.main import app
@@ -16,10 +18,19 @@ each = pytest.mark.parametrize("readme", READMES.values(), ids=READMES)
 
 @each
 def test_the_readme_shows_the_output_its_code_has(readme, capsys, tmp_path, monkeypatch):
-    ((code, shown),) = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", readme, re.DOTALL)
+    found = re.findall(r"```python\n([^`]*?)```\n\n```\n(.*?)```", readme, re.DOTALL)
+    ((code, shown),) = found
     monkeypatch.chdir(tmp_path)
     exec(code, {})
     assert capsys.readouterr().out == shown
+
+
+@each
+def test_the_first_code_block_opens_the_readers_own_model(readme, capsys):
+    code = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
+    model = nn.TransformerEncoderLayer(8, 2, 8, dropout=0.0, batch_first=True)
+    exec(code, {"model": model, "x": torch.zeros(1, 2, 8)})
+    assert capsys.readouterr().out == "self tensor([[0.5000, 0.5000],\n        [0.5000, 0.5000]])\n"
 
 
 @each

@@ -46,19 +46,24 @@ class Screenshot:
     temperature: str = ""
 
 
+HEAD = "page=explore"
 PICTURES = {
     "explorer": Screenshot(),
     "explorer-ko": Screenshot(language="ko", theme="dark"),
-    "steps": Screenshot("pane=steps", height=1000),
-    "steps-ko": Screenshot("pane=steps", language="ko", height=1000),
-    "edits": Screenshot(height=900, temperature="3"),
-    "edits-ko": Screenshot(language="ko", theme="dark", height=900, temperature="3"),
-    "lessons": Screenshot("lesson=6&learned=1,2,3,4,5", theme="dark"),
-    "lessons-ko": Screenshot("lesson=6&learned=1,2,3,4,5", language="ko"),
+    "head": Screenshot(HEAD),
+    "head-ko": Screenshot(HEAD, language="ko", theme="dark"),
+    "writing": Screenshot("page=decoding"),
+    "writing-ko": Screenshot("page=decoding", language="ko", theme="dark"),
+    "steps": Screenshot(f"{HEAD}&pane=steps", height=1000),
+    "steps-ko": Screenshot(f"{HEAD}&pane=steps", language="ko", height=1000),
+    "edits": Screenshot(HEAD, height=900, temperature="3"),
+    "edits-ko": Screenshot(HEAD, language="ko", theme="dark", height=900, temperature="3"),
+    "lessons": Screenshot("lesson=7", theme="dark"),
+    "lessons-ko": Screenshot("lesson=7", language="ko"),
     "images": Screenshot(model="digits"),
     "worked": Screenshot("page=worked", height=1060),
-    "phone": Screenshot("lesson=1", width=390, height=844),
-    "phone-ko": Screenshot("view=bars", language="ko", theme="dark", width=390, height=844),
+    "phone": Screenshot(width=390, height=844),
+    "phone-ko": Screenshot(HEAD, language="ko", theme="dark", width=390, height=844),
 }
 
 
@@ -74,12 +79,13 @@ def draw(browser: Browser, address: str, name: str) -> None:
     page = context.new_page()
     asked = f"model={one.model}" + (f"&text={quote(SENTENCE)}" if one.model == "en-de" else "")
     page.goto(f"{address}/?{asked}#language={one.language}&{one.state}")
-    ready = "data-ready" if "page=worked" in one.state else "data-measured"
+    ready = "data-measured" if HEAD in one.state else "data-ready"
     page.wait_for_selector(f"#regard[{ready}]", state="attached")
     if one.temperature:
+        page.keyboard.press("e")
         page.fill(".edit-controls input[type=range]", one.temperature)
         page.wait_for_selector(".comparison .after:not(.pending)")
-    page.wait_for_timeout(800)
+    page.wait_for_timeout(2500)
     save(name, page.screenshot())
     context.close()
 

@@ -25,8 +25,7 @@ class Approximation:
     exact: Tensor
     largest: float  # largest absolute difference
     mean: float  # mean absolute difference
-    variation: Tensor
-    """Total variation of each query: the share of its weight on the wrong keys."""
+    variation: Tensor  # total variation of each query: the share of its weight on the wrong keys
 
 
 def approximation(site: Site, head: int | None = None, *, batch: int = 0) -> Approximation:

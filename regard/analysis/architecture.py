@@ -7,6 +7,8 @@ from itertools import groupby
 
 from torch import nn
 
+from regard.errors import InputError
+from regard.models.config import ModelConfig
 from regard.models.summary import SummaryRow, summarize
 
 _LAYERS = re.compile(r"\.layers\.[\d–]+")
@@ -49,6 +51,11 @@ class Architecture:
 
 def architecture(model: nn.Module) -> Architecture:
     """Return the parts of a model of any family, which may be on the meta device."""
+    if not isinstance(getattr(model, "config", None), ModelConfig):
+        raise InputError(
+            f"{type(model).__name__} is not a model of regard's own families, whose architecture "
+            "can be drawn: print the model to see its parts."
+        )
     summary, config = summarize(model), getattr(model, "config").to_dict()  # noqa: B009
     rows = summary.rows
     sides = [s for s in ("encoder", "decoder") if any(r.path.startswith(s + ".") for r in rows)]

@@ -48,7 +48,7 @@ def measure_heads(site: Site, *, batch: int = 0) -> list[HeadMeasures]:
     """Measure every head of a site."""
     rows = _evenly_spaced(site, _SAMPLE)
     diagonal = rows.double()
-    if site.path.endswith("cross") and site.n_query != site.n_key:
+    if is_cross(site) and site.n_query != site.n_key:
         diagonal = (rows + 0.5) * site.n_key / site.n_query - 0.5
     apart = (diagonal[:, None] - torch.arange(site.n_key, device=rows.device)).abs()
     found = []
@@ -131,11 +131,17 @@ def _class_token_selection(trace: Trace, batch: int) -> Selection:
     return Selection(path, head, 0, first + int(rows[path, head].argmax()))
 
 
-def sides(path: str) -> tuple[str, str]:
+def is_cross(site: Site) -> bool:
+    """Return True if the target asks and the source answers."""
+    return site.path.endswith("cross") or bool(site.crosses)
+
+
+def sides(trace: Trace, path: str) -> tuple[str, str]:
     """Return the sides, "source" or "target", of a site's queries and keys."""
-    if path.endswith("cross"):
+    if is_cross(trace[path]):
         return "target", "source"
-    side = "target" if path.startswith("decoder") else "source"
+    has_target_only = "target" in trace.tokens and "source" not in trace.tokens
+    side = "target" if has_target_only or "decoder" in path.split(".")[:2] else "source"
     return side, side
 
 
@@ -181,8 +187,7 @@ def _site_clarities(trace: Trace, site: Site, batch: int) -> list[float]:
 
 
 def _is_self_attention(site: Site) -> bool:
-    asks, answers = sides(site.path)
-    return asks == answers and site.n_query == site.n_key
+    return not is_cross(site) and site.n_query == site.n_key
 
 
 def _weights(site: Site, heads: Iterable[int], batch: int, rows: Tensor) -> Tensor:
@@ -192,8 +197,8 @@ def _weights(site: Site, heads: Iterable[int], batch: int, rows: Tensor) -> Tens
 
 def _words(trace: Trace, site: Site, most: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return sampled queries, which of them are words, and which keys are words."""
-    asks, answers = sides(site.path)
-    if site.path.endswith("cross") and "output" in trace.words:
+    asks, answers = sides(trace, site.path)
+    if is_cross(site) and "output" in trace.words:
         asks = "output"  # a query is the word that it predicts
     rows = _evenly_spaced(site, most)
     queries = _is_word(trace, asks, site.n_query, rows)[rows]

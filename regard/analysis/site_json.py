@@ -14,12 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.analysis import heads, steps
+from regard.analysis import flow, heads, steps
 from regard.analysis.approximation import exact_site, form_name
+from regard.analysis.attribution import attributions
+from regard.analysis.lens import lens
+from regard.analysis.readout import Readout, open_readout, positions_of
 from regard.analysis.space import has_space, space
 from regard.attention.mask import Everything, Grid, split_causal
 from regard.attention.pattern import ExactPattern, Tile
 from regard.attention.similarity import Additive, Alibi, Dot
+from regard.errors import RegardError
 from regard.trace.site import Site
 from regard.trace.trace import Trace
 
@@ -27,12 +31,13 @@ FORMAT = 1
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 _MAX_PRODUCTS = 400_000_000  # a browser computes these while a reader waits; else thumbnails
 _MAX_POINTS = 1024  # tokens that the page shows as points
+_MAX_READ, _MAX_READ_PRODUCTS = 128, 20_000_000_000  # positions of a lens, and what it costs
 
 
 def describe_site(trace: Trace, path: str) -> dict[str, Any]:
     """Describe one site: its sizes, the tokens it connects, and how its tables are computed."""
     site, layer = trace[path], _LAYER.search(path)
-    asks, answers = heads.sides(path)
+    asks, answers = heads.sides(trace, path)
     return {
         "path": path,
         "group": _LAYER.sub(".layers.*.", path),
@@ -98,9 +103,11 @@ def _is_needed(site: Site, name: str) -> bool:
         return name == "weights"
     if name == "scores":
         query, key = (site.vectors(name, 0, batch=0)[:1] for name in ("query", "key"))
-        known = isinstance(pattern.similarity, Dot | Additive)
-        computable = known or pattern.similarity.as_dot(query, key) is not None
-        return bool({"compared", "scores"} & changed) or not computable
+        measure = pattern.similarity
+        known = isinstance(measure, Dot | Additive)
+        computable = known or measure.as_dot(query, key) is not None
+        biased = measure.biased and not isinstance(measure, Alibi)  # the page knows no tables
+        return bool({"compared", "scores"} & changed) or biased or not computable
     heat = pattern.temperature
     by_query = isinstance(heat, Tensor) and heat.dim() >= 2 and heat.size(-2) > 1
     return bool({"masked", "weights"} & changed) or by_query
@@ -146,7 +153,8 @@ class Payload:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     """float32, or uint8 for masks (one bit per cell) and pixels."""
     kinds: dict[str, str] = field(default_factory=dict)
-    """"vectors", "tables", "streams", "weights", "space", "exact", "masks" or "pixels"."""
+    """"vectors", "tables", "streams", "weights", "space", "exact", "flow", "readout", "masks" or
+    "pixels"."""
 
     def add(self, name: str, value: Tensor | np.ndarray, kind: str) -> str:
         """Add an array and return its name."""
@@ -169,6 +177,8 @@ def payload(trace: Trace, *, title: str = "", batch: int = 0) -> Payload:
     }
     made = Payload(about)
     about["image"] = describe_image(trace, made.add, batch=batch)
+    about["flow"] = _add_flow(trace, made, batch)
+    about["readout"] = _add_readout(trace, made, batch)
     about["sites"] = [_describe_with_arrays(trace, path, made, batch) for path in trace]
     sites = list(trace.sites.values())
     if sum(s.n_heads * s.n_query * s.n_key * s.key.size(-1) for s in sites) > _MAX_PRODUCTS:
@@ -177,6 +187,62 @@ def payload(trace: Trace, *, title: str = "", batch: int = 0) -> Payload:
             name = made.add(f"{site.path}.thumbnails", pixels, "pixels")
             described["arrays"]["thumbnails"] = name
     return made
+
+
+def _add_flow(trace: Trace, made: Payload, batch: int) -> dict[str, Any] | None:
+    """Add the residual stream of a text that is not too long, station by station."""
+    sides = flow.sides(trace, batch=batch)
+    if not sides or sum(side.n_tokens for side in sides) > _MAX_POINTS:
+        return None
+    for side in sides:
+        for station in side.stations:
+            found = flow.station_arrays(trace, station, slice(None), batch=batch)
+            for name, value in found.items():
+                made.add(f"flow.{name}", value, "flow")
+    names, logits = [], trace.values.get("output.logits")
+    if logits is not None and logits.dim() == 3:
+        found = flow.predictions(logits[batch])
+        made.add("flow.predictions.probabilities", found.probabilities, "flow")
+        names = [[flow.token_name(trace.origin, id) for id in row] for row in found.ids.tolist()]
+    return {"sides": [asdict(side) for side in sides], "names": names}
+
+
+def _add_readout(trace: Trace, made: Payload, batch: int) -> dict[str, Any] | None:
+    """Add the lens, and the attribution of every word that it offers at the end."""
+    try:
+        if not _is_quickly_read(trace, open_readout(trace)):
+            return None
+        read = lens(trace, batch=batch)
+        words = [
+            list(dict.fromkeys([*best, answer]))
+            for best, answer in zip(read.ids[-1].tolist(), read.answers.tolist(), strict=True)
+        ]
+        split = [attributions(trace, ids, position=i, batch=batch) for i, ids in enumerate(words)]
+    except RegardError:  # no residual stream, no model, or a trace without these values
+        return None
+    for name in _READ_ARRAYS:
+        made.add(f"readout.{name}", getattr(read, name), "readout")
+    labels: list[Any] = []
+    positions = []
+    for i, found in enumerate(split):
+        values = [[part.value for part in one.parts] for one in found]
+        made.add(f"readout.parts.{i}", np.array(values), "readout")
+        label = [[part.path, part.kind, part.head] for part in found[0].parts]
+        labels += [] if label in labels else [label]
+        numbers = {"logits": [one.logit for one in found], "biases": [one.bias for one in found]}
+        positions.append({"tokens": words[i], "labels": labels.index(label), **numbers})
+    plain_lens = {name: x for name, x in read.to_dict().items() if name not in _READ_ARRAYS}
+    return {"lens": plain_lens, "labels": labels, "attributions": positions}
+
+
+_READ_ARRAYS = ("probabilities", "entropy", "divergence", "answer_probabilities")
+
+
+def _is_quickly_read(trace: Trace, readout: Readout) -> bool:
+    width = trace.value(readout.stations[0]).size(-1)
+    n_positions = len(positions_of(trace, readout))
+    products = len(readout.stations) * n_positions * readout.n_entries * width
+    return n_positions <= _MAX_READ and products <= _MAX_READ_PRODUCTS
 
 
 def _describe_with_arrays(trace: Trace, path: str, made: Payload, batch: int) -> dict[str, Any]:

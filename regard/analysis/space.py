@@ -17,10 +17,8 @@ class Space:
 
     before: Tensor  # token × axis
     after: Tensor  # token × axis: `before` plus the sum of `arrows` plus `rest`
-    arrows: Tensor
-    """Head × token × axis: the contribution of each head; empty without the model."""
-    rest: Tensor
-    """Token × axis: the bias of the output projection, or all of it without the model."""
+    arrows: Tensor  # head × token × axis: the contribution of each head; empty without the model
+    rest: Tensor  # token × axis: the bias of the output projection, or all of it without the model
     share: list[float]  # share of the variance that each axis shows
 
 
@@ -41,7 +39,7 @@ def space(trace: Trace, path: str, *, n_axes: int = 2, batch: int = 0) -> Space:
     before = _value(trace, f"{path}.input", batch) if post_norm else residual - output
     after = before + output
     # Special tokens do not choose the axes, because they are often far from all words.
-    known = [word is not None for word in trace.words.get(sides(path)[0], ())]
+    known = [word is not None for word in trace.words.get(sides(trace, path)[0], ())]
     enough = len(known) == len(before) and sum(known) >= 3  # points that span a plane
     words = torch.tensor(known if enough else [True] * len(before), device=before.device)
     points = torch.cat([before[words], after[words]])

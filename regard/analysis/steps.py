@@ -39,13 +39,11 @@ class Steps:
     key_input: Tensor | None
     projections: dict[str, Projection]
     """This head's "query", "key" and "value", and "output" of all heads; empty without a model."""
-    rotary: bool
-    """True if queries and keys are rotated by their positions after the projection."""
+    rotary: bool  # True if queries and keys are rotated by their positions after the projection
     query: Tensor
     key: Tensor
     value: Tensor  # values of all keys
-    terms: Tensor | None
-    """q_i · k_i, whose sum is the similarity; None if it is not a dot product."""
+    terms: Tensor | None  # q_i · k_i, whose sum is the similarity; None if it is not a dot product
     compared: float | None
     scale: float | None
     score: float | None

@@ -13,11 +13,13 @@ from regard.attention.attend import attend
 from regard.attention.mask import Mask, as_mask, causal, edges, window
 from regard.attention.similarity import Additive, General, Similarity, as_similarity
 from regard.errors import FileError, InputError, UnknownNameError, nearest
-from regard.trace.trace import Trace, watch
+from regard.files import file_errors
+from regard.trace.trace import Trace
+from regard.trace.watch import watch
 
 # Three words of width 3, and matrices that project them to queries, keys and values of width 4.
 DEFAULT: dict[str, Any] = {
-    "words": ["one", "two", "three"],
+    "words": ["dogs", "chase", "cats"],
     "x": [[1, 0, 1], [0, 2, 0], [1, 1, 1]],
     "w_query": [[1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 0, 1]],
     "w_key": [[0, 1, 0, 1], [1, 0, 1, 0], [0, 0, 1, 1]],
@@ -58,13 +60,10 @@ class WorkedExample:
 def read_example(path: Path) -> dict[str, Any]:
     """Read the settings of an example from a TOML file."""
     try:
-        given = tomllib.loads(path.read_text("utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise FileError(f"{path} is not TOML: {error}.") from error
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path} is not a text file in UTF-8 ({error.reason}).") from error
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+        with file_errors(path), path.open("rb") as stream:
+            given = tomllib.load(stream)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FileError(f"{path} is not TOML, or not a text file in UTF-8: {error}.") from error
     for key in given:
         if key not in _KEYS:
             raise UnknownNameError(f"{path} has the key {key!r}; {nearest(key, _KEYS)}.")

@@ -7,6 +7,7 @@
 Every step is tapped under the site's name, so it can be recorded or changed.
 """
 
+from collections.abc import Callable
 from math import inf
 
 import torch
@@ -19,9 +20,11 @@ from regard.attention.mask import Everything, Mask, as_mask
 from regard.attention.pattern import ExactPattern
 from regard.attention.similarity import Compare, Similarity, as_similarity
 from regard.attention.softmax import Temperature, check_temperature, softmax_over_keys, upcast_half
-from regard.attention.tile import Grid
+from regard.attention.tile import Grid, broadcast_lead
 from regard.errors import InputError, ShapeError, check_probabilities
-from regard.tap import listening, tap, wanted
+from regard.tap import attending, listening, tap, wanted
+
+WeightedSum = Callable[[Tensor, Tensor], Tensor]
 
 
 def check_inputs(query: Tensor, key: Tensor, value: Tensor, measure: Similarity) -> None:
@@ -50,7 +53,7 @@ def check_inputs(query: Tensor, key: Tensor, value: Tensor, measure: Similarity)
     leads = [shape[:-2] for shape in shapes]
     if not leads[0] == leads[1] == leads[2]:
         try:
-            torch.broadcast_shapes(*leads)
+            broadcast_lead(*leads)
         except RuntimeError:
             raise ShapeError(
                 f"the leading axes of query, key and value are {leads[0]}, {leads[1]} and "
@@ -94,25 +97,58 @@ def attend(
         check_temperature(temperature)
     if dropout:
         check_probabilities(dropout=dropout)
+    pattern = ExactPattern(measure, measure.scale(key.size(-1)), temperature, mask)
     if not listening():
-        pattern = ExactPattern(measure, measure.scale(key.size(-1)), temperature, mask)
         return _fast(query, key, value, pattern, dropout, site)
+    return tapped_attention(query, key, value, pattern, dropout=dropout, site=site)
+
+
+def tapped_attention(
+    query: Float[Tensor, "*#batch query d_q"],
+    key: Float[Tensor, "*#batch key d_k"],
+    value: Float[Tensor, "*#batch key d_v"],
+    pattern: ExactPattern,
+    *,
+    site: str,
+    dropout: float = 0.0,
+    kernel: Callable[[], Tensor] | None = None,
+    weighted_sum: WeightedSum | None = None,
+) -> Float[Tensor, "*#batch query d_v"]:
+    """Attend with every step tapped, so that listeners can record and replace it.
+
+    Args:
+        kernel: returns the context as long as no listener replaces or wants anything; by default
+            the fused kernel.
+        weighted_sum: makes the context from weights and values; by default their product.
+    """
+    inputs = (query, key, value)
     query = tap(f"{site}.query", query, "query d_q")
     key = tap(f"{site}.key", key, "key d_k")
     value = tap(f"{site}.value", value, "key d_v")
-    measure = as_similarity(tap(f"{site}.similarity", measure, ""))
+    measure = as_similarity(tap(f"{site}.similarity", pattern.similarity, ""))
     check_inputs(query, key, value, measure)  # a listener may have replaced them
-    scale = tap(f"{site}.scale", measure.scale(key.size(-1)), "")
-    temperature = tap(f"{site}.temperature", temperature, "")
+    same = measure is pattern.similarity and key is inputs[1]
+    scale = pattern.scale if same else measure.scale(key.size(-1))
+    scale = tap(f"{site}.scale", scale, "")
+    temperature = tap(f"{site}.temperature", pattern.temperature, "")
     check_temperature(temperature)
-    mask = as_mask(tap(f"{site}.allowed", mask, "query key"))
-    pattern = ExactPattern(measure, scale, temperature, mask)
-    tap(f"{site}.pattern", pattern, "")
+    mask = as_mask(tap(f"{site}.allowed", pattern.allowed, "query key"))
+    used = ExactPattern(measure, scale, temperature, mask)
+    tap(f"{site}.pattern", used, "")
+    parts = (measure, scale, temperature, mask)
+    before = (pattern.similarity, pattern.scale, pattern.temperature, pattern.allowed)
+    pairs = zip((query, key, value, *parts), (*inputs, *before), strict=True)
+    replaced = any(new is not old for new, old in pairs)
     # A fused kernel never holds these values, so a listener that wants one gets the definition.
-    if wanted(*(f"{site}.{name}" for name in ("compared", "scores", "masked", "weights"))):
-        context = explicit_attention(query, key, value, pattern, dropout=dropout, site=site)
-    else:
-        context = _fast(query, key, value, pattern, dropout, site)
+    explicit = wanted(*(f"{site}.{name}" for name in ("compared", "scores", "masked", "weights")))
+    with attending():
+        if kernel is not None and not (explicit or replaced):
+            context = kernel()
+        elif explicit or weighted_sum is not None:
+            options = {"dropout": dropout, "site": site, "weighted_sum": weighted_sum}
+            context = explicit_attention(query, key, value, used, **options)
+        else:
+            context = _fast(query, key, value, used, dropout, site)
     return tap(f"{site}.context", context, "query d_v")
 
 
@@ -124,6 +160,7 @@ def explicit_attention(
     *,
     dropout: float = 0.0,
     site: str = "attention",
+    weighted_sum: WeightedSum | None = None,
 ) -> Float[Tensor, "*#batch query d_v"]:
     """Attention step by step, as in the formulas: the definition that all kernels must equal."""
     compared = tap(f"{site}.compared", pattern.similarity.compare(query, key), "query key")
@@ -137,6 +174,8 @@ def explicit_attention(
     masked = tap(f"{site}.masked", masked, "query key")
     weights = softmax_over_keys(masked, pattern.temperature)
     weights = tap(f"{site}.weights", weights, "query key").to(value.dtype)
+    if weighted_sum is not None:
+        return weighted_sum(weights, value)
     return F.dropout(weights, dropout) @ value if dropout else weights @ value
 
 

@@ -14,7 +14,6 @@ from math import inf
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -23,7 +22,7 @@ from regard.attention.mask import Mask
 from regard.attention.pattern import Pattern
 from regard.attention.softmax import finite, upcast_half
 from regard.attention.tile import Tile
-from regard.errors import InputError
+from regard.errors import check_choice
 from regard.tap import tap
 
 CHUNK = 64  # positions at once: the chunk × chunk part and the number of chunks stay small
@@ -44,11 +43,7 @@ class Efficient(AttentionForm):
 
     def __init__(self, normalization: str = "softmax") -> None:
         super().__init__()
-        if normalization not in NORMALIZATIONS:
-            raise InputError(
-                f"efficient attention is normalized by 'softmax' or 'scaling', not "
-                f"{normalization!r}."
-            )
+        check_choice("normalization", normalization, NORMALIZATIONS)
         self.normalization = normalization
 
     def compute(self, given: FormInputs) -> Tensor:
@@ -66,9 +61,6 @@ class Efficient(AttentionForm):
         return f"normalization={self.normalization!r}"
 
 
-_FORMS = {normalization: Efficient(normalization) for normalization in NORMALIZATIONS}
-
-
 def efficient_attention(
     query: Float[Tensor, "*batch query d_k"],
     key: Float[Tensor, "*batch key d_k"],
@@ -80,8 +72,7 @@ def efficient_attention(
     site: str = "attention",
 ) -> Float[Tensor, "*batch query d_v"]:
     """Attend in O(n · d²); see `Efficient`."""
-    form = _FORMS[normalization] if normalization in _FORMS else Efficient(normalization)
-    return form(query, key, value, allowed=allowed, dropout=dropout, site=site)
+    return Efficient(normalization)(query, key, value, allowed=allowed, dropout=dropout, site=site)
 
 
 @dataclass(frozen=True)
@@ -157,18 +148,13 @@ def causal_product(
     """
     n_token = left.size(-2)
     missing = -n_token % CHUNK
-    left, right, value = (
-        rearrange(
-            F.pad(x, (0, 0, 0, missing)), "... (chunk token) d -> ... chunk token d", token=CHUNK
-        )
-        for x in (left, right, value)
-    )
+    padded = (F.pad(x, (0, 0, 0, missing)) for x in (left, right, value))
+    left, right, value = (x.unflatten(-2, (-1, CHUNK)) for x in padded)
     inside = (left @ right.transpose(-1, -2)).tril() @ value
     sums = right.transpose(-1, -2) @ value
     # Shift, then sum: subtracting a chunk's own sum afterwards would lose digits.
     before = F.pad(sums[..., :-1, :, :], (0, 0, 0, 0, 1, 0)).cumsum(dim=-3)
-    result = inside + left @ before
-    return rearrange(result, "... chunk token d -> ... (chunk token) d")[..., :n_token, :]
+    return (inside + left @ before).flatten(-3, -2)[..., :n_token, :]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """Forms of attention that multi-head attention can be built with, and what they share."""
 
 from abc import abstractmethod
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,8 +13,8 @@ from regard.attention.attend import attend, check_inputs
 from regard.attention.mask import Everything, Mask, as_mask, split_causal
 from regard.attention.similarity import Similarity, as_similarity
 from regard.attention.tile import Grid, Tile
-from regard.errors import InputError, MaskError, check_probabilities
-from regard.tap import tap
+from regard.errors import InputError, MaskError, ShapeError, check_counts, check_probabilities
+from regard.tap import attending, listening, tap
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class AttentionForm(nn.Module):
     """The form's name in error messages."""
     shares_query_and_key = False
     """True if keys are made from the queries, so that one projection serves both."""
+    self_only = False
+    """True if queries and keys must be the same tokens."""
 
     def forward(
         self,
@@ -58,7 +62,9 @@ class AttentionForm(nn.Module):
         value = tap(f"{site}.value", value, "key d_v")
         mask = as_mask(tap(f"{site}.allowed", as_mask(allowed), "query key"))
         grid = Grid.whole(query.shape[:-2], query.size(-2), key.size(-2), query.device)
-        context = self.compute(FormInputs(query, key, value, mask, grid, dropout, site))
+        given = FormInputs(query, key, value, mask, grid, dropout, site)
+        with attending() if listening() else nullcontext():  # compiled graphs have no taps
+            context = self.compute(given)
         return tap(f"{site}.context", context, "query d_v")
 
     @abstractmethod
@@ -67,6 +73,11 @@ class AttentionForm(nn.Module):
 
     def check(self, query: Tensor, key: Tensor) -> None:
         """Refuse inputs that this form cannot attend to."""
+        if self.self_only and query.size(-2) != key.size(-2):
+            raise ShapeError(
+                f"{self.title} needs as many queries as keys, not {query.size(-2)} and "
+                f"{key.size(-2)}, because it is a form of self-attention."
+            )
 
     def keys(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the keys that are compared with the queries."""
@@ -80,38 +91,38 @@ class ExactForm(nn.Module):
         super().__init__()
         self.similarity = similarity
 
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        allowed: Mask | Tensor | None = None,
-        dropout: float = 0.0,
-        site: str = "attention",
-    ) -> Tensor:
-        return attend(
-            query, key, value, allowed, similarity=self.similarity, dropout=dropout, site=site
-        )
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        """Call `attend` with this similarity."""
+        return attend(query, key, value, similarity=self.similarity, **options)
 
 
 class RandomForm(AttentionForm):
     """Base of forms with random directions, which are drawn once and saved with the model.
 
     Args:
+        d_k: width of queries and keys.
         redraw_every: draw new directions after this many training batches, so that the model does
             not adapt to one draw; 0 never does. A compiled model keeps its directions.
     """
 
     n_batches: Tensor
 
-    def __init__(self, redraw_every: int) -> None:
+    def __init__(self, d_k: int, redraw_every: int) -> None:
         super().__init__()
+        check_counts(d_k=d_k)
         if redraw_every < 0:
             raise InputError(f"redraw_every is {redraw_every}; it must be 0 (never) or more.")
-        self.redraw_every = redraw_every
+        self.d_k, self.redraw_every = d_k, redraw_every
         if redraw_every:
             self.register_buffer("n_batches", torch.zeros(()))
+
+    def check(self, query: Tensor, key: Tensor) -> None:
+        super().check(query, key)
+        if self.d_k != query.size(-1):
+            raise ShapeError(
+                f"{self.title} was built for queries and keys of width {self.d_k}, but they are "
+                f"{query.size(-1)} wide: build it with d_k={query.size(-1)}."
+            )
 
     @abstractmethod
     def redraw(self, generator: torch.Generator | None = None) -> None:

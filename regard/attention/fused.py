@@ -5,6 +5,7 @@ recorded. (Flex attention is not used: on the CPU it is slower than the explicit
 no backward pass.)
 """
 
+from contextlib import nullcontext
 from math import inf, prod
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from regard.attention.mask import Everything, split_causal
 from regard.attention.pattern import ExactPattern
-from regard.attention.tile import Grid
+from regard.attention.tile import Grid, broadcast_lead
 
 
 def fused_attention(
@@ -32,7 +33,7 @@ def fused_attention(
     causal, mask = _mask_for_kernel(query, key, pattern)
     lead = query.shape[:-2]
     if not key.shape[:-2] == value.shape[:-2] == lead:
-        lead = torch.broadcast_shapes(lead, key.shape[:-2], value.shape[:-2])
+        lead = broadcast_lead(lead, key.shape[:-2], value.shape[:-2])
         query, key, value = (x.expand(*lead, *x.shape[-2:]) for x in (query, key, value))
     scale = pattern.scale
     if isinstance(pattern.temperature, Tensor):
@@ -49,9 +50,16 @@ def fused_attention(
             mask = mask.expand(*lead, *mask.shape[-2:]).reshape(*flat, *mask.shape[-2:])
     elif mask is not None and mask.dim() == 3:
         mask = mask[None]  # (head, query, key): three axes would select the slow kernel
-    context = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
-    )
+    dtype = query.dtype
+    # On the CPU the kernel's backward pass takes five times as long in half precision.
+    upcast = query.is_cpu and torch.is_grad_enabled() and dtype in (torch.bfloat16, torch.float16)
+    if upcast:
+        query, key, value = query.float(), key.float(), value.float()
+        mask = mask if mask is None or mask.dtype == torch.bool else mask.float()
+    with torch.autocast("cpu", enabled=False) if upcast else nullcontext():
+        context = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
+        ).to(dtype)
     return context if len(lead) == 2 else context.reshape(*lead, *context.shape[-2:])
 
 
@@ -65,7 +73,7 @@ def _mask_for_kernel(
         return causal, None
     lead = query.shape[:-2]  # the axes of the scores do not depend on the value
     if key.shape[:-2] != lead:
-        lead = torch.broadcast_shapes(lead, key.shape[:-2])
+        lead = broadcast_lead(lead, key.shape[:-2])
     grid = Grid.whole(lead, query.size(-2), key.size(-2), query.device)
     bias = similarity.bias(grid)
     if bias is not None:

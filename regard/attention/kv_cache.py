@@ -23,7 +23,6 @@ class KeyValueCache:
         return not self.grows and self._key is not None
 
     def read(self) -> tuple[Tensor, Tensor]:
-        """Return all keys and values so far."""
         if self._key is None or self._value is None:
             raise LookupError("nothing was written to this cache")
         return self._key[..., : self.length, :], self._value[..., : self.length, :]

@@ -19,7 +19,7 @@ from regard.attention.pattern import ExactPattern, Pattern
 from regard.attention.similarity import as_similarity
 from regard.attention.softmax import softmax_over_keys, upcast_half
 from regard.attention.tile import Tile
-from regard.errors import InputError, MaskError, ShapeError
+from regard.errors import InputError, MaskError, ShapeError, check_choice, check_counts
 from regard.tap import tap
 
 SHARING = ("none", "heads", "all")
@@ -50,16 +50,8 @@ class Linformer(AttentionForm):
         n_heads: int | None = None,
     ) -> None:
         super().__init__()
-        if n_tokens < 1 or n_projected < 1:
-            raise InputError(
-                f"a Linformer projects at least 1 position to at least 1, not {n_tokens} to "
-                f"{n_projected}."
-            )
-        if sharing not in SHARING:
-            raise InputError(
-                f"sharing is {sharing!r}; a Linformer's projections are shared by 'none', 'heads' "
-                "or 'all'."
-            )
+        check_counts(n_tokens=n_tokens, n_projected=n_projected)
+        check_choice("sharing", sharing, SHARING)
         if sharing == "none" and not n_heads:
             raise InputError("a Linformer with sharing='none' needs n_heads.")
         self.sharing = sharing

@@ -45,6 +45,7 @@ class Longformer(AttentionForm):
     """
 
     title = "a Longformer"
+    self_only = True
 
     def __init__(
         self,
@@ -71,12 +72,8 @@ class Longformer(AttentionForm):
         self.to_global_value = _identity(n_heads * (d_v or d_k))
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        n_query, n_key, tokens = query.size(-2), key.size(-2), self.reach.global_tokens
-        if n_query != n_key:
-            raise ShapeError(
-                f"a Longformer needs as many queries as keys, not {n_query} and {n_key}, because "
-                "it is a form of self-attention."
-            )
+        super().check(query, key)
+        n_key, tokens = key.size(-2), self.reach.global_tokens
         if tokens and tokens[-1] >= n_key:
             raise InputError(
                 f"global token {tokens[-1]} does not exist: there are only {n_key} tokens, counted "
@@ -137,12 +134,11 @@ class LongformerPattern(Pattern):
         rows = tile.grid.rows
         scores = upcast_half(query[rows]) @ upcast_half(key).transpose(-1, -2)
         if self.global_query is not None and self.global_key is not None:
-            own_query, own_key = (
-                upcast_half(x[tile.index]) for x in (self.global_query, self.global_key)
-            )
+            own = upcast_half(self.global_query[tile.index])
+            own_key = upcast_half(self.global_key[tile.index])
             for number, token in enumerate(self.reach.global_tokens):
                 here = (rows == token)[:, None]
-                scores = torch.where(here, own_key @ own_query[number], scores)
+                scores = torch.where(here, own_key @ own[number], scores)
         full = tile.with_columns()
         seen = full.of(self.allowed.on(full.grid))
         scores = (scores * key.size(-1) ** -0.5).masked_fill(~seen, -inf)

@@ -13,7 +13,7 @@ from regard.attention.kv_cache import KeyValueCache
 from regard.attention.mask import Mask
 from regard.attention.tile import Grid, Tile
 from regard.errors import InputError, ShapeError, check_counts
-from regard.tap import Tapped, listen, tap
+from regard.tap import Tapped, listen, path_of, tap
 
 Rotate = Callable[[Tensor, int], Tensor]
 """Rotates queries or keys by their positions: (vectors, position of the first) → vectors."""
@@ -99,13 +99,14 @@ class MultiHeadAttention(nn.Module):
         """
         if need_weights:
             options = {"allowed": allowed, "cache": cache, "rotate": rotate, "first": first}
-            with listen(recorder := _WeightsRecorder()):
+            with listen(recorder := WeightsRecorder()):
                 output = self(query, key, value, **options)
             return output, recorder.weights()
         if first is None:
             first = cache.length if cache is not None and cache.grows else 0
         # With a cache more queries may follow, so listeners get "@0" from the first step on.
-        site = self.path if cache is None and first == 0 else f"{self.path}@{first}"
+        path = path_of(self.path, self)
+        site = path if cache is None and first == 0 else f"{path}@{first}"
         _check_width("queries", query, self.d_model)
         heads = self._heads(self.to_query(query), self.n_heads)
         if rotate is not None:
@@ -153,7 +154,7 @@ def check_heads(d_model: int, n_heads: int, *, d_k: int | None, n_kv_heads: int 
         )
 
 
-class _WeightsRecorder:
+class WeightsRecorder:
     """A listener that keeps what is needed to return the weights of one attention."""
 
     changes = False

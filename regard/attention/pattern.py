@@ -4,7 +4,7 @@ A trace keeps a pattern, the queries and the keys instead of n × n weights.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.attention.mask import Everything, Mask
 from regard.attention.similarity import Similarity
 from regard.attention.softmax import Temperature, finite, softmax_over_keys, upcast_half
-from regard.attention.tile import Tile
+from regard.attention.tile import Tile, select_head
 
 
 class Pattern(ABC):
@@ -79,6 +79,18 @@ class ExactPattern(Pattern):
             fresh = scores.sub_(ground).div_(self.temperature).exp_().sum(-1, keepdim=True)
             peak, total = higher, total * fading + fresh
         return torch.cat([finite(peak), total.masked_fill(total == 0, 1.0)], dim=-1).to(exact)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightsPattern(Pattern):
+    """Weights as they were computed, if they do not follow from scores by a softmax over keys."""
+
+    table: Tensor
+    allowed: Mask = field(default_factory=Everything)
+
+    def weights(self, query: Tensor, key: Tensor, tile: Tile) -> Tensor:
+        table = select_head(self.table, tile.index)
+        return table[tile.grid.rows][:, tile.grid.columns]
 
 
 def _at(vectors: Tensor, positions: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from regard.attention.mask import Mask
 from regard.attention.pattern import Pattern
 from regard.attention.softmax import finite, upcast_half
 from regard.attention.tile import Tile
-from regard.errors import InputError, ShapeError
+from regard.errors import check_counts
 from regard.tap import tap
 
 _BLOCK = 2**19  # features computed at once: as many as fit the cache
@@ -51,20 +51,13 @@ class Performer(RandomForm):
         redraw_every: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(redraw_every)
+        super().__init__(d_k, redraw_every)
         if n_features is None:
             n_features = 64 * max(1, round(d_k * log(max(d_k, 2)) / 64))
         self.register_buffer("features", orthogonal_features(n_features, d_k, generator=generator))
 
     def redraw(self, generator: torch.Generator | None = None) -> None:
         self.features.copy_(orthogonal_features(*self.features.shape, generator=generator))
-
-    def check(self, query: Tensor, key: Tensor) -> None:
-        if self.features.size(-1) != query.size(-1):
-            raise ShapeError(
-                f"this Performer was built for queries and keys of width {self.features.size(-1)}, "
-                f"but they are {query.size(-1)} wide: build it with d_k={query.size(-1)}."
-            )
 
     def compute(self, given: FormInputs) -> Tensor:
         features = self.current(self.features)
@@ -78,9 +71,8 @@ class Performer(RandomForm):
         return (sums[..., :-1] / sums[..., -1:].clamp(min=NOTHING)).to(given.value.dtype)
 
     def extra_repr(self) -> str:
-        n_features, d_k = self.features.shape
         redraw = f", redraw_every={self.redraw_every}" if self.redraw_every else ""
-        return f"d_k={d_k}, n_features={n_features}{redraw}"
+        return f"d_k={self.d_k}, n_features={len(self.features)}{redraw}"
 
 
 def orthogonal_features(
@@ -91,10 +83,7 @@ def orthogonal_features(
     Each one is a Gaussian vector, so the estimate is unbiased; together they are spread more evenly
     than independent ones, so it varies less.
     """
-    if n_features < 1 or d_k < 1:
-        raise InputError(
-            f"random features need a number and a width of at least 1, not {n_features} and {d_k}."
-        )
+    check_counts(n_features=n_features, d_k=d_k)
     n_blocks = -(-n_features // d_k)
     drawn = torch.randn(n_blocks, d_k, d_k, generator=generator)
     frames, upper = torch.linalg.qr(drawn)
@@ -150,9 +139,8 @@ def _whole(
     size = min(1024, max(64, _BLOCK // (prod(query.shape[:-2]) * len(features))))
     peak = key.new_full((), -inf)
     mixed = key.new_zeros(())
-    for logs, part in zip(
-        _key_features(key, features, seen, size), value.split(size, dim=-2), strict=True
-    ):
+    keys = _key_features(key, features, seen, size)
+    for logs, part in zip(keys, value.split(size, dim=-2), strict=True):
         largest = torch.maximum(peak, logs.detach().amax(dim=-2, keepdim=True))
         fall = torch.exp(peak - finite(largest)).transpose(-1, -2)
         mixed = mixed * fall + logs.sub_(finite(largest)).exp_().transpose(-1, -2) @ part

@@ -24,7 +24,7 @@ from regard.attention.mask import Mask
 from regard.attention.pattern import Pattern
 from regard.attention.softmax import softmax_over_keys, upcast_half
 from regard.attention.tile import Tile
-from regard.errors import InputError, ShapeError
+from regard.errors import InputError, check_counts
 from regard.tap import tap
 
 _BLOCK = 2**19  # scores computed at once: as many as fit the cache
@@ -48,7 +48,7 @@ class Reformer(RandomForm):
     title = "a Reformer"
     rotations: Tensor
     """(round, d_k, half the number of buckets); with no direction at all there is one bucket."""
-    shares_query_and_key = True
+    shares_query_and_key = self_only = True
 
     def __init__(
         self,
@@ -60,32 +60,16 @@ class Reformer(RandomForm):
         redraw_every: int = 0,
         generator: torch.Generator | None = None,
     ) -> None:
-        super().__init__(redraw_every)
+        super().__init__(d_k, redraw_every)
+        check_counts(n_rounds=n_rounds, chunk=chunk)
         if n_buckets < 1 or (n_buckets > 1 and n_buckets % 2):
             raise InputError(f"a Reformer has 1 bucket or an even number of them, not {n_buckets}.")
-        if n_rounds < 1 or chunk < 1:
-            raise InputError(
-                f"a Reformer needs at least 1 round and 1 token in a chunk, not {n_rounds} and "
-                f"{chunk}."
-            )
         self.chunk = chunk
         drawn = torch.randn(n_rounds, d_k, n_buckets // 2, generator=generator)
         self.register_buffer("rotations", drawn)
 
     def redraw(self, generator: torch.Generator | None = None) -> None:
         self.rotations.copy_(torch.randn(self.rotations.shape, generator=generator))
-
-    def check(self, query: Tensor, key: Tensor) -> None:
-        if query.size(-2) != key.size(-2):
-            raise ShapeError(
-                f"a Reformer needs as many queries as keys, not {query.size(-2)} and "
-                f"{key.size(-2)}, because it is a form of self-attention."
-            )
-        if self.rotations.size(1) != query.size(-1):
-            raise ShapeError(
-                f"this Reformer was built for queries of width {self.rotations.size(1)}, but they "
-                f"are {query.size(-1)} wide: build it with d_k={query.size(-1)}."
-            )
 
     def keys(self, query: Tensor, key: Tensor) -> Tensor:
         return F.normalize(query, dim=-1)
@@ -103,14 +87,17 @@ class Reformer(RandomForm):
             buckets = buckets.masked_fill(~seen.transpose(-1, -2), n_buckets + 1)
         tap(f"{given.site}.pattern", ReformerPattern(buckets, chunk, given.mask), "")
         hidden = None if seen is None else ~seen.squeeze(-1).expand(given.value.shape[:-1])
-        settings = _Settings(n_buckets + 2, chunk, causal, given.dropout)
-        return _in_groups(parts, buckets, hidden, settings)
+        order, codes = _sort(buckets, chunk, causal)
+        step, width = (1, chunk) if causal else (chunk, 1)
+        largest = given.grid.n_query // step + 1 + 2 * width * (n_buckets + 2)  # bounds the codes
+        codes = codes.to(torch.int16 if largest + 4 * chunk < _SHORT else torch.int32)
+        return _in_groups(parts, order, codes, hidden, (chunk, causal, given.dropout))
 
     def extra_repr(self) -> str:
-        n_rounds, d_k, half = self.rotations.shape
+        n_rounds, _, half = self.rotations.shape
         redraw = f", redraw_every={self.redraw_every}" if self.redraw_every else ""
         sizes = f"n_buckets={2 * half or 1}, n_rounds={n_rounds}, chunk={self.chunk}"
-        return f"d_k={d_k}, {sizes}{redraw}"
+        return f"d_k={self.d_k}, {sizes}{redraw}"
 
 
 @dataclass(frozen=True)
@@ -165,49 +152,37 @@ def _sort(buckets: Tensor, chunk: int, causal: bool) -> tuple[Tensor, Tensor]:
     return order, places + 2 * chunk * buckets if causal else places // chunk + 2 * buckets
 
 
-@dataclass(frozen=True)
-class _Settings:
-    n_buckets: int  # including one for hidden tokens
-    chunk: int
-    causal: bool
-    dropout: float
-
-
 def _in_groups(
-    parts: tuple[Tensor, ...], buckets: Tensor, hidden: Tensor | None, settings: _Settings
+    parts: tuple[Tensor, ...],
+    order: Tensor,
+    codes: Tensor,
+    hidden: Tensor | None,
+    settings: tuple[int, bool, float],
 ) -> Tensor:
     """Compute the context, a few heads at a time so that their scores fit the cache."""
     widths = [x.size(-1) for x in parts]
     rows = torch.cat([upcast_half(x) for x in parts], dim=-1)
     n_token = rows.size(-2)
-    order, codes = _sort(buckets, settings.chunk, settings.causal)
-    step, width = (1, settings.chunk) if settings.causal else (settings.chunk, 1)
-    largest = n_token // step + 1 + 2 * width * settings.n_buckets  # bounds the codes
-    short = largest + 4 * settings.chunk < _SHORT
-    codes = codes.to(torch.int16 if short else torch.int32)
-    size = max(1, _BLOCK // (2 * settings.chunk * n_token))
-    rows, order, codes = (x.reshape(-1, *x.shape[-2:]).split(size) for x in (rows, order, codes))
+    size = max(1, _BLOCK // (2 * settings[0] * n_token))
+    some, orders, numbers = (x.reshape(-1, *x.shape[-2:]).split(size) for x in (rows, order, codes))
     hidden_heads = repeat(None) if hidden is None else hidden.reshape(-1, n_token).split(size)
-    groups = zip(rows, order, codes, hidden_heads, strict=False)
-    contexts = [_Heads(*group, widths, settings).context() for group in groups]
+    groups = zip(some, orders, numbers, hidden_heads, strict=False)
+    contexts = [_Heads(*group, widths, *settings).context() for group in groups]
     return torch.cat(contexts).reshape(parts[2].shape).to(parts[2].dtype)
 
 
+@dataclass(frozen=True)
 class _Heads:
     """Some heads end to end: each an empty chunk followed by its tokens in sorted order."""
 
-    def __init__(
-        self,
-        rows: Float[Tensor, "head token d"],
-        order: Int[Tensor, "head round token"],
-        codes: Int[Tensor, "head round token"],
-        hidden: Bool[Tensor, "head token"] | None,
-        widths: list[int],
-        settings: _Settings,
-    ) -> None:
-        self.n_head, self.n_token = rows.shape[:2]
-        self.rows, self.order, self.codes, self.hidden = rows, order, codes, hidden
-        self.widths, self.chunk, self.settings = widths, settings.chunk, settings
+    rows: Float[Tensor, "head token d"]
+    order: Int[Tensor, "head round token"]
+    codes: Int[Tensor, "head round token"]
+    hidden: Bool[Tensor, "head token"] | None
+    widths: list[int]
+    chunk: int
+    causal: bool
+    dropout: float
 
     def context(self) -> Float[Tensor, "head token d_v"]:
         """Combine all rounds, weighted by the log-sum-exp of each."""
@@ -233,17 +208,17 @@ class _Heads:
         peak = (scores.detach() + (keep - 1).mul_(1e30)).amax(dim=-1, keepdim=True)
         parts = scores.sub_(peak).mul_(keep).exp_().mul(keep)
         total = parts.sum(dim=-1, keepdim=True)
-        parts = F.dropout(parts, self.settings.dropout) if self.settings.dropout else parts
+        parts = F.dropout(parts, self.dropout) if self.dropout else parts
         sums = torch.cat([parts @ self._windows(value).transpose(-1, -2), total], dim=-1)
         peak, sums = (x.flatten(0, 1).index_select(0, back) for x in (peak, sums))
-        shape = self.n_head, self.n_token
+        shape = self.rows.shape[:2]
         return peak.unflatten(0, shape), sums.unflatten(0, shape)
 
     def _lay_out(self, number: int) -> tuple[Tensor, Tensor]:
         """Return the row at each place, and the place of each token among the queries."""
-        order = self.order[:, number]
-        head = torch.arange(self.n_head, device=order.device)[:, None]
-        laid = F.pad(order, (self.chunk, -self.n_token % self.chunk)) + head * self.n_token
+        order, (n_head, n_token) = self.order[:, number], self.rows.shape[:2]
+        head = torch.arange(n_head, device=order.device)[:, None]
+        laid = F.pad(order, (self.chunk, -n_token % self.chunk)) + head * n_token
         # Queries start with the second chunk, the first that has one before it.
         return laid.flatten(), (_inverse(order) + head * laid.size(-1)).flatten()
 
@@ -253,11 +228,11 @@ class _Heads:
         Integer sums are several times as fast as comparisons: with doubled codes, and those of
         queries shifted, the two meet where the difference is at most `limit`.
         """
-        chunk, causal = self.chunk, self.settings.causal
+        chunk, causal, (n_head, n_token) = self.chunk, self.causal, self.rows.shape[:2]
         shift, limit = (chunk + 1, chunk - 1) if causal else (1, 1)
         codes = 2 * self.codes.transpose(0, 1).flatten(1)[: number + 1, laid]
-        places = torch.arange(len(laid), device=laid.device) % (len(laid) // self.n_head)
-        real = (places >= chunk) & (places < chunk + self.n_token)
+        places = torch.arange(len(laid), device=laid.device) % (len(laid) // n_head)
+        real = (places >= chunk) & (places < chunk + n_token)
         if self.hidden is not None:
             real = real & ~self.hidden.flatten()[laid]
         absent = -4 * chunk - 4  # far from every code

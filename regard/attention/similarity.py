@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.tile import Grid
+from regard.attention.tile import Grid, broadcast_lead
 from regard.errors import InputError, ShapeError, UnknownNameError, nearest
 
 Compare = Callable[[Tensor, Tensor], Tensor]
@@ -162,6 +162,40 @@ class Alibi(ScaledDot):
         return -torch.tensor(self.slopes, device=distance.device)[:, None, None] * distance
 
 
+class BiasedDot(Dot):
+    """q · k times a factor, plus a table: an additive mask, or a bias of relative positions.
+
+    Args:
+        factor: what dot products are multiplied with.
+        table: broadcasts to the scores; None if nothing is added.
+    """
+
+    name = "biased_dot"
+
+    def __init__(self, factor: float, table: Tensor | None = None) -> None:
+        self.factor, self.table = factor, table
+        self.biased = table is not None
+
+    def scale(self, d_k: int) -> float:
+        return self.factor
+
+    def bias(self, grid: Grid) -> Tensor | None:
+        if self.table is None:
+            return None
+        table = self.table.to(grid.rows.device)
+        table = table.expand(*table.shape[:-2], grid.n_query, grid.n_key)
+        return table if grid.is_whole() else table[..., grid.rows, :][..., grid.columns]
+
+
+class RecordedScores(Dot):
+    """Scores of a computation whose queries and keys are not known.
+
+    The rows of scores stand for the queries, and unit vectors for the keys.
+    """
+
+    name = "recorded_scores"
+
+
 class CustomSimilarity(Similarity):
     """A user's function of (queries, keys)."""
 
@@ -172,7 +206,7 @@ class CustomSimilarity(Similarity):
 
     def compare(self, query: Tensor, key: Tensor) -> Tensor:
         scores = self.function(query, key)
-        lead = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+        lead = broadcast_lead(query.shape[:-2], key.shape[:-2])
         wanted = (*lead, query.size(-2), key.size(-2))
         if not isinstance(scores, Tensor) or tuple(scores.shape) != wanted:
             found = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__

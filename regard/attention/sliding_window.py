@@ -102,7 +102,6 @@ class _Blocks:
         self.n_blocks = -(-self.count // self.size)
 
     def cut(self, x: Tensor) -> Float[Tensor, "*batch block size d"]:
-        """Cut a sequence into blocks."""
         x = F.pad(x, (0, 0, 0, self.n_blocks * self.size - self.count))
         return rearrange(x, "... (block token) d -> ... block token d", token=self.size)
 
@@ -150,10 +149,8 @@ class _Blocks:
         slots = slots.masked_fill(outside, -1)
         front = tokens.expand(self.n_blocks, len(shift), -1).masked_fill(shift != 0, -1)
         columns = torch.cat([front, slots], dim=-1).flatten(-2)
-        near = (
-            (shift * self.size + inside)[None] - inside[:, None, None]
-        ).abs() <= self.reach.radius
-        near = F.pad(near, (len(tokens), 0), value=True).flatten(-2)
+        distance = (shift * self.size + inside)[None] - inside[:, None, None]
+        near = F.pad(distance.abs() <= self.reach.radius, (len(tokens), 0), value=True).flatten(-2)
         return rows, columns, near
 
     def _on_block(self, mask: Mask, lead: tuple[int, ...], rows: Tensor, columns: Tensor) -> Tensor:

@@ -18,8 +18,10 @@ def check_temperature(temperature: Temperature) -> None:
             f"temperature has shape {tuple(temperature.shape)}; give one number, or a tensor whose "
             "last axis (keys) is 1, such as (head, 1, 1) for one temperature per head."
         )
-    if torch.compiler.is_compiling():
-        return
+    if torch.compiler.is_compiling() or (
+        isinstance(temperature, Tensor) and not temperature.numel()
+    ):
+        return  # no queries have no temperature
     low = float(temperature.detach().min() if isinstance(temperature, Tensor) else temperature)
     if not low >= 0:  # also true of NaN
         raise InputError(

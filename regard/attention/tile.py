@@ -7,6 +7,20 @@ import torch
 from torch import Tensor
 
 
+def broadcast_lead(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape that shapes broadcast to; a RuntimeError if they do not.
+
+    torch.broadcast_shapes does the same but imports sympy, which takes longer than a translation.
+    """
+    lead = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for axis, n in enumerate(shape, len(lead) - len(shape)):
+            if n != 1 and lead[axis] not in (1, n):
+                raise RuntimeError(f"shapes {', '.join(map(str, shapes))} do not broadcast")
+            lead[axis] = lead[axis] if n == 1 else n
+    return tuple(lead)
+
+
 def select_head(tensor: Tensor, index: tuple[int, ...]) -> Tensor:
     """Return the last two axes at one index of the leading ones, which may be 1 or absent."""
     lead = tensor.shape[:-2]
@@ -50,7 +64,6 @@ class Tile:
         return picked.expand(len(self.grid.rows), len(self.grid.columns))
 
     def with_rows(self, rows: Tensor) -> "Tile":
-        """Return the same tile with other rows."""
         return Tile(replace(self.grid, rows=rows), self.index)
 
     def with_columns(self, columns: Tensor | None = None) -> "Tile":

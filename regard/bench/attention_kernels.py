@@ -3,7 +3,7 @@
 import ctypes
 import gc
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from regard.attention.performer import Performer
 from regard.attention.reformer import Reformer
 from regard.attention.similarity import ScaledDot
 from regard.bench import timing
-from regard.bench.timing import Clock, describe_machine, markdown_table, median_times, select_clock
+from regard.bench.timing import Clock, markdown_table, median_times, select_clock
 
 Calls = dict[str, Callable[[], Tensor]]
 Form = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -140,9 +140,9 @@ class AttentionTimings:
 
 
 def measure_forms(
-    lengths: Sequence[int], *, rounds: int = 5, cpu_time: bool = False
-) -> Iterator[AttentionTimings]:
-    """Measure all forms at each length; yield the same record after each length."""
+    lengths: Sequence[int], log: Callable[[str], None], *, rounds: int = 5, cpu_time: bool = False
+) -> AttentionTimings:
+    """Measure all forms at each length."""
     clock, found = select_clock(cpu_time=cpu_time), AttentionTimings(cpu_time)
     for length in lengths:
         torch.manual_seed(0)
@@ -152,7 +152,8 @@ def measure_forms(
             found.memory[length] = {n: extra_memory(form, inputs) for n, form in forms.items()}
         calls: Calls = {name: partial(form, *inputs) for name, form in forms.items()}
         found.times[length] = _time_passes(calls, rounds, clock)
-        yield found
+        log(f"{length} positions: done")
+    return found
 
 
 def report(timings: AttentionTimings) -> str:
@@ -171,7 +172,7 @@ def report(timings: AttentionTimings) -> str:
 
     return f"""# Forms of attention, measured
 
-{describe_machine()}. Batch 1, {HEADS} heads, d {D_K}, float32.
+Batch 1, {HEADS} heads, d {D_K}, float32.
 Milliseconds of {"CPU time" if timings.cpu_time else "wall time"}, medians of alternating rounds; in
 brackets the ratio to the fused kernel (`F.scaled_dot_product_attention`) in the same run.
 Explicit attention is left out beyond {EXPLICIT_UP_TO:,} positions.

@@ -4,13 +4,32 @@ import gc
 import os
 import platform
 import re
+import sys
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from datetime import date
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 Clock = Callable[[], float]
+_Name = TypeVar("_Name")
+_Turn = TypeVar("_Turn")
+
+
+def take_turns(
+    contenders: Mapping[_Name, Callable[[], _Turn]], rounds: int
+) -> dict[_Name, list[_Turn]]:
+    """Call every contender once in each round, in alternating order; return all results."""
+    turns: dict[_Name, list[_Turn]] = {name: [] for name in contenders}
+    for number in range(rounds):
+        for name in contenders if number % 2 else reversed(list(contenders)):
+            turns[name].append(contenders[name]())
+    return turns
 
 
 def median_times(
@@ -20,27 +39,26 @@ def median_times(
     seconds: float = 0.02,
     clock: Clock = time.perf_counter,
 ) -> dict[str, float]:
-    """Return the median seconds of one call of each contender, measured in alternating rounds.
+    """Return the median seconds of one call of each contender, measured in turns.
 
     Args:
         seconds: duration of one contender's turn; faster ones are called several times.
     """
-    calls = {}
+
+    def measure(call: Callable[[], object], times: int) -> float:
+        start = clock()
+        for _ in range(times):
+            call()
+        return (clock() - start) / times
+
+    turns: dict[str, Callable[[], float]] = {}
     for name, call in contenders.items():
         call()
-        start = clock()
-        call()
-        calls[name] = max(1, int(seconds / max(clock() - start, 1e-7)))
-    times: dict[str, list[float]] = {name: [] for name in contenders}
+        turns[name] = partial(measure, call, max(1, int(seconds / max(measure(call, 1), 1e-7))))
     gc.disable()
-    for turn in range(rounds):
-        for name in list(contenders) if turn % 2 else list(reversed(contenders)):
-            start = clock()
-            for _ in range(calls[name]):
-                contenders[name]()
-            times[name].append((clock() - start) / calls[name])
+    taken = take_turns(turns, rounds)
     gc.enable()
-    return {name: median(taken) for name, taken in times.items()}
+    return {name: median(times) for name, times in taken.items()}
 
 
 def select_clock(*, cpu_time: bool) -> Clock:
@@ -69,6 +87,16 @@ def markdown_table(heads: list[str], rows: list[list[str]]) -> str:
     """Return a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def new_process() -> ProcessPoolExecutor:
+    """Return an executor with one process, whose memory and allocator settings are its own."""
+    return ProcessPoolExecutor(1, get_context("spawn"), initializer=_keep_quiet)
+
+
+def _keep_quiet() -> None:
+    sys.stdout = sys.stderr  # libraries that print must not mix with the report
+    warnings.simplefilter("ignore")
 
 
 def reset_peak_memory() -> None:

@@ -1,19 +1,12 @@
 """Contenders of the training benchmark, each run in its own process.
 
 Allocator settings hold for a whole process, and memory that one contender has touched must not
-speed up the next. `regard.bench.training_speed` starts this module with a JSON argument and reads
-a JSON answer.
+speed up the next.
 """
 
-import json
-import sys
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -156,29 +149,23 @@ CONTENDERS: dict[str, Callable[[TransformerConfig], Step]] = {
 }
 
 
-@dataclass(frozen=True)
-class TurnResult:
-    """Seconds and target tokens of one turn, and the peak FLOP/s of matrix products."""
+def training_turn(
+    name: str,
+    config: TransformerConfig,
+    batches: Sequence[PairBatch],
+    *,
+    clock: Clock,
+    threads: int,
+    tuned: bool,
+) -> tuple[float, float]:
+    """Warm up with the last batch, then time a step on each of the others.
 
-    seconds: float
-    targets: int
-    peak: float
-
-
-def load_batches(path: Path) -> list[PairBatch]:
-    """Read the batches that `training_speed.write_batches` has written."""
-    stored = np.load(path)
-    names = ("source_ids", "target_ids", "source_lengths", "target_lengths")
-    return [
-        PairBatch(*(torch.from_numpy(stored[f"{name}_{i}"]) for name in names))
-        for i in range(len(stored.files) // len(names))
-    ]
-
-
-def take_turn(
-    name: str, config: TransformerConfig, batches: Sequence[PairBatch], clock: Clock
-) -> TurnResult:
-    """Warm up with the last batch, then time a step on each of the others."""
+    Returns target tokens per second, and the peak FLOP/s of matrix products. With `tuned`, the
+    process keeps its freed memory, as `regard train` does.
+    """
+    torch.set_num_threads(threads)
+    if tuned:
+        keep_freed_memory()
     torch.manual_seed(1)
     step = CONTENDERS[name](config)
     step(batches[-1])
@@ -187,18 +174,4 @@ def take_turn(
         step(batch)
     seconds = clock() - start
     targets = sum(batch.n_targets() for batch in batches[:-1])
-    return TurnResult(seconds, targets, matmul_rate(torch.device("cpu"), clock=clock))
-
-
-def main(request: dict[str, Any]) -> TurnResult:
-    """Take one turn as requested by the parent process."""
-    torch.set_num_threads(request["threads"])
-    if request["tuned"]:
-        keep_freed_memory()
-    clock = time.process_time if request["cpu_time"] else time.perf_counter
-    config = TransformerConfig(**request["config"])
-    return take_turn(request["name"], config, load_batches(Path(request["batches"])), clock)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asdict(main(json.loads(sys.argv[1])))) + "\n")
+    return targets / seconds, matmul_rate(torch.device("cpu"), clock=clock)

@@ -6,22 +6,31 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain, islice, product
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from regard.bench.timing import markdown_table
-from regard.bench.translation_contenders import BenchProcess, TranslationRun, TranslationSetting
+from regard.bench.timing import markdown_table, new_process, take_turns
+from regard.bench.translation_contenders import (
+    CTranslate2Contender,
+    HuggingFaceContender,
+    OurContender,
+    TranslationRun,
+    TranslationSetting,
+    timed_run,
+)
 from regard.errors import FileError, InputError
 from regard.evaluation.ibm_model1 import learn_shortlist
 from regard.files import read_lines
 from regard.generation.vocabulary_shortlist import SHORTLIST
 from regard.training.data_sources import find_data
 
+Run = Callable[[Sequence[str], TranslationSetting], TranslationRun]
 _TEST, _TRAINING = "multi30k/test_2016_flickr.en.gz", "multi30k/train.{}.gz"
 _SYLLABLES = ("ba", "do", "ki", "lu", "me", "no", "pa", "ra", "se", "ti", "un", "vo")
 
@@ -81,22 +90,16 @@ _FEWEST_BATCHED: dict[str, int] = dict.fromkeys((*_SAME_LINES, TORCH, TORCH_INT8
 
 @dataclass(frozen=True)
 class TranslationPlan:
-    """Settings of the translation benchmark.
-
-    Args:
-        peers: whether to measure torch engines, transformers and a shortlist, too.
-        clock: "wall", or "cpu" for a machine that is busy.
-        seconds: duration of a turn (half of it for single lines); slower contenders translate
-            every second, third … line.
-    """
+    """Settings of the translation benchmark."""
 
     lines: Sequence[str]
     rounds: int = 3
     beams: Sequence[int] = (1, 4)
     precisions: Sequence[str] = ("int8", "float32")
-    peers: bool = True
-    clock: str = "wall"
+    peers: bool = True  # measure torch engines, transformers and a shortlist, too
+    clock: str = "wall"  # or "cpu", for a machine that is busy
     seconds: float = 3.0
+    """Duration of a turn, half of it for single lines; slow contenders skip lines to keep to it."""
 
 
 @dataclass(frozen=True)
@@ -142,15 +145,12 @@ class SettingResult:
 
     def cells(self) -> list[str]:
         """Return tokens per second, our ratio and peak memory of each column's contender."""
-        speeds = {speed.name: speed for speed in self.speeds}
-        ours, cells = speeds[OURS].tokens_per_second, []
-        for name in COLUMNS:
-            if (one := speeds.get(name)) is None:
-                cells.append("–")
-                continue
+        cells: dict[str, str] = dict.fromkeys(COLUMNS, "–")
+        ours = next(one.tokens_per_second for one in self.speeds if one.name == OURS)
+        for one in self.speeds:
             ratio = "" if one.name == OURS else f" (×{ours / one.tokens_per_second:.2f})"
-            cells.append(f"{one.tokens_per_second:,.0f}{ratio}, {one.peak:,.0f} MB")
-        return cells
+            cells[one.name] = f"{one.tokens_per_second:,.0f}{ratio}, {one.peak:,.0f} MB"
+        return list(cells.values())
 
 
 def measure_translation(
@@ -171,17 +171,14 @@ def measure_translation(
 
 
 def _measure(
-    contenders: dict[str, BenchProcess], setting: TranslationSetting, plan: TranslationPlan
+    contenders: dict[str, Run], setting: TranslationSetting, plan: TranslationPlan
 ) -> list[TranslationSpeed]:
     few = plan.lines[: _WARM_UP[setting.batched]]
-    warm = {name: process.run(few, setting) for name, process in contenders.items()}
+    warm = {name: run(few, setting) for name, run in contenders.items()}
     lines = _select_lines({n: run.wall / len(few) for n, run in warm.items()}, setting, plan)
-    runs: dict[str, list[TranslationRun]] = {name: [] for name in contenders}
-    for turn in range(plan.rounds):
-        for name in list(contenders) if turn % 2 else list(contenders)[::-1]:
-            runs[name].append(contenders[name].run(lines[name], setting))
+    turns = {name: partial(run, lines[name], setting) for name, run in contenders.items()}
     speeds = []
-    for name, many in runs.items():
+    for name, many in take_turns(turns, plan.rounds).items():
         speed = median(run.tokens / getattr(run, plan.clock) for run in many)
         peak = max(run.peak for run in many)
         speeds.append(TranslationSpeed(name, speed, peak, len(lines[name])))
@@ -203,29 +200,29 @@ def _select_lines(
 
 
 @contextmanager
-def _contenders(
-    folder: Path, plan: TranslationPlan
-) -> Iterator[dict[tuple[str, str], BenchProcess]]:
-    """Start all contenders; keys are precision ("" for those without a choice) and name."""
-    found: dict[tuple[str, str], BenchProcess] = {}
+def _contenders(folder: Path, plan: TranslationPlan) -> Iterator[dict[tuple[str, str], Run]]:
+    """Yield all contenders by precision ("" for those without a choice) and name."""
+    found: dict[tuple[str, str], Run] = {}
     with ExitStack() as stack:
 
-        def start(precision: str, name: str, kind: str, **options: Any) -> None:
-            process = stack.enter_context(closing(BenchProcess(kind, folder, **options)))
-            found[precision, name] = process
+        def add(precision: str, name: str, kind: type, **options: Any) -> None:
+            process = stack.enter_context(new_process())
+            run = partial(timed_run, kind, folder, options)
+            found[precision, name] = lambda *given: process.submit(run, *given).result()
 
         for precision in plan.precisions:
             int8 = precision == "int8"
-            start(precision, OURS, "ours", engine="ctranslate2", int8=int8)
-            start(precision, BEST, "ctranslate2", int8=int8, best=True)
-            start(precision, DEFAULT, "ctranslate2", int8=int8, best=False)
+            add(precision, OURS, OurContender, engine="ctranslate2", int8=int8)
+            add(precision, BEST, CTranslate2Contender, int8=int8, best=True)
+            add(precision, DEFAULT, CTranslate2Contender, int8=int8, best=False)
             if (folder / SHORTLIST).is_file():
-                start(precision, SHORT, "ours", engine="ctranslate2", int8=int8, shortlist=True)
+                options = {"engine": "ctranslate2", "int8": int8, "shortlist": True}
+                add(precision, SHORT, OurContender, **options)
         if plan.peers:
-            start("", TORCH, "ours", engine="torch")
-            start("", TORCH_INT8, "ours", engine="torch", int8=True)
+            add("", TORCH, OurContender, engine="torch")
+            add("", TORCH_INT8, OurContender, engine="torch", int8=True)
             if (exported := folder / "huggingface").is_dir():
-                start("", HUGGING_FACE, "transformers", exported=str(exported))
+                add("", HUGGING_FACE, HuggingFaceContender, exported=str(exported))
         yield found
 
 

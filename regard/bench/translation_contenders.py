@@ -1,20 +1,15 @@
-"""Contenders of the translation benchmark, each in its own process with its own memory.
+"""Contenders of the translation benchmark, each in its own process with its own memory."""
 
-A process reads one JSON object per line (first its settings, then requests) and answers each with
-one. `regard.bench.translation` starts this module.
-"""
-
-import json
-import subprocess
-import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from regard.bench.timing import process_memory, reset_peak_memory
-from regard.errors import InputError
+from regard.data.batches import pad
+from regard.files import chunks
 from regard.generation.search import SearchOptions
 from regard.generation.translator import open_translator
 from regard.hardware import cpu_count
@@ -24,18 +19,12 @@ BATCH_SIZE = 64  # sentences in a batch of CTranslate2 and transformers
 
 @dataclass(frozen=True)
 class TranslationSetting:
-    """One way to translate.
-
-    Args:
-        batched: all lines in batches, or each line alone, one after another.
-        text: from text to text, or from token ids to token ids.
-        length: number of tokens to generate for models with random weights; None until the end.
-    """
+    """One way to translate."""
 
     beam: int
-    batched: bool
-    text: bool
-    length: int | None = None
+    batched: bool  # all lines in batches, or each line alone, one after another
+    text: bool  # from text to text, or from token ids to token ids
+    length: int | None = None  # tokens to generate with random weights; None: until the end
 
     def options(self) -> SearchOptions:
         """Return the settings for our engines."""
@@ -44,21 +33,24 @@ class TranslationSetting:
 
 
 class OurContender:
-    """Our translator; as in the other contenders, `run` returns the ids of each translation."""
+    """Our translator.
+
+    As in all contenders, `encode` returns the tokens of each line, and `translate` those of each
+    translation, given texts or (without `setting.text`) what `encode` returned.
+    """
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.translator = open_translator(folder, **options)
 
-    def run(self, lines: Sequence[str], setting: TranslationSetting) -> list[list[int]]:
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        return self.translator.tokenizer.encode_batch(lines, literal=True)
+
+    def translate(self, given: Sequence[Any], setting: TranslationSetting) -> list[list[int]]:
         options = setting.options()
         if setting.text:
-            groups = [lines] if setting.batched else [[line] for line in lines]
-            found = [one for group in groups for one in self.translator.translate(group, options)]
+            found = self.translator.translate(given, options)
             return [[id for part in one.parts for id in part.ids] for one in found]
-        ids = encode_once(self.translator.tokenizer, lines)
-        batches = [ids] if setting.batched else [[one] for one in ids]
-        engine = self.translator.engine
-        return [best[0].ids for batch in batches for best in engine.submit(batch, options)()]
+        return [best[0].ids for best in self.translator.engine.submit(given, options)()]
 
 
 class CTranslate2Contender:
@@ -73,28 +65,25 @@ class CTranslate2Contender:
         kind = "int8" if int8 else "float32"
         path = str(converted(folder, int8=int8))
         self.engine = ctranslate2.Translator(path, compute_type=kind, **settings)
-        self.tokenizer = open_translator(folder).tokenizer
-        self._ids = self.tokenizer.backend.get_vocab()
+        self.backend = open_translator(folder).tokenizer.backend
+        self._ids = self.backend.get_vocab()
 
-    def run(self, lines: Sequence[str], setting: TranslationSetting) -> list[list[int]]:
-        groups = [list(lines)] if setting.batched else [[line] for line in lines]
-        return [ids for group in groups for ids in self._translate(group, setting)]
+    def encode(self, lines: Sequence[str]) -> list[list[str]]:
+        return [encoding.tokens for encoding in self.backend.encode_batch(list(lines))]
 
-    def _translate(self, lines: list[str], setting: TranslationSetting) -> list[list[int]]:
-        backend = self.tokenizer.backend
-        if setting.text:
-            tokens = [encoding.tokens for encoding in backend.encode_batch(lines)]
-        else:
-            tokens = encode_once(self.tokenizer, lines, names=True)
+    def translate(self, given: Sequence[Any], setting: TranslationSetting) -> list[list[Any]]:
         length = {} if setting.length is None else {"max_decoding_length": setting.length}
         results = self.engine.translate_batch(
-            tokens, beam_size=setting.beam, max_batch_size=BATCH_SIZE, **length
+            self.encode(given) if setting.text else given,
+            beam_size=setting.beam,
+            max_batch_size=BATCH_SIZE,
+            **length,
         )
         best = [result.hypotheses[0] for result in results]
         if not setting.text:
-            return [[0] * len(tokens) for tokens in best]
+            return best
         ids = [[self._ids[token] for token in tokens] for tokens in best]
-        backend.decode_batch(ids)
+        self.backend.decode_batch(ids)
         return ids
 
 
@@ -111,12 +100,12 @@ class HuggingFaceContender:
         self.model = AutoModelForSeq2SeqLM.from_pretrained(exported).eval()
         self.tokenizer = open_translator(folder, engine="ctranslate2").tokenizer
 
-    def run(self, lines: Sequence[str], setting: TranslationSetting) -> list[list[int]]:
-        ids = encode_once(self.tokenizer, lines)
-        if setting.batched:
-            ids = sorted(ids, key=len, reverse=True)
-        size = BATCH_SIZE if setting.batched else 1
-        batches = (ids[first : first + size] for first in range(0, len(ids), size))
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        return self.tokenizer.encode_batch(lines, literal=True)
+
+    def translate(self, given: Sequence[Any], setting: TranslationSetting) -> list[list[int]]:
+        ids = sorted(self.encode(given) if setting.text else given, key=len, reverse=True)
+        batches = chunks(ids, BATCH_SIZE)
         written = [row for batch in batches for row in self._generate(batch, setting)]
         if setting.text:
             self.tokenizer.decode_batch(written)
@@ -125,30 +114,17 @@ class HuggingFaceContender:
     def _generate(self, batch: list[list[int]], setting: TranslationSetting) -> list[list[int]]:
         import torch
 
-        width = max(map(len, batch))
-        ids = torch.tensor([row + [0] * (width - len(row)) for row in batch])
-        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in batch])
-        limits = {"max_new_tokens": 2 * width + 20}
+        ids, lengths = map(torch.from_numpy, pad(batch, 0))
+        limits = {"max_new_tokens": 2 * ids.size(1) + 20}
         if setting.length is not None:
             limits = {"max_new_tokens": setting.length, "min_new_tokens": setting.length}
+        mask = (torch.arange(ids.size(1)) < lengths[:, None]).long()
         with torch.inference_mode():
             found = self.model.generate(
                 input_ids=ids, attention_mask=mask, num_beams=setting.beam, **limits
             )
         special = self.tokenizer.end_id, self.tokenizer.pad_id
         return [[id for id in row[1:] if id not in special] for row in found.tolist()]
-
-
-_ENCODED: dict[tuple[int, str, int, bool], list[Any]] = {}
-
-
-def encode_once(tokenizer: Any, lines: Sequence[str], *, names: bool = False) -> list[Any]:
-    """Return the token ids (or names) of each line, cached so that encoding is not timed."""
-    key = id(tokenizer), lines[0], len(lines), names
-    if key not in _ENCODED:
-        ids = tokenizer.encode_batch(lines, literal=True)
-        _ENCODED[key] = [[tokenizer.token_of(id) for id in row] for row in ids] if names else ids
-    return _ENCODED[key]
 
 
 @dataclass(frozen=True)
@@ -161,63 +137,24 @@ class TranslationRun:
     peak: float
 
 
-class BenchProcess:
-    """The process of a contender."""
-
-    def __init__(self, kind: str, folder: Path, **options: Any) -> None:
-        self.kind = kind
-        command = [sys.executable, "-m", "regard.bench.translation_contenders"]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
-        self._request({"kind": kind, "folder": str(folder), **options})
-
-    def run(self, lines: Sequence[str], setting: TranslationSetting) -> TranslationRun:
-        """Let the contender translate these lines."""
-        return TranslationRun(**self._request({"lines": list(lines), "setting": asdict(setting)}))
-
-    def close(self) -> None:
-        """End the process."""
-        self.process.communicate()
-
-    def _request(self, request: dict[str, Any]) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise InputError(f"{self.kind} could not be measured; its error is printed above.")
-        return json.loads(answer)
+@lru_cache
+def _open(kind: Callable[..., Any], folder: Path, **options: Any) -> Any:
+    return kind(folder, **options)
 
 
-CONTENDER_KINDS: dict[str, Any] = {
-    "ours": OurContender,
-    "ctranslate2": CTranslate2Contender,
-    "transformers": HuggingFaceContender,
-}
-
-
-def timed_run(contender: Any, lines: Sequence[str], setting: TranslationSetting) -> TranslationRun:
-    """Measure one run of a contender."""
+def timed_run(
+    kind: Callable[..., Any],
+    folder: Path,
+    options: dict[str, Any],
+    lines: Sequence[str],
+    setting: TranslationSetting,
+) -> TranslationRun:
+    """Measure one run of a contender, which is opened once in each process."""
+    contender = _open(kind, folder, **options)
+    given = list(lines) if setting.text else contender.encode(lines)
+    groups = [given] if setting.batched else [[one] for one in given]
     reset_peak_memory()
     cpu, wall = time.process_time(), time.perf_counter()
-    written = contender.run(lines, setting)
+    written = [tokens for group in groups for tokens in contender.translate(group, setting)]
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     return TranslationRun(wall, cpu, sum(map(len, written)), process_memory())
-
-
-def main() -> None:
-    """Answer requests until standard input ends."""
-    answers = sys.stdout
-    sys.stdout = sys.stderr  # libraries that print must not mix with the answers
-    first = json.loads(sys.stdin.readline())
-    contender = CONTENDER_KINDS[first.pop("kind")](Path(first.pop("folder")), **first)
-    print(json.dumps({}), file=answers, flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        run = timed_run(contender, request["lines"], TranslationSetting(**request["setting"]))
-        print(json.dumps(asdict(run)), file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    main()

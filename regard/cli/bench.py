@@ -1,17 +1,18 @@
 """`regard bench`: speed and memory compared with other libraries, measured on this machine."""
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.options import grouped
+from regard.cli.output import print_json
 from regard.errors import InputError
 
 if TYPE_CHECKING:
+    from regard.bench.prediction_speed import Speed
     from regard.bench.translation import TranslationPlan
 
 app = typer.Typer(
@@ -20,26 +21,37 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-Json = Annotated[bool, typer.Option("--json", help="Print all numbers and ratios as JSON.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Measure less, in a minute or two.")]
+Json = Annotated[bool, Option("--json", help="Print all numbers and ratios as JSON.")]
+Quick = Annotated[bool, Option("--quick", help="Measure less, in a minute or two.")]
 CpuTime = Annotated[
-    bool, typer.Option("--cpu-time", help="Count processor time, for a machine that is busy.")
+    bool, Option("--cpu-time", help="Count processor time, for a machine that is busy.")
 ]
 Lengths = Annotated[
-    list[int] | None, typer.Option("--length", help="Number of positions; may be repeated.")
+    list[int] | None, Option("--length", min=16, help="Number of positions; can be repeated.")
 ]
-Rounds = Annotated[int, typer.Option(help="Turns of each contender.")]
+Rounds = Annotated[int, Option(min=1, help="Turns of each contender.")]
+_log = partial(typer.echo, err=True)
+
+
+def _print(about: str, text: str, *, as_json: bool, **numbers: Any) -> None:
+    from regard.bench.timing import describe_machine
+
+    machine = describe_machine() + about
+    if as_json:
+        print_json({"about": machine, **numbers}, indent=1)
+    else:
+        typer.echo(f"{machine}\n\n{text}")
 
 
 @dataclass(frozen=True)
 class TranslationFlags:
     """Options of the translation benchmark."""
 
-    count: Annotated[int, typer.Option(help="Number of sentences.")] = 1000
+    count: int = Option(1000, min=1, help="Number of sentences.")
     rounds: Rounds = 3
-    beam: Annotated[list[int] | None, typer.Option(help="Beam sizes.  [default: 1 4]")] = None
-    precision: Annotated[list[str] | None, typer.Option(help="[default: int8 float32]")] = None
-    seconds: Annotated[float, typer.Option(help="Duration of a turn.")] = 3.0
+    beam: list[int] | None = Option(None, help="Beam sizes.  [default: 1 4]")
+    precision: list[str] | None = Option(None, help="[default: int8 float32]")
+    seconds: float = Option(3.0, help="Duration of a turn.")
     quick: Quick = False
     cpu_time: CpuTime = False
 
@@ -50,7 +62,6 @@ class TranslationFlags:
         precisions = tuple(self.precision or ("int8", "float32"))
         if unknown := set(precisions) - {"int8", "float32"}:
             raise InputError(f"precision is {unknown.pop()!r}; it can be int8 or float32.")
-        _check_positive(count=self.count, rounds=self.rounds)
         lines, origin = benchmark_sentences(min(self.count, 100) if self.quick else self.count)
         plan = TranslationPlan(
             lines,
@@ -67,10 +78,7 @@ class TranslationFlags:
 @grouped
 def translate_bench(
     flags: TranslationFlags,
-    models: Annotated[
-        list[str] | None,
-        typer.Argument(help="Model folders, names, presets.  [default: small base]"),
-    ] = None,
+    models: list[str] | None = Argument(None, help="Models or presets.  [default: small base]"),
     as_json: Json = False,
 ) -> None:
     """Measure translation with our engines, CTranslate2 and transformers, in turns.
@@ -80,25 +88,21 @@ def translate_bench(
 
     Example: regard bench translate small --quick
     """
-    from regard.bench.timing import describe_machine
     from regard.bench.translation import measure_translation, report, seconds_to_first_line
 
     plan, origin = flags.plan()
     names = models or (["small"] if flags.quick else ["small", "base"])
     start = seconds_to_first_line(rounds=1 if flags.quick else 5)
     results = [one for name in names for one in measure_translation(name, plan, _log)]
-    about = f"{describe_machine()}; {len(plan.lines):,} sentences ({origin}), "
-    about += f"{plan.rounds} rounds, {plan.clock} time"
-    if as_json:
-        speeds = [{"setting": one.title, **vars(x)} for one in results for x in one.speeds]
-        ratios = [ratio for one in results for ratio in one.ratios()]
-        _print_json(about, start_seconds=start, figures=speeds, against=ratios)
-        return
-    typer.echo(
-        f"{about}\n\nFrom the start of the process to the first line of en-de: {start:.2f} s\n"
+    _print(
+        f"; {len(plan.lines):,} sentences ({origin}), {plan.rounds} rounds, {plan.clock} time",
+        f"From the start of the process to the first line of en-de: {start:.2f} s\n\nTokens per "
+        f"second, in brackets regard's ratio to each, and peak memory:\n\n{report(results)}",
+        as_json=as_json,
+        start_seconds=start,
+        figures=[{"setting": one.title, **vars(x)} for one in results for x in one.speeds],
+        against=[ratio for one in results for ratio in one.ratios()],
     )
-    typer.echo("Tokens per second, in brackets regard's ratio to each, and peak memory:\n")
-    typer.echo(report(results))
 
 
 @app.command("complexity")
@@ -109,18 +113,12 @@ def complexity_bench(
 
     Example: regard bench complexity --length 512 --length 2048
     """
-    from regard.bench.attention_kernels import AttentionTimings, measure_forms, report
-    from regard.bench.timing import describe_machine
+    from regard.bench.attention_kernels import measure_forms, report
 
-    lengths = _lengths(length, [256, 512] if quick else [512, 1024, 2048, 4096, 8192])
-    found = AttentionTimings(cpu_time)
-    for found in measure_forms(lengths, rounds=2 if quick else 5, cpu_time=cpu_time):
-        _log(f"{list(found.times)[-1]} positions: done")
-    if as_json:
-        numbers = {"milliseconds": found.times, "megabytes": found.memory}
-        _print_json(describe_machine(), **numbers, against=found.ratios())
-    else:
-        typer.echo(report(found))
+    lengths = length or ([256, 512] if quick else [512, 1024, 2048, 4096, 8192])
+    found = measure_forms(lengths, _log, rounds=2 if quick else 5, cpu_time=cpu_time)
+    numbers = {"milliseconds": found.times, "megabytes": found.memory, "against": found.ratios()}
+    _print("", report(found), as_json=as_json, **numbers)
 
 
 @app.command("attention")
@@ -132,25 +130,20 @@ def attention_bench(
     Example: regard bench attention --quick
     """
     from regard.bench.attention_kernels import compare_with_torch
-    from regard.bench.timing import describe_machine, markdown_table
+    from regard.bench.timing import markdown_table
 
-    lengths = _lengths(length, [128, 256] if quick else [128, 256, 512, 1024, 2048])
+    lengths = length or ([128, 256] if quick else [128, 256, 512, 1024, 2048])
     found = compare_with_torch(lengths, rounds=3 if quick else 15, cpu_time=cpu_time)
-    if as_json:
-        _print_json(describe_machine(), against=found)
-        return
     heads = ["ours", "peer", "length", "mask", "pass", "peer_ms", "ratio"]
-    rows = [[str(row[head]) for head in heads] for row in found]
-    typer.echo(f"{describe_machine()}\n\n{markdown_table(heads, rows)}")
+    table = markdown_table(heads, [[str(row[head]) for head in heads] for row in found])
+    _print("", table, as_json=as_json, against=found)
 
 
 @app.command("train")
 def train_bench(
-    models: Annotated[
-        list[str] | None, typer.Argument(help="Presets.  [default: small base]")
-    ] = None,
+    models: list[str] | None = Argument(None, help="Presets.  [default: small base]"),
     rounds: Rounds = 3,
-    threads: Annotated[int, typer.Option(help="Threads of each contender.")] = 2,
+    threads: int = Option(2, min=1, help="Threads of each contender."),
     quick: Quick = False,
     cpu_time: CpuTime = False,
     as_json: Json = False,
@@ -162,9 +155,7 @@ def train_bench(
     Example: regard bench train small --rounds 1
     """
     from regard.bench import training_speed
-    from regard.bench.timing import describe_machine
 
-    _check_positive(rounds=rounds, threads=threads)
     installed = training_speed.installed_peers()
     for peer in set(training_speed.PEERS) - set(installed):
         _log(f"{peer} is not installed and is left out: pip install 'regard[bench]' installs it")
@@ -177,30 +168,125 @@ def train_bench(
         peers=installed,
     )
     speeds = training_speed.measure_training(plan, _log)
-    clock = "CPU" if cpu_time else "wall"
-    about = f"{describe_machine()}; {threads} threads each, {plan.rounds} rounds, {clock} time"
-    if as_json:
-        ratios = training_speed.ratios(speeds)
-        _print_json(about, figures=[vars(speed) for speed in speeds], against=ratios)
-    else:
-        typer.echo(f"{about}\n\n{training_speed.report(speeds)}")
+    _print(
+        f"; {threads} threads each, {plan.rounds} rounds, {'CPU' if cpu_time else 'wall'} time",
+        training_speed.report(speeds),
+        as_json=as_json,
+        figures=[vars(one) for one in speeds],
+        against=[
+            {"model": one.model, "peer": one.name, "tuned": one.tuned, "ratio": one.ratio}
+            for one in speeds
+            if one.name != training_speed.OURS
+        ],
+    )
 
 
-def _lengths(given: Sequence[int] | None, default: list[int]) -> list[int]:
-    lengths = list(given or default)
-    if min(lengths) < 16:
-        raise InputError(f"a length is {min(lengths)}; it must be 16 or more.")
-    return lengths
+@app.command("generate")
+def generate_bench(
+    model: str = Argument("shakespeare", help="Decoder-only model."),
+    prompt: str = Option("First Citizen:", help="Text to continue."),
+    tokens: int = Option(100, min=1, help="Tokens to write."),
+    rounds: Rounds = 3,
+    as_json: Json = False,
+) -> None:
+    """Measure greedy writing with our engines and transformers, in turns.
+
+    Example: regard bench generate shakespeare --tokens 50
+    """
+    from regard.bench.prediction_speed import generation_calls, measure_speed
+    from regard.model import load
+
+    calls, note = generation_calls(load(model), prompt, tokens)
+    speeds = measure_speed("generate", calls, tokens, rounds=rounds)
+    _print_speeds(f"; {model}, {tokens} tokens, {rounds} rounds; {note}", speeds, as_json=as_json)
 
 
-def _check_positive(**options: int) -> None:
-    for name, value in options.items():
-        if value < 1:
-            raise InputError(f"{name} is {value}; it must be 1 or more.")
+@app.command("embed")
+def embed_bench(
+    model: str = Argument("minilm", help="Encoder."),
+    count: int = Option(256, min=1, help="Number of sentences."),
+    rounds: Rounds = 3,
+    as_json: Json = False,
+) -> None:
+    """Measure embedding in batches, one by one, and with ONNX Runtime.
+
+    Example: regard bench embed minilm --count 100
+    """
+    from regard.bench.translation import benchmark_sentences
+
+    lines, origin = benchmark_sentences(count)
+    _predict("embed", model, lines, f"{len(lines)} sentences ({origin})", rounds, as_json=as_json)
 
 
-def _print_json(about: str, **numbers: Any) -> None:
-    typer.echo(json.dumps({"about": about, **numbers}, indent=1, ensure_ascii=False))
+@app.command("fill")
+def fill_bench(
+    model: str = Argument(help="Encoder that fills gaps."),
+    count: int = Option(256, min=1, help="Number of sentences."),
+    rounds: Rounds = 3,
+    as_json: Json = False,
+) -> None:
+    """Measure filling one gap in each sentence.
+
+    Example: regard bench fill my-bert --count 100
+    """
+    from regard.bench.translation import benchmark_sentences
+    from regard.model import load
+
+    tokenizer = load(model).tokenizer
+    mask = tokenizer.token_of(tokenizer.mask_id) if tokenizer and tokenizer.mask_id else "[MASK]"
+    lines = [f"{line} {mask}" for line in benchmark_sentences(count)[0]]
+    _predict("fill", model, lines, f"{len(lines)} sentences", rounds, as_json=as_json)
 
 
-_log = partial(typer.echo, err=True)
+@app.command("classify")
+def classify_bench(
+    model: str = Argument("fashion", help="Model that classifies images."),
+    count: int = Option(256, min=1, help="Number of random images."),
+    rounds: Rounds = 3,
+    as_json: Json = False,
+) -> None:
+    """Measure classifying images in batches, one by one, and with ONNX Runtime.
+
+    Example: regard bench classify fashion --count 64
+    """
+    import torch
+
+    from regard.model import load
+
+    config = load(model).config
+    shape = (count, config.n_channels, config.image_size, config.image_size)
+    images = list(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
+    _predict("classify", model, images, f"{count} random images", rounds, as_json=as_json)
+
+
+@app.command("start")
+def start_bench(
+    model: str = Argument("shakespeare", help="Decoder-only model."),
+    rounds: Rounds = 5,
+    as_json: Json = False,
+) -> None:
+    """Measure the time from the command to the first token, next to bare imports.
+
+    Example: regard bench start --rounds 3
+    """
+    from regard.bench.prediction_speed import measure_starts
+
+    speeds = measure_starts(model, "First", rounds=rounds)
+    _print_speeds(f"; {model}, {rounds} rounds", speeds, as_json=as_json)
+
+
+def _predict(
+    task: str, name: str, inputs: list[Any], about: str, rounds: int, *, as_json: bool
+) -> None:
+    from regard.bench.prediction_speed import measure_speed, prediction_calls
+    from regard.model import load
+
+    calls = prediction_calls(load(name), task, inputs)
+    speeds = measure_speed(task, calls, len(inputs), rounds=rounds)
+    _print_speeds(f"; {name}, {about}, {rounds} rounds", speeds, as_json=as_json)
+
+
+def _print_speeds(about: str, speeds: "list[Speed]", *, as_json: bool) -> None:
+    from regard.bench.prediction_speed import report
+
+    _print(about, report(speeds), as_json=as_json, figures=[vars(one) for one in speeds])

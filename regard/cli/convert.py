@@ -2,9 +2,9 @@
 
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.options import JsonFlag, ModelArgument
 from regard.cli.output import print_json
@@ -12,17 +12,10 @@ from regard.errors import InputError
 
 
 def import_command(
-    checkpoint: Annotated[
-        str, typer.Argument(help="Hugging Face folder, hub name or llama2.c .bin file.")
-    ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Model folder to write.")],
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(help="Tokenizer file or folder to use instead of the checkpoint's own."),
-    ] = None,
-    dtype: Annotated[
-        str, typer.Option(help="Type of the stored weights: float32, float16 or bfloat16.")
-    ] = "float32",
+    checkpoint: str = Argument(help="Hugging Face folder, hub name or llama2.c .bin file."),
+    output: Path = Option(..., "-o", "--output", help="Model folder to write."),
+    tokenizer: Path | None = Option(None, help="Tokenizer to use instead of the checkpoint's own."),
+    dtype: str = Option("float32", help="Type of stored weights: float32, float16 or bfloat16."),
     as_json: JsonFlag = False,
 ) -> None:
     """Convert a checkpoint of another system to a model folder.
@@ -51,11 +44,11 @@ def import_command(
 
 def export_command(
     model: ModelArgument,
-    to: Annotated[str, typer.Option(help="Target system: huggingface, onnx or ctranslate2.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
-    quantization: Annotated[
-        str | None, typer.Option(help="Weights of ctranslate2: int8, int8_float32, int16, float16.")
-    ] = None,
+    to: str = Option(help="Target system: huggingface, onnx or ctranslate2."),
+    output: Path = Option(..., "-o", "--output", help="Folder to write."),
+    quantization: str | None = Option(
+        None, help="Weights of ctranslate2: int8, int8_float32, int16, float16."
+    ),
 ) -> None:
     """Write a model for another system, with the same results there.
 
@@ -72,13 +65,11 @@ def export_command(
 
 
 def shortlist_command(
-    model: Annotated[str, typer.Argument(help="Folder of a translation model.")],
-    source: Annotated[Path, typer.Argument(help="Sentences, one per line; plain, .gz or .zst.")],
-    target: Annotated[Path, typer.Argument(help="Their translations, line by line.")],
-    per_token: Annotated[int, typer.Option(help="Target tokens for each source token.")] = 50,
-    frequent: Annotated[
-        int, typer.Option(help="Number of frequent tokens that are always allowed.")
-    ] = 100,
+    model: str = Argument(help="Folder of a translation model."),
+    source: Path = Argument(help="Sentences, one per line; plain, .gz or .zst."),
+    target: Path = Argument(help="Their translations, line by line."),
+    per_token: int = Option(50, min=1, help="Target tokens for each source token."),
+    frequent: int = Option(100, min=1, help="Number of frequent tokens that are always allowed."),
 ) -> None:
     """Learn a vocabulary shortlist from training data and store it in the model folder.
 
@@ -93,9 +84,6 @@ def shortlist_command(
     from regard.interop.model_names import find_model
     from regard.model_folder import read_description, read_tokenizers
 
-    if min(per_token, frequent) < 1:
-        given = f"--per-token is {per_token} and --frequent {frequent}"
-        raise InputError(f"{given}; both must be 1 or more.")
     folder = find_model(model)
     described = read_description(folder)
     ours, theirs = read_tokenizers(folder, described)

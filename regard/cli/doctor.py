@@ -1,21 +1,21 @@
 """`regard doctor`: the environment, and proofs that results do not depend on incidentals."""
 
-import json
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from typer import Argument
+
+from regard.cli.options import JsonFlag
+from regard.cli.output import print_json, warn
 
 if TYPE_CHECKING:
     from regard.doctor.proofs import Proof
 
 
 def doctor_command(
-    model: Annotated[
-        str | None,
-        typer.Argument(help="A bundled model or a model folder. Default: a tiny random model."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    model: str | None = Argument(None, help="Name or folder of a model. Default: a tiny one."),
+    as_json: JsonFlag = False,
 ) -> None:
     """Show the environment, then check that a model's results do not depend on incidentals.
 
@@ -42,7 +42,7 @@ def doctor_command(
                 {**vars(proof), "applies": proof.applies, "holds": proof.holds} for proof in proofs
             ],
         }
-        typer.echo(json.dumps(report, ensure_ascii=False, indent=1))
+        print_json(report, indent=1)
     else:
         width = max(len(fact.name) for fact in facts)
         for fact in facts:
@@ -55,7 +55,7 @@ def doctor_command(
             proofs.append(proof)
     failed = [proof.name for proof in proofs if not proof.holds]
     if failed:
-        typer.echo(f"regard: results depend on {', '.join(failed)}, but must not.", err=True)
+        warn(f"results depend on {', '.join(failed)}, but must not.")
         raise typer.Exit(1)
 
 

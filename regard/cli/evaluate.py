@@ -1,79 +1,60 @@
 """`regard evaluate`: scores of translations and where they fail."""
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.options import EngineFlags, SearchFlags, grouped
-from regard.errors import InputError
+from regard.cli.output import decoded_lines, print_json
 
 if TYPE_CHECKING:
     from regard.evaluation.alignment import Gold
-    from regard.evaluation.report import Evaluation, ModelReadings, System
+    from regard.evaluation.report import ModelReadings, System
 
 
 @dataclass(frozen=True)
 class EvaluationFiles:
     """Files."""
 
-    source: Annotated[Path, typer.Option(help="Translate this file, one sentence per line.")]
-    reference: Annotated[Path, typer.Option(help="Compare with the translations in this file.")]
-    gold: Annotated[
-        Path | None,
-        typer.Option(help="Read known alignments, such as 0-0 1-2; 1p2 is only possible."),
-    ] = None
-    training: Annotated[
-        Path | None, typer.Option(help="Count words in this training text of the target.")
-    ] = None
+    source: Path = Option(help="Translate this file, one sentence per line.")
+    reference: Path = Option(help="Compare with the translations in this file.")
+    gold: Path | None = Option(None, help="Read alignments, such as 0-0 1-2; 1p2 is only possible.")
+    training: Path | None = Option(None, help="Count words in this training text of the target.")
 
 
 @dataclass(frozen=True)
 class ScoreFlags:
     """Scores."""
 
-    tokenize: Annotated[str, typer.Option(help="Split words for BLEU with this tokenizer.")] = "13a"
-    lowercase: Annotated[
-        bool, typer.Option("--lowercase", help="Also print a BLEU that ignores case.")
-    ] = False
-    samples: Annotated[
-        int, typer.Option(help="Resample this many times for confidence intervals.", min=2)
-    ] = 1000
+    tokenize: str = Option("13a", help="Split words for BLEU with this tokenizer.")
+    lowercase: bool = Option(False, "--lowercase", help="Also print a BLEU that ignores case.")
+    samples: int = Option(1000, help="Resample this many times for confidence intervals.", min=2)
 
 
 @dataclass(frozen=True)
 class ReportFlags:
     """Report."""
 
-    html: Annotated[
-        Path | None, typer.Option(help="Write an HTML page with all sentences side by side.")
-    ] = None
-    figure: Annotated[
-        Path | None, typer.Option(help="Write the breakdown as .svg, .png or .pdf.")
-    ] = None
-    language: Annotated[str, typer.Option(help="Write page and figure in en or ko.")] = "en"
-    as_json: Annotated[bool, typer.Option("--json", help="Print all scores as JSON.")] = False
+    html: Path | None = Option(None, help="Write an HTML page with all sentences side by side.")
+    figure: Path | None = Option(None, help="Write the breakdown as .svg, .png or .pdf.")
+    language: str = Option("en", help="Write page and figure in en or ko.")
+    as_json: bool = Option(False, "--json", help="Print all scores as JSON.")
 
 
 @grouped
 def evaluate_command(
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="Name of a bundled model, path of a model folder, or a file of translations."
-        ),
-    ],
+    model: str = Argument(help="Name or folder of a model, or a file of translations."),
+    *,
     files: EvaluationFiles,
     search: SearchFlags,
     engine: EngineFlags,
     scoring: ScoreFlags,
     report: ReportFlags,
-    compare: Annotated[
-        str | None, typer.Option(help="Compare with this model or file of translations.")
-    ] = None,
+    compare: str | None = Option(None, help="Compare with this model or file of translations."),
 ) -> None:
     """Compare a model's translations with references.
 
@@ -84,19 +65,20 @@ def evaluate_command(
 
     Example: regard evaluate en-de --source test.en --reference test.de --html test.html
     """
-    from regard.evaluation.report import EvaluationOptions, evaluate, read_gold
+    from regard.evaluation.report import evaluate, read_gold
     from regard.evaluation.scores import check_lines, count_words
     from regard.figures.captions import check_language
-    from regard.figures.formats import check_extension
+    from regard.figures.evaluation_figure import draw_evaluation, evaluation_html
+    from regard.figures.formats import Figure, check_extension
+    from regard.files import write_atomic
 
     check_language(report.language)
     if report.figure is not None:
         check_extension(report.figure)
-    sources, references = list(_lines(files.source)), list(_lines(files.reference))
+    sources, references = list(decoded_lines(files.source)), list(decoded_lines(files.reference))
     check_lines("sources", sources, references)
-    golds = None
-    if files.gold is not None:
-        golds = [read_gold(line, number) for number, line in enumerate(_lines(files.gold), 1)]
+    golds = files.gold and list(starmap(read_gold, enumerate(decoded_lines(files.gold), 1)))
+    if golds is not None:
         check_lines("alignments", golds, references)
     names = [model] if compare is None else [model, compare]
     labels = [Path(name).name or name for name in names]
@@ -106,11 +88,14 @@ def evaluate_command(
         label: _read_system(name, sources, references, golds, (search, engine))
         for label, name in zip(labels, names, strict=True)
     }
-    seen = files.training and count_words(_lines(files.training))
-    found = evaluate(sources, references, systems, EvaluationOptions(seen=seen, **vars(scoring)))
-    _write(found, report)
+    seen = files.training and count_words(decoded_lines(files.training))
+    found = evaluate(sources, references, systems, seen=seen, **vars(scoring))
+    if report.html is not None:
+        write_atomic(report.html, evaluation_html(found, language=report.language))
+    if report.figure is not None:
+        Figure(draw_evaluation(found, language=report.language)).save(report.figure)
     if report.as_json:
-        typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
+        print_json(found.to_json())
     else:
         typer.echo("\n\n".join(_summary(system) for system in found.systems))
 
@@ -127,34 +112,12 @@ def _read_system(
     from regard.model import load
 
     if Path(name).is_file():
-        texts = list(_lines(Path(name)))
+        texts = list(decoded_lines(Path(name)))
         check_lines("translations", texts, references)
         return ModelReadings(texts)
     model, (search, engine) = load(name), flags
     done = model.translate(sources, **vars(engine), **vars(search.options()))
     return read_model(model, [one.text for one in done], sources, references, golds)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    from regard.files import read_lines
-
-    for number, line in enumerate(read_lines(path), 1):
-        try:
-            yield line.decode()
-        except UnicodeDecodeError as error:
-            what = f"Line {number:,} of {path} is not valid UTF-8 at byte {error.start}."
-            raise InputError(what) from error
-
-
-def _write(found: "Evaluation", report: ReportFlags) -> None:
-    from regard.figures.evaluation_figure import draw_evaluation, evaluation_html
-    from regard.figures.formats import Figure
-    from regard.files import write_atomic
-
-    if report.html is not None:
-        write_atomic(report.html, evaluation_html(found, language=report.language))
-    if report.figure is not None:
-        Figure(draw_evaluation(found, language=report.language)).save(report.figure)
 
 
 def _summary(system: "System") -> str:

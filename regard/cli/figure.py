@@ -6,57 +6,52 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer import Argument, Option
 
-from regard.cli.options import JsonFlag, OptionalModel, grouped
+from regard.cli.options import JsonFlag, LanguageOption, OptionalModel, grouped
+from regard.cli.output import warn
 from regard.errors import InputError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
     from regard.analysis.worked_example import WorkedExample
     from regard.figures.formats import Figure
 
-Language = Annotated[str, typer.Option(help="Language of captions: en or ko.")]
-
 
 @dataclass(frozen=True)
 class HeadFlags:
     """Options that choose what a figure of a trace shows."""
 
-    target: Annotated[str | None, typer.Option(help="Target text, for translators.")] = None
-    site: Annotated[str | None, typer.Option(help="Path of an attention site.")] = None
-    head: Annotated[int | None, typer.Option(help="Index of the head, from 0.")] = None
-    query: Annotated[int | None, typer.Option(help="Index of the query, from 0 (steps).")] = None
-    style: Annotated[str | None, typer.Option(help="circles or heat (for pattern).")] = None
+    target: str | None = Option(None, help="Target text, for translators.")
+    site: str | None = Option(None, help="Path of an attention site.")
+    head: int | None = Option(None, help="Index of the head, from 0.")
+    query: int | None = Option(None, help="Index of the query, from 0 (steps, lens, attribution).")
+    style: str | None = Option(None, help="circles or heat (for pattern).")
 
 
 @grouped
 def figure_command(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            help="pattern, lines, heads, steps, alignment; architecture; masks, positions, "
-            "schedule, complexity."
-        ),
-    ],
+    kind: str = Argument(
+        help="pattern, lines, heads, steps, alignment, lens, attribution; architecture; masks, "
+        "positions, schedule, complexity."
+    ),
     *,
     model: OptionalModel = None,
-    text: Annotated[str | None, typer.Argument(help="Input text, or an image file.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File to write: .svg, .png or .pdf.")
-    ] = None,
+    text: str | None = Argument(None, help="Input text, or an image file."),
+    output: Path | None = Option(None, "-o", "--output", help="File to write: .svg, .png or .pdf."),
     flags: HeadFlags,
-    length: Annotated[
-        int | None, typer.Option(help="Length, for masks, positions, schedule and complexity.")
-    ] = None,
-    language: Language = "en",
+    length: int | None = Option(None, help="Length of masks, positions, schedule or complexity."),
+    language: LanguageOption = "en",
 ) -> None:
     """Draw a figure for a slide or a paper from computed numbers.
 
     pattern, lines, heads, steps and alignment show a model at work and need MODEL and TEXT;
-    without --site and --head they show the most readable head. architecture needs a MODEL or a
-    preset (regard models --presets). masks, positions, schedule and complexity need neither.
+    without --site and --head they show the most readable head. lens shows what each sub-layer
+    would predict, and attribution which part pushed the answer at position --query. architecture
+    needs a MODEL or a preset (regard models --presets). masks, positions, schedule and complexity
+    need neither.
 
     Example: regard figure pattern en-de "The dog is sleeping." --language ko -o dog.svg
     """
@@ -133,16 +128,15 @@ def _warnings_to_stderr() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         yield
     for warning in caught:
-        typer.echo(f"regard: {warning.message}", err=True)
+        warn(str(warning.message))
 
 
 def work_command(
-    example: Annotated[Path | None, typer.Argument(help="TOML file with small matrices.")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="File to write: .html, .md, .tex, .svg, .png or .pdf."),
-    ] = None,
-    language: Language = "en",
+    example: Path | None = Argument(None, help="TOML file with small matrices."),
+    output: Path | None = Option(
+        None, "-o", "--output", help="File to write: .html, .md, .tex, .svg, .png or .pdf."
+    ),
+    language: LanguageOption = "en",
     as_json: JsonFlag = False,
 ) -> None:
     """Work through attention with small matrices, every number shown.

@@ -1,96 +1,97 @@
-"""`regard generate`, `fill` and `classify`: predictions of models without a target."""
+"""`regard generate`: continue a prompt."""
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import Argument, Option
 
-from regard.cli.options import ModelArgument, grouped
-from regard.cli.output import answer_each, write_flushed
+from regard.cli.options import (
+    Int8Flag,
+    ModelArgument,
+    PrecisionOption,
+    chosen_precision,
+    grouped,
+)
+from regard.cli.output import answer_each, decoded_lines, print_json, use_utf8, write_flushed
 from regard.errors import InputError
+from regard.files import chunks
+
+if TYPE_CHECKING:
+    from regard.generation.text_generation import Generation
 
 
 @dataclass(frozen=True)
 class SamplingFlags:
     """Sampling."""
 
-    max_tokens: Annotated[int, typer.Option(help="Generate at most this many tokens.")] = 200
-    temperature: Annotated[
-        float, typer.Option(help="Divide logits by this; 0 always takes the best token.")
-    ] = 1.0
-    top_k: Annotated[
-        int | None, typer.Option(help="Sample among this many most probable tokens.")
-    ] = None
-    top_p: Annotated[
-        float | None, typer.Option(help="Sample among tokens with this much probability.")
-    ] = None
-    repetition_penalty: Annotated[
-        float, typer.Option(help="Make tokens of the text less probable; 1 has no effect.")
-    ] = 1.0
-    no_repeat: Annotated[
-        int, typer.Option(help="Never repeat n-grams of this size; 0 allows all.")
-    ] = 0
-    seed: Annotated[int, typer.Option(help="Seed the random generator with this number.")] = 0
+    max_tokens: int = Option(200, help="Generate at most this many tokens.")
+    temperature: float = Option(1.0, help="Divide logits by this; 0 always takes the best token.")
+    top_k: int | None = Option(None, help="Sample among this many most probable tokens.")
+    top_p: float | None = Option(None, help="Sample among tokens with this much probability.")
+    repetition_penalty: float = Option(1.0, help="Make used tokens less probable; 1 has no effect.")
+    no_repeat: int = Option(0, help="Never repeat n-grams of this size; 0 allows all.")
+    seed: int = Option(0, help="Seed the random generator with this number.")
+    stop: list[str] | None = Option(None, help="End in front of this text; can be repeated.")
 
 
 @grouped
 def generate_command(
     model: ModelArgument,
     sampling: SamplingFlags,
-    prompt: Annotated[
-        str | None, typer.Argument(help="Text to continue; - reads all input as one prompt.")
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(help="Compute with this engine: auto, ctranslate2 or torch.")
-    ] = "auto",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON with the text's log-probability.")
-    ] = False,
+    prompt: str | None = Argument(
+        None, help="Text to continue; - reads all input as one prompt. Without it, lines of input."
+    ),
+    file: Path | None = Option(None, "--file", help="Continue every line of this file."),
+    engine: str = Option("auto", help="Engine: auto, numpy, ctranslate2 or torch."),
+    precision: PrecisionOption = "float32",
+    int8: Int8Flag = False,
+    as_json: bool = Option(False, "--json", help="Print JSON with the text's log-probability."),
 ) -> None:
     """Continue a prompt.
 
     Without a prompt, every line that is typed or piped in is one; --json prints a line for each.
+    The same seed gives the same text on an engine, in every output format.
 
     Example: regard generate shakespeare "ROMEO:" --temperature 0.8 --top-k 20 --seed 7
     """
-    from regard.capabilities import choose_engine
-    from regard.generation.text_generation import ctranslate2_refusal
+    from regard.generation.search import SamplingOptions
+    from regard.generation.text_generation import open_generator
     from regard.interop.model_names import find_model
-    from regard.model_folder import read_description
 
-    folder = find_model(model)
-    described = read_description(folder)
-    refusal = ctranslate2_refusal(described)
-    if engine == "ctranslate2" and refusal:
-        raise InputError(f"CTranslate2 cannot run this model because {refusal}: use engine torch.")
-    feature = "log-probabilities of texts (--json)" if as_json else refusal or ""
-    chosen = choose_engine(described.family, described.model, engine, torch_feature=feature)
+    if prompt is not None and file is not None:
+        raise InputError("give either a prompt or --file, not both.")
+    options = SamplingOptions(**{**vars(sampling), "stop": tuple(sampling.stop or ())})
+    chosen = chosen_precision(precision, int8=int8)
+    generator = open_generator(find_model(model), engine=engine, precision=chosen, options=options)
+    if file is not None:
+        use_utf8()
+        for lines in chunks(decoded_lines(file), 16):
+            for found in generator.generate(lines, options):
+                _print_text(found, as_json=as_json)
+        return
     prompts = [] if prompt is None else [sys.stdin.read().rstrip("\n") if prompt == "-" else prompt]
-    if chosen == "ctranslate2":
-        from regard.generation.search import SamplingOptions
-        from regard.generation.text_generation import generate_with_ctranslate2
-
-        options = SamplingOptions(**vars(sampling))
-        generate: Any = partial(generate_with_ctranslate2, folder, options=options)
-    else:
-        from regard.model import load
-
-        generate = partial(load(folder).generate, **vars(sampling))
 
     def answer(given: str) -> None:
         if as_json:
-            _print_json(asdict(generate(given)))
+            (found,) = generator.generate([given], options)
+            _print_text(found, as_json=True)
         else:
-            _stream_text(generate, given)
+            _stream_text(lambda on_text: list(generator.generate([given], options, on_text)), given)
 
     answer_each(prompts, answer, what="the start of a text", as_json=as_json)
 
 
-def _stream_text(generate: Callable[..., Any], prompt: str) -> None:
+def _print_text(found: "Generation", *, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(found))
+    else:
+        write_flushed(found.text + "\n")
+
+
+def _stream_text(generate: Callable[[Callable[[str], None]], Any], prompt: str) -> None:
     """Print the prompt and its continuation as it is generated."""
     before = prompt
 
@@ -99,90 +100,5 @@ def _stream_text(generate: Callable[..., Any], prompt: str) -> None:
         write_flushed(before + text)  # the prompt waits until something follows
         before = ""
 
-    generate(prompt, on_text=write)
+    generate(write)
     write_flushed(before + "\n")
-
-
-def _print_json(data: Any) -> None:
-    typer.echo(json.dumps(data, ensure_ascii=False))
-
-
-def fill_command(
-    model: ModelArgument,
-    text: Annotated[
-        str | None, typer.Argument(help="Text with [MASK] where a word is missing.")
-    ] = None,
-    count: Annotated[
-        int, typer.Option("-n", "--count", help="Print this many candidates for each gap.")
-    ] = 5,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON array for each text.")
-    ] = False,
-) -> None:
-    """Fill the gaps of a text.
-
-    Without a text, every line that is typed is answered with candidates, and every line that is
-    piped in is printed with its gaps filled.
-
-    Example: regard fill my-bert "The dog is [MASK] in the garden."
-    """
-    from regard.model import load
-
-    filler = load(model)
-    tokenizer = filler.tokenizer
-    mask = tokenizer.token_of(tokenizer.mask_id) if tokenizer and tokenizer.mask_id else ""
-    piped = text is None and not sys.stdin.isatty()
-
-    def answer(line: str) -> None:
-        if piped and mask and mask not in line:
-            typer.echo("[]" if as_json else line)
-            return
-        gaps = filler.fill(line, count=count)
-        if as_json:
-            _print_json([[asdict(candidate) for candidate in gap] for gap in gaps])
-        elif piped:
-            for gap in gaps:
-                line = line.replace(mask, gap[0].text, 1)
-            typer.echo(line)
-        else:
-            for number, gap in enumerate(gaps, start=1):
-                heading = [f"gap {number}"] if len(gaps) > 1 else []
-                found = [f"{candidate.probability:7.4f}  {candidate.text}" for candidate in gap]
-                typer.echo("\n".join(heading + found))
-
-    given = [] if text is None else [text]
-    answer_each(given, answer, what=f"a text with {mask or 'a gap'}", as_json=as_json)
-
-
-def classify_command(
-    model: ModelArgument,
-    images: Annotated[
-        list[str] | None, typer.Argument(help="Image files, or texts for a text classifier.")
-    ] = None,
-    count: Annotated[
-        int, typer.Option("-n", "--count", help="Print this many classes for each input.")
-    ] = 3,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object for each input.")
-    ] = False,
-) -> None:
-    """Classify images or texts.
-
-    Without images, every line that is typed or piped in names one (or is a text).
-
-    Example: regard classify fashion shoe.png shirt.png
-    """
-    from regard.model import load
-
-    classifier = load(model)
-
-    def answer(image: str) -> None:
-        candidates = classifier.classify(image, count=count)
-        if as_json:
-            _print_json({"input": image, "classes": [asdict(one) for one in candidates]})
-        else:
-            named = ", ".join(f"{one.text} {one.probability:.4f}" for one in candidates)
-            typer.echo(f"{image}\t{named}")
-
-    what = "a text" if classifier.tokenizer else "the name of an image file"
-    answer_each(images or [], answer, what=what, as_json=as_json)

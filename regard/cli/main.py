@@ -15,12 +15,14 @@ from regard.cli import (
     figure,
     generate,
     models,
+    predict,
     serve,
     show,
     tokenizer_commands,
     train,
     translate,
 )
+from regard.cli.output import warn
 from regard.errors import RegardError
 
 app = typer.Typer(
@@ -35,8 +37,9 @@ app.command("translate")(translate.translate_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("shortlist")(convert.shortlist_command)
 app.command("generate")(generate.generate_command)
-app.command("fill")(generate.fill_command)
-app.command("classify")(generate.classify_command)
+app.command("fill")(predict.fill_command)
+app.command("classify")(predict.classify_command)
+app.command("embed")(predict.embed_command)
 app.command("train")(train.train_command)
 app.command("curves")(train.curves_command)
 app.command("trace")(show.trace_command)
@@ -75,7 +78,7 @@ def run() -> None:
     try:
         app()
     except RegardError as error:
-        typer.echo(f"regard: {error}", err=True)
+        warn(str(error))
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

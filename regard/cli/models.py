@@ -1,9 +1,10 @@
 """`regard models`: list bundled models and presets, and show the parts of a model."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.options import JsonFlag
 from regard.cli.output import print_json
@@ -15,12 +16,8 @@ if TYPE_CHECKING:
 
 
 def models_command(
-    model: Annotated[
-        str | None, typer.Argument(help="Name of a bundled model or preset, or a model folder.")
-    ] = None,
-    presets: Annotated[
-        bool, typer.Option("--presets", help="List the presets that can be built by name.")
-    ] = False,
+    model: str | None = Argument(None, help="Name of a bundled model or preset, or a folder."),
+    presets: bool = Option(False, "--presets", help="List the presets that can be built by name."),
     as_json: JsonFlag = False,
 ) -> None:
     """List the bundled models, or show the parts and the card of one model.
@@ -93,7 +90,8 @@ def _show(name: str, *, as_json: bool) -> None:
 
 def _summary_of(name: str) -> "tuple[Summary, Card | None]":
     from regard.interop.model_names import bundled, find_model
-    from regard.model_folder import read_card, read_description
+    from regard.model import load
+    from regard.model_folder import is_transformers_folder, read_card, read_description
     from regard.models.config import build_on_meta, config_from_dict
     from regard.models.presets import PRESETS
     from regard.models.summary import summarize
@@ -107,6 +105,9 @@ def _summary_of(name: str) -> "tuple[Summary, Card | None]":
         raise UnknownNameError(
             f"{name!r} is neither a bundled model nor a preset nor a folder; {known}."
         ) from None
+    if is_transformers_folder(folder):
+        model = load(folder)
+        return summarize(getattr(model.module, "inner", model.module)), model.card
     described = read_description(folder)
     config = config_from_dict({"family": described.family, **described.model})
     return summarize(build_on_meta(config)), read_card(folder)

@@ -6,37 +6,35 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
-import typer
+from typer import Argument, Option
+from typer.models import OptionInfo
+
+from regard.errors import InputError
 
 if TYPE_CHECKING:
     from regard.generation.search import SearchOptions
 
-ModelArgument = Annotated[
-    str, typer.Argument(help="Name of a bundled model, or path of a model folder.")
-]
+ModelArgument = Annotated[str, Argument(help="Name of a bundled model, or path of a model folder.")]
 OptionalModel = Annotated[
-    str | None, typer.Argument(help="Name of a bundled model, or path of a model folder.")
+    str | None, Argument(help="Name of a bundled model, or path of a model folder.")
 ]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+EngineOption = Annotated[str, Option(help="Compute with this engine: auto, ctranslate2 or torch.")]
+PrecisionOption = Annotated[
+    str, Option(help="Compute in float32, int8 (faster, changes some answers), or auto.")
+]
+Int8Flag = Annotated[bool, Option("--int8", help="The same as --precision int8.")]
+LanguageOption = Annotated[str, Option(help="Language of captions: en or ko.")]
+JsonFlag = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True)
 class SearchFlags:
     """Search."""
 
-    beam: Annotated[
-        int | None,
-        typer.Option(help="Keep this many sequences at each step; 1 is greedy.  [default: 4]"),
-    ] = None
-    alpha: Annotated[
-        float, typer.Option(help="Divide log-probabilities by length to this power.")
-    ] = 1.0
-    penalty: Annotated[
-        str, typer.Option(help="Use this length penalty: average, gnmt or none.")
-    ] = "average"
-    stop: Annotated[str, typer.Option(help="End a search by this rule: beam, bound or first.")] = (
-        "beam"
-    )
+    beam: int | None = Option(None, help="Sequences kept at each step; 1 is greedy.  [default: 4]")
+    alpha: float = Option(1.0, help="Divide log-probabilities by length to this power.")
+    penalty: str = Option("average", help="Use this length penalty: average, gnmt or none.")
+    stop: str = Option("beam", help="End a search by this rule: beam, bound or first.")
 
     def options(self, **more: Any) -> "SearchOptions":
         """Return the settings of the search; `more` are further fields of SearchOptions."""
@@ -50,12 +48,15 @@ class SearchFlags:
 class EngineFlags:
     """Engine."""
 
-    engine: Annotated[
-        str, typer.Option(help="Compute with this engine: auto, ctranslate2 or torch.")
-    ] = "auto"
-    int8: Annotated[
-        bool, typer.Option("--int8", help="Compute with 8-bit weights: faster, hardly worse.")
-    ] = False
+    engine: EngineOption = "auto"
+    int8: bool = Option(False, "--int8", help="Compute with 8-bit weights: faster, hardly worse.")
+
+
+def chosen_precision(precision: str, *, int8: bool) -> str:
+    """Return the precision that both options ask for."""
+    if int8 and precision not in ("float32", "int8"):
+        raise InputError(f"--int8 contradicts --precision {precision}: give one of them.")
+    return "int8" if int8 else precision
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -91,9 +92,11 @@ def _parameters(kind: Any) -> list[inspect.Parameter]:
     heading = inspect.getdoc(kind).partition("\n")[0].rstrip(".")  # type: ignore[union-attr]
     found = []
     for field in fields(kind):
-        for option in get_args(hints[field.name])[1:]:
-            option.rich_help_panel = heading
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        keyword, hint = inspect.Parameter.KEYWORD_ONLY, hints[field.name]
+        hint, default = hints[field.name], field.default
+        for option in (*get_args(hint), default):
+            if isinstance(option, OptionInfo):
+                option.rich_help_panel = heading
+        default = inspect.Parameter.empty if default is MISSING else default
+        keyword = inspect.Parameter.KEYWORD_ONLY
         found.append(inspect.Parameter(field.name, keyword, default=default, annotation=hint))
     return found

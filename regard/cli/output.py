@@ -24,16 +24,14 @@ if TYPE_CHECKING:
 class ProgressLine:
     """A line of progress on standard error, if that is a terminal.
 
-    Args:
-        n_bytes: size of the input, if known.
-        first: number of bytes that an earlier run processed.
+    `n_bytes` is the size of the input, of which an earlier run processed the first `first`.
     """
 
-    def __init__(self, n_bytes: int | None, *, first: int = 0) -> None:
+    def __init__(self, n_bytes: int | None, *, first: int = 0, quiet: bool = False) -> None:
         self.n_bytes, self.first = n_bytes, first
         self.started = self._shown = time.monotonic()
         self.lines = self.tokens = 0
-        self.active = sys.stderr.isatty()
+        self.active = sys.stderr.isatty() and not quiet
 
     def advance(self, done: Sequence["Translation"], read: int) -> None:
         """Count more lines and tokens; `read` is the number of bytes read in total."""
@@ -65,6 +63,30 @@ class ProgressLine:
         sys.stderr.flush()
 
 
+class CountLine:
+    """A count of finished inputs on standard error, if that is a terminal."""
+
+    def __init__(self, total: int | None) -> None:
+        self.total, self.done, self.active = total, 0, sys.stderr.isatty()
+        self._started = self._shown = time.monotonic()
+
+    def advance(self, count: int) -> None:
+        """Count more inputs."""
+        self.done += count
+        if self.active and time.monotonic() - self._shown > 0.2:
+            self._shown = time.monotonic()
+            of = "" if self.total is None else f" of {self.total:,}"
+            pace = self.done / max(self._shown - self._started, 1e-6)
+            sys.stderr.write(f"\r{self.done:,}{of} · {pace:,.0f}/s\x1b[K")
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        """Remove the line."""
+        if self.active:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
 def duration(seconds: float) -> str:
     """Format seconds as 3.2 s, 1:05 or 2:07:09."""
     if seconds < 60:
@@ -84,6 +106,11 @@ def write_flushed(text: str) -> None:
         raise typer.Exit from None
 
 
+def warn(text: str) -> None:
+    """Print a message on standard error."""
+    typer.echo(f"regard: {text}", err=True)
+
+
 def print_json(value: Any, *, indent: int | None = None) -> None:
     """Print a value as JSON, without escapes for characters of other languages."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=indent))
@@ -95,10 +122,7 @@ def answer_each(
     """Answer the given texts or, if there are none, each line that is typed or piped in.
 
     A piped line that cannot be answered gives an empty line (the error with `as_json`), and the
-    command fails at its end.
-
-    Args:
-        what: description of a line, for the prompt.
+    command fails at its end. `what` describes a line, for the prompt.
     """
     use_utf8()
     piped, failed = not given and not sys.stdin.isatty(), 0
@@ -108,7 +132,7 @@ def answer_each(
         except RegardError as error:
             if given:
                 raise
-            typer.echo(f"regard: {error}", err=True)
+            warn(str(error))
             if piped:
                 failed += 1
                 typer.echo(json.dumps({"error": str(error)}, ensure_ascii=False) if as_json else "")
@@ -131,6 +155,18 @@ def typed_lines(request: str) -> Iterator[str]:
             yield line
 
 
+def decoded_lines(path: str | Path) -> Iterator[str]:
+    """Yield the lines of a file, or of standard input for -, which must be valid UTF-8."""
+    from regard.files import read_lines
+
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            place = f"Line {number:,} of {'the input' if path == '-' else path}"
+            raise InputError(f"{place} is not valid UTF-8 at byte {error.start}.") from error
+
+
 def use_utf8() -> None:
     """Read and write UTF-8 whatever the locale is."""
     for stream in (sys.stdin, sys.stdout):
@@ -139,11 +175,9 @@ def use_utf8() -> None:
 
 
 class RecordWriter:
-    """Formats one record for each line of input.
+    """Formats one record for each line of input, with alignments if the model's folder is given.
 
-    Args:
-        n_best: above 1, records have numbers and scores.
-        folder: folder of the model whose alignments are added, if any.
+    With `n_best` above 1, records have numbers and scores.
     """
 
     def __init__(self, *, as_json: bool, n_best: int, folder: Path | None = None) -> None:

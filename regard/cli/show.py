@@ -6,21 +6,23 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
+from regard.cli.options import ModelArgument
+from regard.cli.output import print_json
 from regard.errors import InputError
 
-MODEL = typer.Argument(help="Name of a bundled model, or path of a model folder.")
-TEXT = typer.Argument(help="Text to run the model on; for vision models, path of an image.")
-TARGET = typer.Option(help="Use this target instead of translating the text.")
+TEXT = Argument(help="Text to run the model on; for vision models, path of an image.")
+TARGET = Option(help="Use this target instead of translating the text.")
 
 
 def show_command(
-    model: Annotated[str, MODEL],
+    model: ModelArgument,
     text: Annotated[str, TEXT],
     target: Annotated[str | None, TARGET] = None,
-    site: Annotated[str | None, typer.Option(help="Show this attention site.")] = None,
-    head: Annotated[int | None, typer.Option(help="Show this head, counted from 0.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the weights as JSON.")] = False,
+    site: str | None = Option(None, help="Show this attention site."),
+    head: int | None = Option(None, help="Show this head, counted from 0."),
+    as_json: bool = Option(False, "--json", help="Print the weights as JSON."),
 ) -> None:
     """Show the attention weights of one head; by default, of a head that is easy to read.
 
@@ -36,7 +38,7 @@ def show_command(
     queries, keys = view.labels()
     if as_json:
         about = {"site": path, "head": number, "queries": queries, "keys": keys, "weights": weights}
-        typer.echo(json.dumps(about, ensure_ascii=False))
+        print_json(about)
         return
     is_ascii = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
     picture = text_pattern(weights, queries, keys, shades=ASCII_SHADES if is_ascii else SHADES)
@@ -52,11 +54,9 @@ def show_command(
 
 
 def trace_command(
-    model: Annotated[str, MODEL],
+    model: ModelArgument,
     text: Annotated[str, TEXT],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="Write this .safetensors, .html or .json file.")
-    ],
+    output: Path = Option(..., "-o", "--output", help="File: .safetensors, .html or .json."),
     target: Annotated[str | None, TARGET] = None,
 ) -> None:
     """Save everything that a model computes: all sites, all heads, every inner value.

@@ -3,16 +3,17 @@
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from regard.cli.output import print_json, use_utf8
+from regard.cli.output import decoded_lines, print_json, use_utf8
 from regard.errors import InputError
+from regard.files import chunks
 
 if TYPE_CHECKING:
     from regard.data.readers import Rows
@@ -25,41 +26,28 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
-_CHUNK = 1024
+_CHUNKS = {"size": 1024, "first": 1}  # the first line is printed at once
 _VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"})
-_T = TypeVar("_T")
 
 TokenizerPath = Annotated[
-    Path,
-    typer.Argument(help="tokenizer.json, vocab.txt, vocab.json and merges.txt, folder or model."),
+    Path, Argument(help="tokenizer.json, vocab.txt, vocab.json and merges.txt, folder or model.")
 ]
 FileOption = Annotated[
     str | None,
-    typer.Option("-f", "--file", help="File of lines: plain, .gz, .zst, or - for standard input."),
+    Option("-f", "--file", help="File of lines: plain, .gz, .zst, or - for standard input."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+JsonOption = Annotated[bool, Option("--json", help="Print JSON, one object per line.")]
 
 
 @app.command("train")
 def train_command(
-    files: Annotated[
-        list[str],
-        typer.Argument(help="Text, .tsv or .jsonl files; plain, .gz, .zst, or - for stdin."),
-    ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder or .json file to write.")],
-    kind: Annotated[
-        str, typer.Option(help="Algorithm: bpe, byte-bpe, wordpiece or characters.")
-    ] = "bpe",
-    vocab_size: Annotated[
-        int, typer.Option(help="Maximum number of tokens, including special ones.")
-    ] = 16_000,
-    normalize: Annotated[
-        str, typer.Option(help="Unicode normalization: nfc, nfkc or none.")
-    ] = "nfc",
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lowercase the text.")] = False,
-    fields: Annotated[
-        str, typer.Option(help="Columns of .tsv or keys of .jsonl to read, separated by commas.")
-    ] = "",
+    files: list[str] = Argument(help="Text, .tsv or .jsonl files; plain, .gz, .zst; - is stdin."),
+    output: Path = Option(..., "-o", "--output", help="Folder or .json file to write."),
+    kind: str = Option("bpe", help="Algorithm: bpe, byte-bpe, wordpiece or characters."),
+    vocab_size: int = Option(16_000, help="Maximum number of tokens, including special ones."),
+    normalize: str = Option("nfc", help="Unicode normalization: nfc, nfkc or none."),
+    lowercase: bool = Option(False, "--lowercase", help="Lowercase the text."),
+    fields: str = Option("", help="Columns of .tsv or keys of .jsonl, separated by commas."),
     as_json: JsonOption = False,
 ) -> None:
     """Train a tokenizer on text files; files of two languages give one shared vocabulary.
@@ -91,16 +79,12 @@ def train_command(
 
 
 def _texts(files: list[str], fields: str, counts: dict[str, int]) -> Iterator[str]:
-    from regard.data.text_checks import Checker, Checks, chunks
+    from regard.data.text_checks import Checks, read_checked
 
     for file in files:
-        rows = _rows(file, fields)
-        checker = Checker(rows.names, Checks(empty="keep"))
-        for chunk in chunks(rows):
-            for example in checker.check(chunk):
-                counts["texts"] += len(example.texts)
-                yield from example.texts
-        checker.finish()
+        for row in read_checked(_rows(file, fields), Checks(empty="keep")):
+            counts["texts"] += len(row.texts)
+            yield from row.texts
 
 
 def _rows(file: str, fields: str) -> "Rows":
@@ -123,14 +107,10 @@ def _rows(file: str, fields: str) -> "Rows":
 @app.command("encode")
 def encode_command(
     tokenizer: TokenizerPath,
-    texts: Annotated[
-        list[str] | None, typer.Argument(help="Texts, or - for standard input.")
-    ] = None,
+    texts: list[str] | None = Argument(None, help="Texts, or - for standard input."),
     file: FileOption = None,
-    pieces: Annotated[
-        bool | None, typer.Option("--pieces/--ids", help="Print pieces, or one line of ids.")
-    ] = None,
-    specials: Annotated[bool, typer.Option(help="Add the start and end tokens.")] = True,
+    pieces: bool | None = Option(None, "--pieces/--ids", help="Print pieces, or one line of ids."),
+    specials: bool = Option(True, help="Add the start and end tokens."),
     as_json: JsonOption = False,
 ) -> None:
     """Split text into pieces with their ids and the characters they cover.
@@ -143,7 +123,7 @@ def encode_command(
     use_utf8()
     loaded = _load(tokenizer)
     pieces = sys.stdout.isatty() if pieces is None else pieces
-    for chunk in _in_chunks(_inputs(texts, file)):
+    for chunk in chunks(_inputs(texts, file), **_CHUNKS):
         if as_json or pieces:
             for text in chunk:
                 _show(text, loaded.pieces(text, specials=specials), as_json)
@@ -184,11 +164,9 @@ def _cells(piece: "Piece") -> list[str]:
 @app.command("decode")
 def decode_command(
     tokenizer: TokenizerPath,
-    ids: Annotated[
-        list[str] | None, typer.Argument(help="Ids of one text, or - for standard input.")
-    ] = None,
+    ids: list[str] | None = Argument(None, help="Ids of one text, or - for standard input."),
     file: FileOption = None,
-    specials: Annotated[bool, typer.Option("--specials", help="Print special tokens too.")] = False,
+    specials: bool = Option(False, "--specials", help="Print special tokens too."),
     as_json: JsonOption = False,
 ) -> None:
     """Turn ids back into text, one line of ids for each text.
@@ -199,7 +177,7 @@ def decode_command(
     loaded = _load(tokenizer)
     joined = None if not ids else [" ".join(ids)]
     numbered = enumerate(_inputs(joined, file), 1)
-    for chunk in _in_chunks(_ids_of(line, number) for number, line in numbered):
+    for chunk in chunks((_ids_of(line, number) for number, line in numbered), **_CHUNKS):
         for one, text in zip(chunk, loaded.decode_batch(chunk, specials=specials), strict=True):
             if as_json:
                 print_json({"ids": one, "text": text})
@@ -224,8 +202,6 @@ def _ids_of(line: str, number: int) -> list[int]:
 
 def _inputs(texts: list[str] | None, file: str | None) -> Iterator[str]:
     """Yield the texts of the command line, or the lines of a file or standard input."""
-    from regard.files import read_lines
-
     if texts and file:
         raise InputError("Give texts or --file, not both.")
     if texts and texts != ["-"]:
@@ -233,17 +209,4 @@ def _inputs(texts: list[str] | None, file: str | None) -> Iterator[str]:
         return
     if file is None and not texts and sys.stdin.isatty():
         raise InputError("There is no input: give a text, --file FILE, or - for standard input.")
-    for number, line in enumerate(read_lines(file or "-"), 1):
-        try:
-            yield line.decode()
-        except UnicodeDecodeError as error:
-            place = f"Line {number} of {file or 'the input'}"
-            raise InputError(f"{place} is not valid UTF-8 at byte {error.start}.") from error
-
-
-def _in_chunks(items: Iterable[_T]) -> Iterator[list[_T]]:
-    iterator = iter(items)
-    size = 1  # small at first, so that the first line is printed at once
-    while chunk := list(islice(iterator, size)):
-        yield chunk
-        size = min(2 * size, _CHUNK)
+    yield from decoded_lines(file or "-")

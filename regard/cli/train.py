@@ -1,13 +1,15 @@
 """`regard train` and `regard curves`."""
 
-import json
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from typer import Argument, Option
 
+from regard.cli.options import JsonFlag, LanguageOption
+from regard.cli.output import print_json
 from regard.errors import FileError
 
 if TYPE_CHECKING:
@@ -15,24 +17,15 @@ if TYPE_CHECKING:
 
 
 def train_command(
-    recipe: Annotated[str, typer.Argument(help="A TOML file, or the name of a bundled recipe.")],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Model folder. Default: runs/NAME.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the run in the folder, if there is one.")
-    ] = False,
-    minutes: Annotated[
-        float | None, typer.Option(help="End after this training time, with a finished model.")
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Set a recipe key: training.lr=0.001 (a TOML value)."),
-    ] = None,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also write training/tensorboard in the folder.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    recipe: str = Argument(help="A TOML file, or the name of a bundled recipe."),
+    output: Path | None = Option(None, "-o", "--output", help="Model folder. Default: runs/NAME."),
+    resume: bool = Option(False, "--resume", help="Continue the run in the folder, if any."),
+    minutes: float | None = Option(None, help="Train for this long and finish the model."),
+    changes: list[str] | None = Option(
+        None, "--set", help="Set a recipe key: training.lr=0.001 (a TOML value)."
+    ),
+    tensorboard: bool = Option(False, "--tensorboard", help="Also write training/tensorboard."),
+    as_json: JsonFlag = False,
 ) -> None:
     """Train a model from a recipe and save it in a model folder.
 
@@ -68,7 +61,7 @@ def _print(result: "TrainingResult", *, as_json: bool) -> None:
     from regard.training.run_folder import TRAINING
 
     if as_json:
-        typer.echo(json.dumps(result.to_dict(), ensure_ascii=False))
+        print_json(result.to_dict())
         return
     seconds = (result.seconds, result.seconds_per_epoch, result.estimated_seconds_per_epoch)
     total, epoch, estimate = map(format_seconds, seconds)
@@ -85,12 +78,11 @@ def _print(result: "TrainingResult", *, as_json: bool) -> None:
 
 
 def curves_command(
-    run: Annotated[Path, typer.Argument(help="The folder of a run, or a metrics.jsonl.")],
-    language: Annotated[str, typer.Option(help="Language of the picture: en or ko.")] = "en",
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="An .svg, .png or .pdf. Default: training/curves.svg."),
-    ] = None,
+    run: Path = Argument(help="The folder of a run, or a metrics.jsonl."),
+    language: LanguageOption = "en",
+    output: Path | None = Option(
+        None, "-o", "--output", help="An .svg, .png or .pdf. Default: training/curves.svg."
+    ),
 ) -> None:
     """Draw a run's learning curves: loss, perplexity, scores, learning rate, tokens per second.
 

@@ -2,75 +2,61 @@
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, tee
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+from typer import Argument, Option
 
 from regard.cli.options import EngineFlags, ModelArgument, SearchFlags, grouped
-from regard.cli.output import ProgressLine, RecordWriter, typed_lines, use_utf8, write_flushed
+from regard.cli.output import ProgressLine, RecordWriter, typed_lines, use_utf8, warn, write_flushed
 from regard.errors import InputError
 
 if TYPE_CHECKING:
-    from regard.generation.bulk import LineReader, OutputFile, RemainingInput
+    from regard.generation.bulk import RemainingInput
     from regard.generation.search import SearchOptions
-    from regard.generation.translator import Translation, Translator
+    from regard.generation.translator import Translator
 
 
 @dataclass(frozen=True)
 class ResultFlags:
     """Translations."""
 
-    n_best: Annotated[int, typer.Option(help="Write this many translations of each line.")] = 1
-    prefix: Annotated[str, typer.Option(help="Start every translation with this text.")] = ""
-    must: Annotated[
-        list[str] | None,
-        typer.Option(help="Require this word in every translation; can be repeated."),
-    ] = None
-    beam_tree: Annotated[
-        bool, typer.Option("--beam-tree", help="With --json, write every sequence considered.")
-    ] = False
+    n_best: int = Option(1, help="Write this many translations of each line.")
+    prefix: str = Option("", help="Start every translation with this text.")
+    must: list[str] | None = Option(None, help="Require this word; can be repeated.")
+    beam_tree: bool = Option(False, "--beam-tree", help="With --json, write every sequence tried.")
+
+
+@dataclass(frozen=True)
+class LanguageFlags:
+    """Languages."""
+
+    source_language: str | None = Option(None, help="Translate from this language, if many.")
+    target_language: str | None = Option(None, help="Translate to this language, if many.")
 
 
 @dataclass(frozen=True)
 class ComputeFlags:
     """Models and machines."""
 
-    shortlist: Annotated[
-        bool, typer.Option("--shortlist", help="Predict only what `regard shortlist` learned.")
-    ] = False
-    ensemble: Annotated[
-        list[str] | None,
-        typer.Option(help="Average with the predictions of this model; can be repeated."),
-    ] = None
-    cluster: Annotated[
-        bool, typer.Option("--cluster", help="Use Ray with one worker on each core.")
-    ] = False
-    address: Annotated[
-        str | None,
-        typer.Option(help="Use the Ray cluster at this address, whose machines have the model."),
-    ] = None
+    shortlist: bool = Option(False, "--shortlist", help="Use only what `regard shortlist` learned.")
+    ensemble: list[str] | None = Option(None, help="Average with this model; can be repeated.")
+    cluster: bool = Option(False, "--cluster", help="Use Ray with one worker on each core.")
+    address: str | None = Option(None, help="Use this Ray cluster, whose machines have the model.")
 
 
 @dataclass(frozen=True)
 class OutputFlags:
     """Output."""
 
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")] = (
-        None
-    )
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the output file where it ends.")
-    ] = False
-    alignments: Annotated[
-        bool, typer.Option("--alignments", help="Write which source word each word comes from.")
-    ] = False
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write one JSON object per line, with scores and tokens.")
-    ] = False
+    output: Path | None = Option(None, "-o", "--output", help="Write to this file.")
+    resume: bool = Option(False, "--resume", help="Continue the output file where it ends.")
+    alignments: bool = Option(False, "--alignments", help="Write the source word of each word.")
+    as_json: bool = Option(False, "--json", help="Write JSON lines, with scores and tokens.")
 
 
 @grouped
@@ -78,13 +64,11 @@ def translate_command(
     model: ModelArgument,
     search: SearchFlags,
     translations: ResultFlags,
+    languages: LanguageFlags,
     engine: EngineFlags,
     compute: ComputeFlags,
     target: OutputFlags,
-    file: Annotated[
-        str | None,
-        typer.Argument(help="File with one sentence per line, .gz and .zst too; - is the input."),
-    ] = None,
+    file: str | None = Argument(None, help="File of lines, also .gz and .zst; - is the input."),
 ) -> None:
     """Translate lines of a file, a pipe or a terminal.
 
@@ -106,12 +90,17 @@ def translate_command(
         raise InputError("--beam-tree needs --json, because text output cannot hold a tree.")
     _check_output(file, target.output, target.resume)
     folder, on_cluster = find_model(model), compute.cluster or compute.address is not None
-    opening = {
+    opening: dict[str, Any] = {
         **vars(engine),
         "shortlist": compute.shortlist,
         "torch_feature": options.torch_feature,
         "ensemble": [find_model(name) for name in compute.ensemble or ()],
     }
+    spoken = languages.source_language, languages.target_language
+    if any(spoken):
+        if on_cluster or target.alignments:
+            raise InputError("languages cannot be combined with a cluster or --alignments.")
+        opening["languages"] = spoken
     writer = RecordWriter(
         as_json=target.as_json, n_best=options.n_best, folder=folder if target.alignments else None
     )
@@ -136,6 +125,7 @@ def translate_command(
             **{name.replace("_", "-"): value for name, value in vars(translations).items()},
             **vars(search),
             **vars(engine),
+            **{name.replace("_", "-"): value for name, value in vars(languages).items() if value},
             "beam": options.beam,
             "alignments": target.alignments,
             "json": target.as_json,
@@ -163,19 +153,12 @@ class _Task:
 
     def pipe(self, source: str) -> None:
         """Write to standard output; lines that arrive slowly are answered at once."""
-        from regard.generation.bulk import LineReader
+        from regard.generation.bulk import LineReader, RemainingInput
 
-        translator, reader = self.open(), LineReader(source)
-        progress = ProgressLine(_size(source))
+        translator, left = self.open(), RemainingInput(0, LineReader(source))
+        windows = left.reader.available_windows(translator.window)
         # On one terminal, translations and progress would overwrite each other.
-        progress.active = progress.active and not sys.stdout.isatty()
-        windows = reader.available_windows(translator.window)
-        number = 0
-        for lines, done in _translated(translator, windows, self.options):
-            write_flushed(self.writer.format(lines, done, number))
-            number += len(lines)
-            progress.advance(done, reader.n_bytes)
-        _close(progress, reader)
+        self._run(translator, windows, left, write_flushed, quiet=sys.stdout.isatty())
 
     def write(self, source: str, path: Path, settings: dict[str, Any], *, resume: bool) -> None:
         """Write to a file, from its start or from where an earlier run stopped."""
@@ -191,52 +174,42 @@ class _Task:
         windows = left.windows(translator.window)
         # The first window is read before the output is touched: the input may be unreadable.
         windows = chain(list(islice(windows, 1)), windows)
+
+        def save(text: str) -> None:
+            output.save_settings(**self.writer.settings())
+            output.write(text)
+
         with output.open_from(done):
             try:
-                self._write_windows(translator, windows, left, output)
+                self._run(translator, windows, left, save)
             except KeyboardInterrupt:
                 typer.echo(f"\n{path} is incomplete: continue with --resume.", err=True)
                 raise
         left.check(path)
 
-    def _write_windows(
+    def _run(
         self,
         translator: "Translator",
         windows: Iterable[Sequence[str]],
         left: "RemainingInput",
-        output: "OutputFile",
+        write: Callable[[str], None],
+        *,
+        quiet: bool = False,
     ) -> None:
-        progress: ProgressLine | None = None
-        for lines, done in _translated(translator, windows, self.options):
-            progress = progress or ProgressLine(_size(left.reader.path), first=left.skipped_bytes)
-            text = self.writer.format(lines, done, left.number, skip=left.skip)
-            output.save_settings(**self.writer.settings())
-            output.write(text)
+        reader = left.reader
+        progress = ProgressLine(_size(reader.path), first=left.skipped_bytes, quiet=quiet)
+        given, kept = tee(windows)
+        filled = (window for window in kept if window)
+        for done in translator.translate_windows(given, self.options):
+            lines = next(filled)
+            write(self.writer.format(lines, done, left.number, skip=left.skip))
             left.number += len(lines)
-            progress.advance(done, left.reader.n_bytes)
-        _close(progress, left.reader)
-
-
-def _translated(
-    translator: "Translator", windows: Iterable[Sequence[str]], options: "SearchOptions"
-) -> Iterator[tuple[Sequence[str], list["Translation"]]]:
-    """Yield each window of lines with its translations."""
-    given, kept = tee(windows)
-    filled = (window for window in kept if window)
-    for done in translator.translate_windows(given, options):
-        yield next(filled), done
-
-
-def _close(progress: ProgressLine | None, reader: "LineReader") -> None:
-    if progress is not None:
+            progress.advance(done, reader.n_bytes)
         progress.close()
-    if reader.n_damaged:
-        which = ", ".join(map(str, reader.damaged)) + (", …" if reader.n_damaged > 5 else "")
-        typer.echo(
-            f"regard: {reader.n_damaged:,} lines are not valid UTF-8 and were read with U+FFFD: "
-            f"{which}",
-            err=True,
-        )
+        if reader.n_damaged:
+            which = ", ".join(map(str, reader.damaged)) + (", …" if reader.n_damaged > 5 else "")
+            what = "lines are not valid UTF-8 and were read with U+FFFD"
+            warn(f"{reader.n_damaged:,} {what}: {which}")
 
 
 def _check_output(file: str | None, output: Path | None, resume: bool) -> None:

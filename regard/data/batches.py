@@ -38,11 +38,7 @@ def _mix(bits: np.ndarray) -> np.ndarray:
 def pad(
     lists: Sequence[Sequence[int] | np.ndarray], pad_id: int, *, extra: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lists as one array with `pad_id` after the shorter ones, and their lengths.
-
-    Args:
-        extra: columns of padding after the longest list.
-    """
+    """Return the lists as one array, with `extra` columns of padding or more, and their lengths."""
     lengths = np.fromiter(map(len, lists), np.int64, len(lists))
     padded = np.full((len(lists), int(lengths.max(initial=0)) + extra), pad_id, np.int64)
     for row, ids in zip(padded, lists, strict=True):

@@ -19,8 +19,7 @@ from regard.errors import FileError, InputError
 from regard.files import cache_key, cached_folder, file_errors, write_atomic
 from regard.text.tokenizer import Tokenizer
 
-VERSION = 1
-"""Increased when the same settings result in other files."""
+VERSION = 1  # increased when the same settings result in other files
 LABEL, LEDGER, DESCRIPTION = "label", "ledger.tsv", "corpus.json"
 _LABEL_TYPE = np.dtype(np.uint32)
 _AGAIN = "delete its folder, and it will be made again"
@@ -88,7 +87,6 @@ class RaggedWriter:
         self._streams[1].write(np.zeros(1, np.int64).tobytes())
 
     def append(self, lists: Sequence[Sequence[int]]) -> None:
-        """Add lists at the end."""
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))
         ids = np.fromiter(chain.from_iterable(lists), self._dtype, int(lengths.sum()))
         arrays = (ids, np.cumsum(lengths) + self.total, lengths.astype(np.uint32))
@@ -157,7 +155,6 @@ class CorpusWriter:
         }
 
     def write(self, progress: Progress | None, rows: Rows, folder: Path) -> None:
-        """Write the corpus of these rows into a folder."""
         with ExitStack() as stack:
             ledger = stack.enter_context(open_ledger(folder / LEDGER))
             checker = Checker(self._names, self._checks, ledger)
@@ -178,7 +175,7 @@ class CorpusWriter:
             "dtypes": [self._type_of(name).name for name in self._names],
             "totals": [fields[name].total for name in self._names],
             "classes": self._sorted_classes(folder) if LABEL in self._names else None,
-            "report": report.to_dict(),
+            "report": asdict(report),
         }
         write_atomic(folder / DESCRIPTION, json.dumps(described, ensure_ascii=False, indent=1))
 
@@ -229,8 +226,7 @@ class Corpus:
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self.ledger = self.folder / LEDGER
-        """The table of dropped and changed rows."""
+        self.ledger = self.folder / LEDGER  # the table of dropped and changed rows
         described = read_stored(self.folder / DESCRIPTION)
         self.names: tuple[str, ...] = tuple(described["names"])
         self.report = CleaningReport.from_dict(described["report"])
@@ -256,7 +252,6 @@ class Corpus:
 
     @property
     def labels(self) -> np.ndarray:
-        """The class index of each example."""
         if LABEL not in self.names:
             raise InputError("This corpus has no labels.")
         return self.fields[self.names.index(LABEL)].flat

@@ -10,21 +10,20 @@ from functools import cache, cached_property
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from regard.data.batches import uniform_draws
 from regard.data.readers import SOURCE_TARGET, Row
-from regard.errors import InputError, UnknownNameError, nearest
+from regard.errors import InputError, UnknownNameError, check_choice, nearest
 
 LOCALES = (
     "en", "en_GB", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "fi", "pl",
     "cs", "hu", "ro", "tr", "el", "ru", "uk", "ko", "ja", "zh", "vi", "id",
 )  # fmt: skip
 FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
-HELD_OUT = 20
-"""One day in this many is held out of training, in all languages."""
+HELD_OUT = 20  # one day in this many is held out of training, in all languages
 
 Split = Literal["train", "held-out"]
 DateFieldKind = Literal["fixed", "year", "d", "M", "E"]
@@ -53,7 +52,6 @@ class Template:
     parts: tuple[DateField, ...]
 
     def write(self, day: date) -> str:
-        """Format a day."""
         index = {"fixed": 0, "d": day.day - 1, "M": day.month - 1, "E": day.weekday()}
         return "".join(
             str(day.year) if part.kind == "year" else part.table[index[part.kind]]
@@ -145,8 +143,7 @@ class Dates:
     locales: tuple[str, ...] = LOCALES
 
     def __post_init__(self):
-        if self.split not in ("train", "held-out"):
-            raise UnknownNameError(f"There is no split {self.split!r}; choose train or held-out.")
+        check_choice("split", self.split, get_args(Split))
         if self.count < 1 or not templates(self.locales):
             raise InputError("Dates need a count of 1 or more and at least one locale.")
 

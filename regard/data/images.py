@@ -14,10 +14,8 @@ from regard.errors import InputError
 class Images:
     """Images of one size with their classes."""
 
-    pixels: np.ndarray
-    """Bytes: image × height × width × channel."""
-    labels: np.ndarray
-    """The class index of each image."""
+    pixels: np.ndarray  # bytes: image × height × width × channel
+    labels: np.ndarray  # the class index of each image
     classes: tuple[str, ...]
 
     def __post_init__(self):
@@ -87,17 +85,11 @@ def parse_normalization(given: Mapping[str, Any] | None) -> Normalization | None
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes that keep an image's class.
+    """Random changes that keep an image's class."""
 
-    Args:
-        shift: move by up to this many pixels in each direction, filled with black.
-        flip: mirror half of the images left to right.
-        crop: cut out a square of this side; 0 keeps the whole image.
-    """
-
-    shift: int = 0
-    flip: bool = False
-    crop: int = 0
+    shift: int = 0  # move by up to this many pixels in each direction, filled with black
+    flip: bool = False  # mirror half of the images left to right
+    crop: int = 0  # cut out a square of this side; 0 keeps the whole image
 
     def apply(
         self, pixels: np.ndarray, *, seed: int, epoch: int, examples: Sequence[int]

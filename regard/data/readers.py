@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Literal, Protocol, get_args, runtime_checkable
 
-from regard.errors import InputError, UnknownNameError, nearest
+from regard.errors import InputError, check_choice
 from regard.files import STANDARD_INPUT, atomic_path, copy_decompressed, read_lines, stream_errors
 
 Format = Literal["lines", "tsv", "jsonl"]
@@ -25,13 +25,11 @@ class Row:
     line: int
     fields: tuple[bytes | None, ...]
     """The bytes of each field; None where a file has ended before the others."""
-    fault: str | None = None
-    """Why the line cannot be read as a row."""
-    files: tuple[str, ...] = ()
-    """The file of each field, where fields come from separate files."""
+    fault: str | None = None  # why the line cannot be read as a row
+    files: tuple[str, ...] = ()  # the file of each field, where fields come from separate files
+    copies: int = 1  # how often to train on the row
 
     def file_of(self, side: int) -> str:
-        """Return the file of a field."""
         return self.files[side] if self.files else self.file
 
 
@@ -55,27 +53,17 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class TextRows:
-    """Rows from files of one format.
+    """Rows from files of one format."""
 
-    Args:
-        paths: one file for each field for "lines", otherwise one file; "-" is standard input.
-        columns: for "tsv", the column of each field, counted from 1.
-        keys: for "jsonl", the key of each field.
-    """
-
-    paths: tuple[str, ...]
+    paths: tuple[str, ...]  # one for each field of "lines", otherwise one; "-" is standard input
     names: tuple[str, ...]
     format: Format = "lines"
-    columns: tuple[int, ...] = ()
-    keys: tuple[str, ...] = ()
-    display_names: tuple[str, ...] = ()
-    """Names of the files in messages; their paths by default."""
+    columns: tuple[int, ...] = ()  # for "tsv", the column of each field, counted from 1
+    keys: tuple[str, ...] = ()  # for "jsonl", the key of each field
+    display_names: tuple[str, ...] = ()  # names of the files in messages; their paths by default
 
     def __post_init__(self):
-        if self.format not in FORMATS:
-            raise UnknownNameError(
-                f"There is no text format {self.format!r}; {nearest(self.format, FORMATS)}."
-            )
+        check_choice("format", self.format, FORMATS)
         given = {"lines": self.paths, "tsv": self.columns, "jsonl": self.keys}[self.format]
         if len(given) != len(self.names):
             raise InputError(
@@ -114,7 +102,6 @@ class TextRows:
         return digest.hexdigest()
 
     def with_stdin_saved(self, folder: Path) -> "TextRows":
-        """Return the same rows with standard input copied to a file in `folder`."""
         if STANDARD_INPUT not in self.paths:
             return self
         copy = folder / "standard-input"
@@ -212,9 +199,15 @@ def labeled_text(
     return _single_file(str(path), LABEL_TEXT, format, columns, keys)
 
 
-def plain_text(*paths: str | Path) -> JoinedRows:
-    """Read the lines of one or more text files."""
-    return JoinedRows(tuple(TextRows((str(path),), TEXT) for path in paths))
+def plain_text(*paths: str | Path, column: int = 1, key: str = "text") -> JoinedRows:
+    """Read the lines of text files, one column of .tsv files and one key of .jsonl files."""
+    parts = []
+    for path in map(str, paths):
+        lines = format_of(path) is None
+        parts.append(
+            TextRows((path,), TEXT) if lines else _single_file(path, TEXT, None, (column,), (key,))
+        )
+    return JoinedRows(tuple(parts))
 
 
 def format_of(path: str) -> Format | None:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Literal, TextIO, get_args
@@ -13,10 +13,9 @@ import numpy as np
 
 from regard.data.readers import SOURCE_TARGET, Row, Rows
 from regard.errors import InputError, check_choice
-from regard.files import atomic_path
+from regard.files import atomic_path, chunks
 
-Progress = Callable[[int], None]
-"""Called regularly with the number of lines read so far."""
+Progress = Callable[[int], None]  # called regularly with the number of lines read so far
 Policy = Literal["keep", "drop", "stop"]
 PROBLEMS = {
     "unequal": "lines without a partner in the other file",
@@ -32,23 +31,7 @@ PROBLEMS = {
 }
 """Everything that can be wrong with a row, in the order of the checks."""
 
-EXAMPLES = 5
-"""Locations that a report lists for each problem."""
-
-
-class Ledger:
-    """A TSV file with one line for each row that was dropped or changed."""
-
-    def __init__(self, stream: TextIO):
-        self._stream = stream
-        self._stream.write("file\tline\taction\tproblem\ttext\n")
-
-    def write(
-        self, file: str, line: int, action: str, problem: str, texts: Iterable[object]
-    ) -> None:
-        """Record what was done to a row, with the row as it was."""
-        cells = [file, str(line), action, problem, *map(_escape, texts)]
-        self._stream.write("\t".join(cells) + "\n")
+EXAMPLES = 5  # locations that a report lists for each problem
 
 
 def _escape(value: object) -> str:
@@ -59,10 +42,14 @@ def _escape(value: object) -> str:
 
 
 @contextmanager
-def open_ledger(path: str | Path) -> Iterator[Ledger]:
-    """Write a ledger that appears at `path` only if the block ends without an error."""
+def open_ledger(path: str | Path) -> Iterator[TextIO]:
+    """Open a TSV file for one line for each row that was dropped or changed.
+
+    It appears at `path` only if the block ends without an error.
+    """
     with atomic_path(path) as new, new.open("w", encoding="utf-8", newline="") as stream:
-        yield Ledger(stream)
+        stream.write("file\tline\taction\tproblem\ttext\n")
+        yield stream
 
 
 def row_hash(texts: Sequence[str]) -> int:
@@ -140,6 +127,7 @@ class CleanRow:
     file: str
     line: int
     texts: tuple[str, ...]
+    copies: int = 1
 
 
 @dataclass
@@ -180,24 +168,18 @@ class CleaningReport:
         )
         return f"{problem.count:,} {PROBLEMS[name]} ({where}{more})"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> "CleaningReport":
-        """Build the report from the result of `to_dict`."""
-        report = cls(stored["read"], stored["kept"])
-        for name, problem in stored["problems"].items():
-            places = [(file, line) for file, line in problem["places"]]
-            report.problems[name] = Problem(**(problem | {"places": places}))
-        return report
+        """Build the report from JSON of its `asdict`."""
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(cls).validate_python(stored)
 
 
 class Checker:
     """Checks rows in order and collects a report."""
 
-    def __init__(self, names: tuple[str, ...], checks: Checks, ledger: Ledger | None = None):
+    def __init__(self, names: tuple[str, ...], checks: Checks, ledger: TextIO | None = None):
         self.report = CleaningReport()
         self._names, self._checks, self._ledger = names, checks, ledger
         self._seen = SeenHashes()
@@ -211,6 +193,7 @@ class Checker:
             row
             for row, again in zip(passed, repeated.tolist(), strict=True)
             if not (again and self.refuse("duplicate", row))
+            for _ in range(row.copies)
         ]
         self.report.kept += len(kept)
         return kept
@@ -236,11 +219,7 @@ class Checker:
         )
 
     def refuse(self, problem: str, row: CleanRow, *, late: bool = False) -> bool:
-        """Record a problem; return True if the row must be dropped.
-
-        Args:
-            late: the row has been counted as kept already.
-        """
+        """Record a problem, `late` if the row is counted as kept; return True if it is dropped."""
         refused = self._record(problem, (row.file, row.line), row.texts)
         self.report.kept -= late and refused
         return refused
@@ -255,7 +234,8 @@ class Checker:
         problem.dropped += policy == "drop"
         problem.changed += changed
         if self._ledger and (changed or policy == "drop"):
-            self._ledger.write(*place, "changed" if changed else "dropped", name, texts)
+            cells = [*map(str, place), "changed" if changed else "dropped", name]
+            self._ledger.write("\t".join([*cells, *map(_escape, texts)]) + "\n")
         return policy != "keep"
 
     def _checked(self, row: Row) -> CleanRow | None:
@@ -272,7 +252,7 @@ class Checker:
         for problem, side in self._problems(texts):
             if self._record(problem, (row.file_of(side), row.line), texts):
                 return None
-        return CleanRow(row.file, row.line, texts)
+        return CleanRow(row.file, row.line, texts, row.copies)
 
     def _decode(self, row: Row) -> tuple[str, ...] | None:
         present = [one or b"" for one in row.fields]
@@ -303,13 +283,6 @@ class Checker:
             yield "ratio", longest
 
 
-def read_checked(rows: Rows, checks: Checks, *, ledger: Ledger | None = None) -> Iterator[CleanRow]:
+def read_checked(rows: Rows, checks: Checks, *, ledger: TextIO | None = None) -> Iterator[CleanRow]:
     """Yield the rows that pass; problems with the policy "stop" raise after the last row."""
     yield from chain.from_iterable(Checker(rows.names, checks, ledger).check_all(rows))
-
-
-def chunks(rows: Iterable[Row], size: int = 4096) -> Iterator[list[Row]]:
-    """Yield the rows in lists of `size`."""
-    iterator = iter(rows)
-    while chunk := list(islice(iterator, size)):
-        yield chunk

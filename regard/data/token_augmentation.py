@@ -34,13 +34,10 @@ class Masking:
         if not self.ordinary_ids:
             raise InputError("The vocabulary has no ordinary token that could be hidden.")
         if self.masked + self.replaced > 1:
-            raise InputError(
-                f"masked + replaced is {self.masked + self.replaced}; it must be at most 1."
-            )
+            raise InputError(f"masked + replaced is {self.masked + self.replaced}, more than 1.")
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, *, share: float = 0.15) -> "Masking":
-        """Build the masking for a tokenizer's vocabulary."""
         if tokenizer.mask_id is None:
             raise InputError("The tokenizer has no mask token, which masked training needs.")
         ordinary = (id for id in range(len(tokenizer)) if id not in tokenizer.special_ids)
@@ -92,14 +89,11 @@ class MergeDropout:
     undoing them afterwards does not need the text.
     """
 
-    parents: np.ndarray
-    """The two tokens that every token was merged from (token × 2), or -1."""
-    share: float
-    """The probability that a token is split."""
+    parents: np.ndarray  # the two tokens that every token was merged from (token × 2), or -1
+    share: float  # the probability that a token is split
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, *, share: float) -> "MergeDropout":
-        """Build the splits from a tokenizer's merges."""
         rules = json.loads(tokenizer.backend.to_str())["model"]
         if not rules.get("merges"):
             raise InputError(

@@ -38,8 +38,7 @@ class TokenStream:
         described = read_stored(folder / _DESCRIPTION)
         self.report = CleaningReport.from_dict(described["report"])
         self.ids = memory_map(folder / "text.ids", np.dtype(described["dtype"]), described["total"])
-        self.ledger = folder / LEDGER
-        """The table of dropped and changed lines."""
+        self.ledger = folder / LEDGER  # the table of dropped and changed lines
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -76,7 +75,7 @@ def _write(
             stream.write(np.array(ids, dtype).tobytes())
     if total == 0:
         raise InputError("There is no text to train on: " + " ".join(checker.report.lines()))
-    described = {"dtype": dtype.name, "total": total, "report": checker.report.to_dict()}
+    described = {"dtype": dtype.name, "total": total, "report": asdict(checker.report)}
     write_atomic(folder / _DESCRIPTION, json.dumps(described, indent=1))
 
 
@@ -115,11 +114,8 @@ def encode_pieces(
 ) -> list[list[int]]:
     """Return the ids of each piece of a text, the same as in the whole text.
 
-    Each piece is tokenized together with the character before it, whose tokens are then removed,
-    because many tokenizers mark the start of a text.
-
-    Args:
-        before: the character before the first piece.
+    Each piece is tokenized together with the character before it (`before` for the first), whose
+    tokens are then removed, because many tokenizers mark the start of a text.
     """
     fronts = [before, *(piece[-1:] for piece in pieces[:-1])]
     whole = [front + piece for front, piece in zip(fronts, pieces, strict=False)]

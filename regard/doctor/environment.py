@@ -23,13 +23,25 @@ class Fact:
 
     name: str
     value: str
-    advice: str = ""
-    """How to fix a problem; empty if there is none."""
+    advice: str = ""  # how to fix a problem; empty if there is none
 
 
 def describe_environment() -> list[Fact]:
     """Return all facts."""
-    return [*_versions(), *_processor(), *_extras(), _font(), _cache(), _models()]
+    from regard.figures.formats import korean_font
+    from regard.interop.model_names import bundled
+
+    font, models = korean_font(), ", ".join(bundled())
+    no_font = "Korean text in PNG and PDF needs a font such as fonts-noto-cjk"
+    no_models = "this install has no bundled models"
+    return [
+        *_versions(),
+        *_processor(),
+        *_extras(),
+        Fact("korean font", font or "none", "" if font else no_font),
+        _cache(),
+        Fact("models", models or "none", "" if models else no_models),
+    ]
 
 
 def _versions() -> list[Fact]:
@@ -72,14 +84,6 @@ def _extras() -> list[Fact]:
     return facts
 
 
-def _font() -> Fact:
-    from regard.figures.formats import korean_font
-
-    name = korean_font()
-    advice = "" if name else "Korean text in PNG and PDF needs a font such as fonts-noto-cjk"
-    return Fact("korean font", name or "none", advice)
-
-
 def _cache() -> Fact:
     from regard.files import cache_folder
 
@@ -90,10 +94,3 @@ def _cache() -> Fact:
     home = Path.home()
     shown = f"~/{folder.relative_to(home)}" if folder.is_relative_to(home) else folder
     return Fact("cache", f"{shown}, {size / 1e6:,.1f} MB", advice)
-
-
-def _models() -> Fact:
-    from regard.interop.model_names import bundled
-
-    names = ", ".join(bundled())
-    return Fact("models", names or "none", "" if names else "this install has no bundled models")

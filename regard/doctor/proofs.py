@@ -29,8 +29,7 @@ from regard.training.objective import OBJECTIVES
 from regard.training.optimizer import make_optimizer
 from regard.training.step import TrainStep
 
-LENGTHS = (9, 4, 7, 9, 5, 9)
-"""Lengths of the sample inputs, some equal and some not."""
+LENGTHS = (9, 4, 7, 9, 5, 9)  # lengths of the sample inputs, some equal and some not
 BOUND = 1e-4
 """On log-probabilities in float32, and on gradients relative to the largest: sums in another order
 differ in their last digits."""
@@ -44,10 +43,8 @@ class Proof:
 
     name: str
     claim: str
-    measured: str
-    """The quantity that was compared, or the reason why the claim does not apply."""
-    difference: float | None = None
-    """None if the claim does not apply to the model."""
+    measured: str  # the quantity that was compared, or the reason why the claim does not apply
+    difference: float | None = None  # None if the claim does not apply to the model
     bound: float = 0.0
 
     @property

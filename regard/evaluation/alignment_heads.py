@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.analysis.heads import ALIGNMENT_HEADS, HeadPath
+from regard.analysis.heads import ALIGNMENT_HEADS, HeadPath, is_cross
 from regard.errors import InputError
 from regard.evaluation.alignment import (
     Alignment,
@@ -32,9 +32,10 @@ from regard.files import cache_folder, write_atomic
 from regard.generation.ctranslate2_engine import fingerprint
 from regard.generation.torch_engine import pad_ids
 from regard.generation.translator import TranslatedPart, Translation
-from regard.model import Model
+from regard.model import Model, load
 from regard.text.tokenizer import Tokenizer
-from regard.trace.trace import Trace, watch
+from regard.trace.trace import Trace
+from regard.trace.watch import watch
 
 _BATCH = 32
 _OCCLUSION_PAIRS = 16  # translations that choose the heads if none are known
@@ -85,11 +86,7 @@ class HeadErrors:
 
 
 class Aligner:
-    """Aligns the words of translations by cross-attention.
-
-    Args:
-        heads: the heads to use; by default those that fit the first translations best.
-    """
+    """Aligns words by cross-attention, by default of the heads that fit the first lines best."""
 
     def __init__(self, model: Model, heads: AlignmentHeads | None = None) -> None:
         if model.tokenizer is None or model.target_tokenizer is None:
@@ -100,7 +97,7 @@ class Aligner:
     @classmethod
     def of_folder(cls, folder: Path, noted: Mapping[str, Any] | None = None) -> "Aligner":
         """Use the heads of an earlier run, of the folder itself, or of `regard evaluate`."""
-        model = Model.load(folder)
+        model = load(folder)
         given = noted or model.extras.get(ALIGNMENT_HEADS) or _cached_heads(folder)
         return cls(model, None if given is None else AlignmentHeads.from_json(given))
 
@@ -164,14 +161,9 @@ def _error(
     tables: Sequence[np.ndarray], golds: Sequence[Gold], heads: Sequence[int], after: int
 ) -> float:
     """Return the error rate of the mean of some heads."""
-    return error_rate(
-        (_links(table[after, list(heads)].mean(axis=0)), gold)
-        for table, gold in zip(tables, golds, strict=True)
-    )
-
-
-def _links(table: np.ndarray) -> list[tuple[int, int]]:
-    return [(int(row.argmax()), target) for target, row in enumerate(table) if row.any()]
+    means = [table[after, list(heads)].mean(axis=0) for table in tables]
+    links = [[(int(row.argmax()), i) for i, row in enumerate(mean) if row.any()] for mean in means]
+    return error_rate(zip(links, golds, strict=True))
 
 
 def cache_heads(folder: Path, heads: AlignmentHeads) -> None:
@@ -211,7 +203,7 @@ def cross_attention(
 
 def cross_attention_heads(trace: Trace) -> list[HeadPath]:
     """Return every head that reads the source while the target is written."""
-    sites = [path for path in trace if path.endswith("cross")]
+    sites = [path for path in trace if is_cross(trace[path])]
     if not sites:
         raise InputError("the model has no cross-attention, so it cannot align words.")
     return [(path, head) for path in sites for head in range(trace[path].n_heads)]

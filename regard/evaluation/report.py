@@ -36,7 +36,7 @@ class ModelReadings:
     """Translations of a system, and measures that only its model can give."""
 
     texts: list[str]
-    perplexity: float | None = None
+    perplexity: float | None = None  # perplexity of the references; None without a model
     alignment: HeadErrors | None = field(default=None, repr=False)
 
 
@@ -94,7 +94,7 @@ def _measure_heads(
     return measured
 
 
-def read_gold(line: str, number: int) -> Gold:
+def read_gold(number: int, line: str) -> Gold:
     """Read links of words counted from 0: 1-2 is sure, 1p2 and 1?2 are possible."""
     sure, possible = set(), set()
     for word in line.split():
@@ -108,19 +108,16 @@ def read_gold(line: str, number: int) -> Gold:
     return Gold(frozenset(sure), frozenset(possible))
 
 
-@dataclass(frozen=True)
-class System:
+@dataclass(frozen=True, kw_only=True)
+class System(ModelReadings):
     """Translations of one system and their scores."""
 
     name: str
-    texts: list[str]
     scores: list[Score]
     exact: float
     lengths: list[Group]  # BLEU by the length of the source
     words: list[Group]  # F1 of words by how often they occur
     sentences: list[float]  # chrF of each sentence
-    perplexity: float | None = None  # perplexity of the references; None without a model
-    alignment: HeadErrors | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the scores without the translations."""
@@ -154,43 +151,38 @@ class Evaluation:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluationOptions:
-    """Settings of an evaluation; those of scores are explained at `score_systems`."""
-
-    seen: Mapping[str, int] | None = None
-    """Count of each word in the training data; counted in the references if None."""
-    tokenize: str = "13a"
-    lowercase: bool = False
-    samples: int = SAMPLES
-
-
 def evaluate(
     sources: Sequence[str],
     references: Sequence[str],
     systems: Mapping[str, ModelReadings],
-    options: EvaluationOptions | None = None,
+    *,
+    seen: Mapping[str, int] | None = None,
+    tokenize: str = "13a",
+    lowercase: bool = False,
+    samples: int = SAMPLES,
 ) -> Evaluation:
-    """Compare translations with references, and other systems with the first."""
-    options = options or EvaluationOptions()
-    seen = options.seen if options.seen is not None else count_words(references)
-    how = {"tokenize": options.tokenize, "samples": options.samples}
+    """Compare translations with references, and other systems with the first.
+
+    Args:
+        seen: count of each word in the training data; counted in the references if None.
+        tokenize, lowercase, samples: see `score_systems`.
+    """
+    counts = count_words(references) if seen is None else seen
     texts = {name: one.texts for name, one in systems.items()}
-    scores = score_systems(texts, references, lowercase=options.lowercase, **how)
-    few = {**how, "samples": min(options.samples, 300)}
+    how: dict[str, Any] = {"tokenize": tokenize, "samples": samples}
+    scores = score_systems(texts, references, lowercase=lowercase, **how)
+    few = {**how, "samples": min(samples, 300)}
     found = [
         System(
+            **vars(one),
             name=name,
-            texts=list(one.texts),
             scores=scores[name],
             exact=exact_match(one.texts, references),
             lengths=by_length(sources, one.texts, references, **few),
-            words=by_rarity(one.texts, references, seen),
+            words=by_rarity(one.texts, references, counts),
             sentences=sentence_scores(one.texts, references),
-            perplexity=one.perplexity,
-            alignment=one.alignment,
         )
         for name, one in systems.items()
     ]
-    counted = "references" if options.seen is None else "training"
+    counted = "references" if seen is None else "training"
     return Evaluation(list(sources), list(references), found, counted)

@@ -56,10 +56,7 @@ def score_systems(
     for texts in systems.values():
         check_lines("translations", texts, references)
     metrics = _metrics(tokenize, lowercase)
-    if len(systems) == 1:
-        ((name, texts),) = systems.items()
-        return {name: [_score(*metric, texts, references, samples) for metric in metrics.items()]}
-    columns = [_paired_scores(*metric, systems, references, samples) for metric in metrics.items()]
+    columns = [_scores(*metric, systems, references, samples) for metric in metrics.items()]
     return {name: list(row) for name, row in zip(systems, zip(*columns, strict=True), strict=True)}
 
 
@@ -93,15 +90,7 @@ def _metrics(tokenize: str, lowercase: bool) -> dict[str, Any]:
     return bleu | {"chrF2": CHRF(), "TER": TER()}
 
 
-def _score(
-    name: str, metric: Any, texts: Sequence[str], references: Sequence[str], samples: int
-) -> Score:
-    found = metric.corpus_score(list(texts), [list(references)], n_bootstrap=samples)
-    spread = float(found._mean), float(found._ci)
-    return Score(name, float(found.score), *spread, str(metric.get_signature()))
-
-
-def _paired_scores(
+def _scores(
     name: str,
     metric: Any,
     systems: Mapping[str, Sequence[str]],
@@ -167,7 +156,8 @@ def by_length(
     groups = []
     for group, indices in sorted(members.items()):
         own, others = ([lines[i] for i in indices] for lines in (texts, references))
-        found, label = _score("BLEU", bleu, own, others, samples), _label(group, _LENGTH_LIMITS)
+        (found,) = _scores("BLEU", bleu, {"": own}, others, samples)
+        label = _label(group, _LENGTH_LIMITS)
         groups.append(Group(label, len(indices), found.value, found.margin))
     return groups
 

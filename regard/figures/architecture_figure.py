@@ -3,10 +3,9 @@
 from itertools import pairwise
 
 from regard.analysis.architecture import Architecture, Block, Column
-from regard.figures.captions import caption
+from regard.figures.captions import caption, text_width, truncate
 from regard.figures.colors import FAINT, ROLES
 from regard.figures.drawing import Box, Drawing, Line, Text, add_frame
-from regard.figures.labels import text_width, truncate
 
 _WIDTH, _HEIGHT, _GAP, _COLUMN_GAP, _MARGIN = 250, 44, 20, 130, 12
 _FILLS = {

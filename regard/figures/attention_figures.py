@@ -10,11 +10,10 @@ from regard.analysis.steps import head_temperature
 from regard.attention.mask import Mask, causal, padding, window
 from regard.errors import InputError
 from regard.figures import grid
-from regard.figures.captions import caption
+from regard.figures.captions import caption, show_spaces, text_width, truncate
 from regard.figures.colors import FAINT, HAIRLINE, ROLES, shade, shade_array, shade_signed
 from regard.figures.drawing import Box, Drawing, Image, Line, Text, add_frame
 from regard.figures.head_view import HeadView, to_numpy
-from regard.figures.labels import show_spaces, text_width, truncate
 from regard.layers.position import sinusoid
 
 
@@ -158,7 +157,9 @@ def _step_columns(view: HeadView) -> dict[str, list[float]]:
     )
     scale = float(getattr(site.pattern, "scale", 1.0))
     similarity = getattr(getattr(site.pattern, "similarity", None), "name", "")
-    columns = {"q · k" if similarity in ("dot", "scaled_dot") else "a(q, k)": compared}
+    columns = {
+        "q · k" if similarity in ("dot", "scaled_dot", "biased_dot") else "a(q, k)": compared
+    }
     if scale != 1.0:
         d_k = site.key.shape[-1]
         columns[f"÷ √{d_k}" if isclose(scale, d_k**-0.5) else f"× {scale:.4g}"] = scores

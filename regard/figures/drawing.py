@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from regard.figures.captions import text_width
 from regard.figures.colors import FAINT, INK
-from regard.figures.labels import text_width
 
 
 @dataclass(frozen=True)

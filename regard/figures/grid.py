@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.errors import InputError
-from regard.figures.captions import caption
+from regard.figures.captions import caption, show_spaces, text_width, truncate
 from regard.figures.colors import FAINT, HAIRLINE, INK, ROLES, shade, shade_array, shade_signed
 from regard.figures.drawing import Box, Circle, Drawing, Image, Line, Text
-from regard.figures.labels import show_spaces, text_width, truncate
 
 STYLES = ("circles", "heat")
 MAX_LABELED = 40  # with more rows or columns, cells become pixels without labels

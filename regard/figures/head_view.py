@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from regard.analysis.heads import Selection, default_selection, sides
+from regard.analysis.heads import Selection, default_selection, is_cross, sides
 from regard.errors import InputError, UnknownNameError
 from regard.evaluation.alignment import membership
 from regard.figures.captions import caption
@@ -69,11 +69,11 @@ class HeadView:
     @property
     def writes(self) -> bool:
         """True if queries are labeled with the tokens that they predict (cross-attention)."""
-        return self.site.path.endswith("cross") and "output" in self.trace.tokens
+        return is_cross(self.site) and "output" in self.trace.tokens
 
     def labels(self) -> tuple[list[str], list[str]]:
         """Return the tokens of queries and keys."""
-        asking, answering = sides(self.site.path)
+        asking, answering = sides(self.trace, self.site.path)
         return (
             self._tokens("output" if self.writes else asking, self.site.n_query),
             self._tokens(answering, self.site.n_key),
@@ -96,7 +96,7 @@ class HeadView:
         """Return weights summed by source word and averaged by target word, and both words."""
         trace = self.trace
         if not self.writes:
-            crossing = ", ".join(path for path in trace if path.endswith("cross"))
+            crossing = ", ".join(path for path in trace if is_cross(trace[path]))
             others = f"sites that do are {crossing}" if crossing else "no site of this model does"
             raise InputError(f"{self.site.path} does not align two texts; {others}.")
         target, target_words = _words(trace, "output")

@@ -12,6 +12,7 @@ from regard.figures.captions import check_language
 from regard.figures.drawing import Drawing
 from regard.figures.formats import Figure
 from regard.figures.head_view import HeadView
+from regard.figures.lens_figure import draw_attribution, draw_lens
 from regard.figures.plots import draw_complexity
 from regard.trace.trace import Trace
 
@@ -21,6 +22,8 @@ TRACE_KINDS: dict[str, Callable[[HeadView], Drawing]] = {
     "heads": attention.draw_heads,
     "steps": attention.draw_steps,
     "alignment": attention.draw_alignment,
+    "lens": draw_lens,
+    "attribution": draw_attribution,
 }
 CONCEPT_KINDS: dict[str, Callable[..., Drawing]] = {
     "masks": attention.draw_masks,
@@ -46,15 +49,7 @@ def trace_figure(
     style: str | None = None,
     language: str = "en",
 ) -> Figure:
-    """Draw a figure of a trace.
-
-    Args:
-        kind: "pattern", "lines", "heads", "steps", "alignment" or "architecture".
-        site: path of an attention site; the most readable one by default.
-        query: index of the query of "steps".
-        style: "circles" or "heat", for "pattern".
-        language: "en" or "ko".
-    """
+    """Draw a figure of a trace; `Trace.figure` explains the options."""
     check_language(language)
     if kind == "architecture" and trace.origin is not None:
         return model_figure(trace.origin.module, language=language)

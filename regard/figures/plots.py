@@ -6,10 +6,9 @@ from math import ceil, floor, log10
 from statistics import fmean
 
 from regard.analysis.approximation import FORM_COSTS
-from regard.figures.captions import caption
+from regard.figures.captions import caption, text_width
 from regard.figures.colors import FAINT, HAIRLINE, SERIES, darken
 from regard.figures.drawing import Circle, Drawing, Line, Text, add_frame
-from regard.figures.labels import text_width
 
 Point = tuple[float, float]
 Points = Sequence[Point]
@@ -72,11 +71,7 @@ def draw_plot(
     values: bool = False,
     marker: float | None = None,
 ) -> Drawing:
-    """Draw lines with their names at their ends, with their last values if `values`.
-
-    Args:
-        marker: x value of a dotted vertical line.
-    """
+    """Draw lines with names (and last values) at their ends, and a dotted line at `marker`."""
     width, height = size
     bottom, right = _TOP + height, _LEFT + width
     lines = [line for line in series if line.points]

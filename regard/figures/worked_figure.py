@@ -6,11 +6,10 @@ from math import inf
 from pathlib import Path
 
 from regard.analysis.worked_example import WorkedExample, WorkedTable
-from regard.figures.captions import caption
+from regard.figures.captions import caption, text_width
 from regard.figures.colors import FAINT, shade
 from regard.figures.drawing import Box, Drawing, Text, add_frame
 from regard.figures.formats import FORMATS, Figure, check_extension, html_page
-from regard.figures.labels import text_width
 from regard.files import write_atomic
 
 _CELL = 84

@@ -166,7 +166,6 @@ class _Search:
         return [] if done else ranks
 
     def _is_done(self, sentence: _Sentence, best_total: float) -> bool:
-        """Return True if the stopping rule holds."""
         options, n_finished = self.options, len(sentence.finished)
         if n_finished < options.n_best:
             return False

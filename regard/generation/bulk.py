@@ -17,6 +17,7 @@ from regard.errors import FileError, InputError
 from regard.files import (
     LONGEST_LINE,
     STANDARD_INPUT,
+    file_errors,
     open_bytes,
     read_lines,
     stream_errors,
@@ -141,13 +142,13 @@ class OutputFile:
                     f"{self.path} was started with {name} {before}, but {name} is {now} now: use "
                     "the same settings, or start again without --resume."
                 )
-        with _named_errors(self.path), self.path.open("rb") as stream:
+        with file_errors(self.path), self.path.open("rb") as stream:
             return _complete_records(stream, numbered=self.numbered)
 
     @contextmanager
     def open_from(self, progress: OutputProgress) -> Iterator["OutputFile"]:
         """Open the file after its complete part; success removes the settings file."""
-        with _named_errors(self.path):
+        with file_errors(self.path, "written"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Unbuffered, so that what was written never remains in memory.
             self._stream = self.path.open("r+b" if self.path.exists() else "xb", buffering=0)
@@ -164,9 +165,8 @@ class OutputFile:
                 self.settings_file.unlink(missing_ok=True)
 
     def write(self, text: str) -> None:
-        """Write complete records."""
         left = memoryview(text.encode())
-        with _named_errors(self.path):
+        with file_errors(self.path, "written"):
             while left:
                 left = left[self._stream.write(left) :]
 
@@ -245,13 +245,3 @@ def _lock(stream: Any, path: Path) -> None:
         raise FileError(f"{path} is being written by another process: wait for it.") from error
     except (ImportError, OSError):
         pass  # a system or a file system without locks
-
-
-@contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileError:
-        raise
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror}.") from error

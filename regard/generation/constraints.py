@@ -32,7 +32,6 @@ class PhraseProgress:
 
     @property
     def complete(self) -> bool:
-        """True if every phrase was generated."""
         return len(self.complete_phrases) == len(self.phrases)
 
     def next_tokens(self) -> list[int]:

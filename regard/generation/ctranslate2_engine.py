@@ -36,12 +36,7 @@ _VERSION = "2"  # changes when the same folder is converted differently
 
 
 class CTranslate2Engine:
-    """Beam search with CTranslate2.
-
-    Args:
-        n_vocab: number of tokens the model can predict; may exceed the tokenizer's.
-        shortlist: restricts the tokens that each source token can become.
-    """
+    """Beam search with CTranslate2; the model's `n_vocab` may exceed the tokenizer's."""
 
     name = "ctranslate2"
 
@@ -84,7 +79,6 @@ class CTranslate2Engine:
     def submit(
         self, sources: Sequence[list[int]], options: SearchOptions
     ) -> Callable[[], list[list[Hypothesis]]]:
-        """Start translating; the returned function waits for the n best of each source."""
         # With a shortlist translations depend on their batch, so it must not depend on the machine.
         # It also has more candidates in larger batches.
         workers, rows = (1, 32) if self._has_shortlist else (cpu_count(), 64)
@@ -132,11 +126,7 @@ class CTranslate2Engine:
 
 
 def converted(folder: Path, *, int8: bool, vocabulary_map: str | None = None) -> Path:
-    """Return the folder of the converted model; converts it if the cache does not have it.
-
-    Args:
-        vocabulary_map: the text of a shortlist to store with it.
-    """
+    """Return the folder of the converted model; converts it if the cache does not have it."""
     dtype = kind = "int8" if int8 else "float32"
     if vocabulary_map is not None:
         kind += "-" + hashlib.sha256(vocabulary_map.encode()).hexdigest()[:16]

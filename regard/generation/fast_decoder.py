@@ -86,7 +86,7 @@ class _Attention(NamedTuple):
 
 
 class _Layer:
-    """One layer's weights; there is no `cross` in an encoder."""
+    """One layer's weights; an encoder has no `cross`."""
 
     def __init__(self, layer: Any, *, int8: bool) -> None:
         own, cross, inner = layer.self_attention, layer.cross_attention, layer.feed_forward.inner
@@ -113,9 +113,7 @@ class _Layer:
 class FastTransformer:
     """Copies of a Transformer's weights; later changes to the model have no effect.
 
-    Args:
-        suppressed: tokens that are never predicted; the others share their probability.
-        int8: multiply large matrices in 8 bits.
+    Suppressed tokens are never predicted; the others share their probability.
     """
 
     def __init__(
@@ -161,12 +159,7 @@ class FastTransformer:
 
 
 class FastStepper(Stepper):
-    """Rows of unfinished translations.
-
-    Args:
-        end_id: suppressed until `min_length` tokens are generated.
-        candidates: the only tokens that can be predicted; all if None.
-    """
+    """Rows of unfinished translations, which end after `min_length` tokens at the earliest."""
 
     def __init__(
         self,

@@ -1,20 +1,29 @@
-"""Predictions of models without a target: continued texts, filled gaps, classes."""
+"""Predictions of models without a target, in batches: filled gaps, classes, vectors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from regard.data.image_files import Picture, read_pixels
+from regard.data.image_files import Picture
 from regard.errors import InputError
-from regard.generation.sampling import sample
+from regard.files import chunks
 from regard.generation.search import SamplingOptions
-from regard.generation.stepper import DecoderStepper
-from regard.generation.text_generation import Generation, TextStream, check_capacity
+from regard.generation.text_generation import check_capacity
+from regard.generation.torch_engine import pad_ids
 from regard.generation.translator import max_positions
+from regard.hardware import cpu_count
 from regard.model import Model
 from regard.text.tokenizer import Tokenizer
+from regard.trace.capture import read_image
+
+_TEXTS, _IMAGES = 32, 32  # texts and images that are read together
 
 
 @dataclass(frozen=True)
@@ -25,65 +34,123 @@ class Candidate:
     probability: float
 
 
-@torch.inference_mode()
-def generate(
-    model: Model,
-    prompt: str,
-    options: SamplingOptions,
-    on_text: Callable[[str], None] | None = None,
-) -> Generation:
-    """Continue a prompt, calling `on_text` with each new part of the text."""
+def decoder_prompt(
+    model: Model, prompt: str, options: SamplingOptions
+) -> tuple[Tokenizer, list[int]]:
+    """Return the tokenizer of a decoder-only model and the ids of a prompt with space to write."""
     tokenizer = _tokenizer_of(model, "decoder", "continues a text")
     ids = tokenizer.encode_prompt(prompt)
     check_capacity(options, len(ids), max_positions(model.config.to_dict()))
-    stream = None if on_text is None else TextStream(tokenizer, ids, on_text)
-    read = torch.tensor([ids], device=model.device)
-    stepper = DecoderStepper(model.module, torch.tensor([len(ids)], device=model.device))
-    (found,) = sample(
-        stepper,
-        read,
-        options,
-        end_id=tokenizer.end_id,
-        seen=[ids],
-        on_token=None if stream is None else lambda _, token: stream.add(token),
-    )
-    text, before = tokenizer.decode([*ids, *found.ids]), tokenizer.decode(ids)
-    return Generation(text, text[len(before) :], found.log_prob, found.finished)
+    return tokenizer, ids
 
 
-@torch.inference_mode()
-def fill(model: Model, text: str, *, count: int = 5) -> list[list[Candidate]]:
-    """Return the most probable tokens of each [MASK] in a text."""
+def fill(model: Model, texts: Sequence[str], *, count: int = 5) -> list[list[list[Candidate]]]:
+    """Return the most probable tokens of each [MASK], for each text."""
     tokenizer = _tokenizer_of(model, "encoder", "fills gaps")
     if model.module.fill is None:
         raise InputError("this model cannot fill gaps: use one that was trained with masked text.")
-    ids = tokenizer.encode(text)
-    gaps = [i for i, id in enumerate(ids) if id == tokenizer.mask_id]
-    if not gaps:
-        name = None if tokenizer.mask_id is None else tokenizer.token_of(tokenizer.mask_id)
-        raise InputError(f"the text has no gap: write {name} where a word is missing.")
-    read = torch.tensor([ids], device=model.device)
-    logits = model.module.fill_logits(model.module(read))[0, gaps]
-    return [_most_probable(line, count, lambda id: tokenizer.decode([id])) for line in logits]
+    read = tokenizer.encode_batch(texts)
+    for ids in read:
+        if tokenizer.mask_id not in ids:
+            name = None if tokenizer.mask_id is None else tokenizer.token_of(tokenizer.mask_id)
+            raise InputError(f"the text has no gap: write {name} where a word is missing.")
+
+    def gaps(states: Any, rows: list[list[int]], lengths: Tensor) -> list[list[list[Candidate]]]:
+        found = []
+        for state, ids in zip(states, rows, strict=True):
+            where = [i for i, id in enumerate(ids) if id == tokenizer.mask_id]
+            logits = model.module.fill_logits(state[where])
+            names = [_most_probable(x, count, lambda id: tokenizer.decode([id])) for x in logits]
+            found.append(names)
+        return found
+
+    return _encode(model, read, gaps)
 
 
-@torch.inference_mode()
-def classify(model: Model, given: Picture, *, count: int = 5) -> list[Candidate]:
-    """Return the most probable classes of an image, or of a text."""
+def classify(model: Model, given: Sequence[Picture], *, count: int = 5) -> list[list[Candidate]]:
+    """Return the most probable classes of each image, or of each text."""
     n_classes = getattr(model.config, "n_classes", None) or 0
     labels = model.labels or tuple(str(i) for i in range(n_classes))
     if not labels:
         raise InputError("this model has no classes: use one that was trained for classification.")
+
+    def names(logits: Tensor) -> list[list[Candidate]]:
+        return [_most_probable(line, count, lambda i: labels[i]) for line in logits]
+
     if model.family == "vision":
-        config = model.config
-        sizes = {"n_channels": config.n_channels, "size": config.image_size}
-        pixels = read_pixels(given, normalization=model.pixels, **sizes)
-        logits = model.module(pixels.to(model.device))[0]
-    else:
-        tokenizer = _tokenizer_of(model, "encoder", "classifies texts")
-        ids = tokenizer.encode(str(given), literal=True)
-        logits = model.module.classify(model.module(torch.tensor([ids], device=model.device)))[0]
-    return _most_probable(logits, count, lambda i: labels[i])
+        return [one for logits in _image_batches(model, given) for one in names(logits)]
+    tokenizer = _tokenizer_of(model, "encoder", "classifies texts")
+    for one in given:
+        if not isinstance(one, str):
+            raise InputError(
+                f"this model classifies texts, and a {type(one).__name__} was given: give a text."
+            )
+    read = tokenizer.encode_batch([str(one) for one in given], literal=True)
+    module = model.module
+    return _encode(model, read, lambda states, _, lengths: names(module.classify(states, lengths)))
+
+
+def embed(
+    model: Model, texts: Sequence[str], *, normalize: bool | None = None
+) -> Float[np.ndarray, "text d_model"]:
+    """Return one vector for each text, pooled as the model's configuration says.
+
+    Args:
+        normalize: make every vector of length 1; by default as the checkpoint says.
+    """
+    tokenizer = _tokenizer_of(model, "encoder", "embeds texts")
+    wanted = bool(model.extras.get("normalize")) if normalize is None else normalize
+    read = tokenizer.encode_batch(list(texts), literal=True)
+
+    def vectors(states: Any, _: list[list[int]], lengths: Tensor) -> list[np.ndarray]:
+        pooled = model.module.pooled(states, lengths).float()
+        pooled = torch.nn.functional.normalize(pooled, dim=-1) if wanted else pooled
+        return list(pooled.cpu().numpy())
+
+    found = _encode(model, read, vectors)
+    return np.stack(found) if found else np.empty((0, model.config.d_model), np.float32)
+
+
+T = TypeVar("T")
+
+
+@torch.inference_mode()
+def _encode(
+    model: Model,
+    texts: Sequence[list[int]],
+    answer: Callable[[Any, list[list[int]], Tensor], Sequence[T]],
+) -> list[T]:
+    """Read texts of similar length together, and return the answers in the order given."""
+    config = model.config
+    learned = config.max_positions if config.positions in ("learned", "own") else None
+    most: int = min((n for n in (model.extras.get("longest_text"), learned) if n), default=0)
+    for ids in texts if most else ():
+        if len(ids) > most:
+            start = model.tokenizer.decode(ids[:10]) if model.tokenizer else ""
+            raise InputError(
+                f"the text that starts with {start!r} has {len(ids)} tokens, but the model reads "
+                f"at most {most}: shorten or split it."
+            )
+    found: dict[int, T] = {}
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    for first in range(0, len(order), _TEXTS):
+        batch = order[first : first + _TEXTS]
+        rows = [texts[i] for i in batch]
+        ids, lengths = pad_ids(rows, model.device)
+        even = len(rows[0]) == len(rows[-1])
+        states = model.module.eval()(ids, None if even else lengths)
+        found |= zip(batch, answer(states, rows, lengths), strict=True)
+    return [found[i] for i in range(len(texts))]
+
+
+@torch.inference_mode()
+def _image_batches(model: Model, given: Sequence[Picture]) -> Iterator[Tensor]:
+    """Yield the logits of images, which are decoded on all cores."""
+    read = partial(read_image, model)
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        for batch in chunks(given, _IMAGES):
+            pixels = torch.cat(list(pool.map(read, batch)))
+            yield model.module.eval()(pixels)
 
 
 def _most_probable(logits: Tensor, count: int, name: Callable[[int], str]) -> list[Candidate]:

@@ -39,9 +39,7 @@ class ClusterTranslator:
             import ray
             import ray.data
         except ImportError as error:
-            raise InputError(
-                "--cluster needs Ray, which is not installed: pip install 'regard[ray]'."
-            ) from error
+            raise InputError("--cluster needs Ray: pip install 'regard[ray]'.") from error
         ensemble = [Path(other).resolve() for other in opening.get("ensemble", ())]
         self.ray: Any = ray
         self.folder, self.opening = folder.resolve(), {**opening, "ensemble": ensemble}
@@ -111,7 +109,6 @@ class TranslationActor:
         self.translator, self.options = open_translator(Path(folder), **opening), options
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return the row with its lines translated."""
         (done,) = self.translator.translate_windows([list(row["lines"])], self.options)
         return {"number": row["number"], "done": pickle.dumps(done)}
 

@@ -1,101 +1,159 @@
-"""Sampling: each next token is drawn from the model's probabilities, shaped by options."""
+"""Sampling: each next token is drawn from the model's probabilities, shaped by options.
+
+This is the one definition for all engines that report probabilities (NumPy and torch), so a seed
+gives the same text on them; it needs no torch.
+"""
 
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import Protocol, runtime_checkable
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+import numpy as np
 
 from regard.generation.search import Hypothesis, SamplingOptions
-from regard.generation.stepper import Stepper
+
+
+@runtime_checkable
+class TokenStepper(Protocol):
+    """Rows of unfinished texts, each extended by one token at a time."""
+
+    def step(self, ids: np.ndarray) -> np.ndarray:
+        """Append `ids` (rows, new) to each row; return log-probabilities (rows, vocabulary)."""
+        ...
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Keep these rows, in this order."""
+        ...
 
 
 def sample(
-    stepper: Stepper,
-    prompts: Int[Tensor, "rows token"],
+    stepper: TokenStepper,
+    prompts: Sequence[Sequence[int]],
     options: SamplingOptions,
     *,
     end_id: int | None = None,
-    seen: Sequence[Sequence[int]] | None = None,
-    on_token: Callable[[int, int], None] | None = None,
+    seeds: Sequence[int] | None = None,
+    on_token: Callable[[int, int], bool | None] | None = None,
 ) -> list[Hypothesis]:
     """Continue each prompt; a row's result does not depend on the other rows.
 
     Args:
-        stepper: has one row for each prompt.
-        prompts: padded on the left if their lengths differ.
-        end_id: the token that ends a text, if the model has one.
-        seen: the prompts without padding, for the repetition options.
-        on_token: called with (row, token) after each token.
+        prompts: read with padding on the left if their lengths differ.
+        seeds: of each row; by default the options' seed plus the number of the row.
+        on_token: called with (row, token) after each token; True ends the row.
     """
-    before = list(seen) if seen is not None else prompts.tolist()
-    generators = [torch.Generator().manual_seed(options.seed + row) for row in range(len(prompts))]
-    texts: list[list[int]] = [[] for _ in before]
-    log_probs: list[list[float]] = [[] for _ in before]
-    active, ids = list(range(len(before))), prompts
+    given = range(options.seed, options.seed + len(prompts)) if seeds is None else seeds
+    # Any integer is a seed, also a negative one.
+    generators = [np.random.default_rng(seed % 2**64) for seed in given]
+    texts: list[list[int]] = [[] for _ in prompts]
+    log_probs: list[list[float]] = [[] for _ in prompts]
+    active, ids = list(range(len(prompts))), left_padded(prompts)
     for _ in range(options.max_tokens):
         predicted = stepper.step(ids)
-        shaped = shape(predicted, [[*before[row], *texts[row]] for row in active], options)
-        kept: list[tuple[int, int, int]] = []  # index among the active rows, row, token
+        kept: list[tuple[int, int]] = []  # index among the active rows, row
         for index, row in enumerate(active):
-            if not bool(shaped[index].isfinite().any()):  # no token is left: the text ends here
+            token = choose_token(
+                predicted[index], [*prompts[row], *texts[row]], options, generators[row]
+            )
+            if token is None:  # no token is left: the text ends here
                 continue
-            token = draw(shaped[index], generators[row])
             log_probs[row].append(float(predicted[index, token]))
             if token == end_id:
                 continue
             texts[row].append(token)
-            kept.append((index, row, token))
-            if on_token is not None:
-                on_token(row, token)
+            if on_token is None or not on_token(row, token):
+                kept.append((index, row))
         if not kept:
             break
         if len(kept) < len(active):
-            stepper.keep(torch.tensor([index for index, _, _ in kept], device=ids.device))
-        active = [row for _, row, _ in kept]
-        ids = torch.tensor([[token] for _, _, token in kept], device=ids.device)
+            stepper.keep([index for index, _ in kept])
+        active = [row for _, row in kept]
+        ids = np.array([[texts[row][-1]] for row in active])
     return [
         Hypothesis(text, parts, sum(parts), finished=len(parts) > len(text))
         for text, parts in zip(texts, log_probs, strict=True)
     ]
 
 
-def shape(
-    log_probs: Float[Tensor, "rows vocab"], texts: Sequence[Sequence[int]], options: SamplingOptions
-) -> Float[Tensor, "rows vocab"]:
-    """Apply the repetition options, then temperature, top-k and top-p."""
-    shaped = log_probs.clone()
-    for row, text in enumerate(texts):
-        if options.repetition_penalty != 1.0 and text:
-            known = torch.tensor(sorted(set(text)), device=shaped.device)
-            shaped[row, known] *= options.repetition_penalty
-        shaped[row, _repeating(text, options.no_repeat)] = -inf
+def left_padded(prompts: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return the ids of all prompts, padded on the left with 0."""
+    longest = max(map(len, prompts))
+    return np.array([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
+
+
+def choose_token(
+    log_probs: np.ndarray,
+    text: Sequence[int],
+    options: SamplingOptions,
+    generator: np.random.Generator,
+) -> int | None:
+    """Return the next token of a text; None if the options allow none."""
     if options.temperature == 0:
-        value, best = shaped.max(dim=-1, keepdim=True)
-        certain = torch.where(value.isneginf(), value, 0.0)  # -inf if every token is barred
-        return torch.full_like(shaped, -inf).scatter(-1, best, certain)
-    shaped = torch.log_softmax(shaped / options.temperature, dim=-1)
-    if options.top_k is not None and options.top_k < shaped.size(-1):
-        least = shaped.topk(options.top_k, dim=-1).values[:, -1:]
-        shaped = shaped.masked_fill(shaped < least, -inf)
+        allowed = without_repetition(log_probs, text, options)
+        best = int(allowed.argmax())
+        return best if allowed[best] > -inf else None
+    shaped = shape(log_probs, text, options)
+    if not np.isfinite(shaped).any():
+        return None
+    return draw(shaped, generator)
+
+
+def shape(log_probs: np.ndarray, text: Sequence[int], options: SamplingOptions) -> np.ndarray:
+    """Apply the repetition options, then temperature, top-k and top-p to one distribution."""
+    shaped = without_repetition(log_probs, text, options)
+    if options.temperature == 0:
+        certain = np.full_like(shaped, -inf)
+        best = int(shaped.argmax())
+        certain[best] = 0.0 if shaped[best] > -inf else -inf
+        return certain
+    if not np.isfinite(shaped).any():
+        return shaped
+    # From the best token down, so that a tiny temperature gives 0 and -inf instead of NaN.
+    wide = shaped.astype(np.float64)
+    with np.errstate(over="ignore"):
+        shaped = _log_softmax((wide - wide.max()) / options.temperature)
+    if options.top_k is not None and options.top_k < len(shaped):
+        least = np.partition(shaped, -options.top_k)[-options.top_k]
+        shaped = np.where(shaped < least, -inf, shaped)
     if options.top_p is not None and options.top_p < 1:
-        shaped = _nucleus(torch.log_softmax(shaped, dim=-1), options.top_p)
-    return torch.log_softmax(shaped, dim=-1)
+        shaped = _nucleus(_log_softmax(shaped), options.top_p)
+    return _log_softmax(shaped)
 
 
-def draw(log_probs: Float[Tensor, "vocab"], generator: torch.Generator) -> int:
-    """Draw one token."""
-    return int(torch.multinomial(log_probs.exp().cpu(), 1, generator=generator))
+def without_repetition(
+    log_probs: np.ndarray, text: Sequence[int], options: SamplingOptions
+) -> np.ndarray:
+    """Multiply the log-probabilities of tokens in the text, and bar repeated n-grams."""
+    if options.repetition_penalty == 1.0 and options.no_repeat == 0:
+        return log_probs
+    shaped = log_probs.copy()
+    if options.repetition_penalty != 1.0:
+        shaped[sorted(set(text))] *= options.repetition_penalty
+    shaped[_repeating(text, options.no_repeat)] = -inf
+    return shaped
 
 
-def _nucleus(log_probs: Tensor, p: float) -> Tensor:
+def draw(log_probs: np.ndarray, generator: np.random.Generator) -> int:
+    """Draw one token by its probability, with one random number."""
+    sums = np.exp(log_probs).cumsum()
+    drawn = int(np.searchsorted(sums, generator.random() * sums[-1], side="right"))
+    return min(drawn, int(np.flatnonzero(np.isfinite(log_probs))[-1]))
+
+
+def _log_softmax(x: np.ndarray) -> np.ndarray:
+    shifted = x - x.max()
+    return shifted - np.log(np.exp(shifted).sum())
+
+
+def _nucleus(log_probs: np.ndarray, p: float) -> np.ndarray:
     """Keep the fewest tokens whose probabilities sum to at least p (Holtzman et al. 2020)."""
-    ordered, places = log_probs.sort(dim=-1, descending=True)
-    before = ordered.exp().cumsum(dim=-1) - ordered.exp()
-    return torch.full_like(log_probs, -inf).scatter(
-        -1, places, ordered.masked_fill(before >= p, -inf)
-    )
+    order = np.argsort(-log_probs, kind="stable")
+    ordered = np.exp(log_probs[order])
+    before = ordered.cumsum() - ordered
+    kept = order[before < p]
+    shaped = np.full_like(log_probs, -inf)
+    shaped[kept] = log_probs[kept]
+    return shaped
 
 
 def _repeating(text: Sequence[int], n: int) -> list[int]:

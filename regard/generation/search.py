@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
 
-from regard.errors import InputError, UnknownNameError, nearest
+from regard.errors import InputError, check_choice, check_counts
 from regard.generation.beam_tree import BeamEvent
 from regard.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.trace.edits import Edit
 
 PENALTIES = ("average", "gnmt", "none")
 STOPS = ("beam", "bound", "first")
@@ -26,70 +29,45 @@ class Hypothesis:
 
     @property
     def log_prob(self) -> float:
-        """The log-probability of the whole sequence."""
         return sum(self.log_probs)
 
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Settings of beam search.
+    """Settings of beam search."""
 
-    Args:
-        beam: sequences kept at each step; 1 is greedy search.
-        n_best: translations returned for each sentence, at most `beam`.
-        alpha: exponent of the length penalty.
-        penalty: scores are divided by length^alpha ("average"), by ((5 + length) / 6)^alpha
-            ("gnmt", Wu et al. 2016) or by 1 ("none"); the end token counts. "gnmt" needs torch.
-        stop: a sentence is done when `beam` sequences are finished ("beam"), when `n_best` are
-            ("first"), or when no unfinished one can still enter the n best ("bound"). All but
-            "beam" need torch.
-        least: minimum target tokens per source token; from the model's training data by default,
-            or 0 if that is unknown.
-        factor: maximum target tokens per source token, likewise; 2 if unknown.
-        extra: tokens allowed on top of `factor`.
-        most: maximum target tokens for any source.
-        beam_tree: record every sequence considered; needs torch.
-        scores: compute scores; greedy search with CTranslate2 is faster without.
-        prefix: text that every translation starts with.
-        must: words or phrases that every translation contains; needs torch.
-    """
-
-    beam: int = 4
-    n_best: int = 1
-    alpha: float = 1.0
+    beam: int = 4  # sequences kept at each step; 1 is greedy search
+    n_best: int = 1  # translations returned for each sentence, at most `beam`
+    alpha: float = 1.0  # exponent of the length penalty
     penalty: str = "average"
+    """Scores are divided by length^alpha ("average"), by ((5 + length) / 6)^alpha ("gnmt", Wu et
+    al. 2016) or by 1 ("none"); the end token counts. "gnmt" needs torch."""
     stop: str = "beam"
+    """A sentence is done when `beam` sequences are finished ("beam"), when `n_best` are ("first"),
+    or when no unfinished one can still enter the n best ("bound"). All but "beam" need torch."""
     least: float | None = None
-    factor: float | None = None
-    extra: int = 20
-    most: int | None = None
-    beam_tree: bool = False
-    scores: bool = True
-    prefix: str = ""
-    must: Sequence[str] = ()
+    """Minimum target tokens per source token; by default that of the training data, or 0."""
+    factor: float | None = None  # maximum target tokens per source token, likewise; or 2
+    extra: int = 20  # tokens allowed on top of `factor`
+    most: int | None = None  # maximum target tokens for any source
+    beam_tree: bool = False  # record every sequence considered; needs torch
+    scores: bool = True  # compute scores; greedy search with CTranslate2 is faster without
+    prefix: str = ""  # text that every translation starts with
+    must: Sequence[str] = ()  # words or phrases that every translation contains; needs torch
 
     def __post_init__(self) -> None:
-        if self.penalty not in PENALTIES:
-            hint = nearest(self.penalty, PENALTIES)
-            raise UnknownNameError(f"there is no length penalty {self.penalty!r}; {hint}.")
-        combined = self.must and (self.prefix or self.beam_tree)
-        for valid, message in (
-            (self.beam >= 1, f"beam is {self.beam}; it must be 1 (greedy) or more."),
-            (
-                1 <= self.n_best <= self.beam,
-                f"n_best is {self.n_best} with a beam of {self.beam}; it must be at least 1 and at "
-                "most as large as the beam.",
-            ),
-            (self.alpha >= 0, f"alpha is {self.alpha}; it must be 0 or more."),
-            (self.stop in STOPS, f"stop is {self.stop!r}; it must be {', '.join(STOPS)}."),
-            (
-                not isinstance(self.must, str),
-                "must is a string; it must be a list of words or phrases.",
-            ),
-            (not combined, "must cannot be combined with prefix or beam_tree: use one of them."),
-        ):
-            if not valid:
-                raise InputError(message)
+        check_choice("penalty", self.penalty, PENALTIES)
+        check_choice("stop", self.stop, STOPS)
+        check_counts(beam=self.beam)
+        n_best, beam = self.n_best, self.beam
+        if not 1 <= n_best <= beam:
+            raise InputError(f"n_best is {n_best} with a beam of {beam}; it must be 1 to {beam}.")
+        if self.alpha < 0:
+            raise InputError(f"alpha is {self.alpha}; it must be 0 or more.")
+        if isinstance(self.must, str):
+            raise InputError("must is a string; it must be a list of words or phrases.")
+        if self.must and (self.prefix or self.beam_tree):
+            raise InputError("must cannot be combined with prefix or beam_tree: use one of them.")
 
     @property
     def torch_feature(self) -> str:
@@ -159,29 +137,35 @@ class SearchKeywords(TypedDict, total=False):
     must: Sequence[str]
 
 
+class TranslateKeywords(SearchKeywords, total=False):
+    """The keyword arguments of `Model.translate`."""
+
+    engine: str
+    int8: bool
+    edits: "Sequence[Edit]"
+    trace: bool
+    source_language: str | None
+    target_language: str | None
+
+
 @dataclass(frozen=True)
 class SamplingOptions:
-    """Settings of sampling.
+    """Settings of sampling."""
 
-    Args:
-        max_tokens: maximum number of tokens to generate.
-        temperature: divisor of the logits; 0 always takes the most probable token.
-        top_k: sample among the k most probable tokens only.
-        top_p: sample among the fewest tokens whose probabilities sum to at least p.
-        repetition_penalty: factor on the log-probabilities of tokens already in the text.
-        no_repeat: size of the n-grams that must not occur twice; 0 allows all.
-        seed: seed of the random generator.
-    """
-
-    max_tokens: int = 200
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    repetition_penalty: float = 1.0
-    no_repeat: int = 0
+    max_tokens: int = 200  # maximum number of tokens to generate
+    temperature: float = 1.0  # divisor of the logits; 0 always takes the most probable token
+    top_k: int | None = None  # sample among the k most probable tokens only
+    top_p: float | None = None  # among the fewest tokens whose probabilities sum to at least p
+    repetition_penalty: float = 1.0  # factor on the log-probabilities of tokens in the text
+    no_repeat: int = 0  # size of the n-grams that must not occur twice; 0 allows all
     seed: int = 0
+    stop: Sequence[str] = ()  # a text ends in front of the first of these
 
     def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            raise InputError("stop is a string; it must be a list of texts.")
+        if not all(self.stop):
+            raise InputError("a stop text is empty: leave it out.")
         for name, valid, allowed in (
             ("max_tokens", self.max_tokens >= 1, "1 or more"),
             ("temperature", self.temperature >= 0, "0 (deterministic) or more"),
@@ -192,6 +176,27 @@ class SamplingOptions:
         ):
             if not valid:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be {allowed}.")
+
+
+class SamplingKeywords(TypedDict, total=False):
+    """The fields of SamplingOptions as keyword arguments."""
+
+    max_tokens: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    repetition_penalty: float
+    no_repeat: int
+    seed: int
+    stop: Sequence[str]
+
+
+class GenerateKeywords(SamplingKeywords, total=False):
+    """The keyword arguments of `Model.generate`."""
+
+    engine: str
+    precision: str
+    on_text: Callable[[str], None] | None
 
 
 @runtime_checkable

@@ -1,12 +1,8 @@
 """Splitting lines into parts that a model can translate, and batching the parts."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import TypeVar
-
-Item = TypeVar("Item")
 
 # Boundaries to split at, the best first: between sentences, between clauses, between words.
 _BOUNDARIES = (
@@ -159,10 +155,3 @@ def batches_by_length(
             batches.append([])
         batches[-1].append(index)
     return batches
-
-
-def windows(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield lists of `size` items."""
-    stream = iter(items)
-    while window := list(islice(stream, size)):
-        yield window

@@ -47,11 +47,7 @@ class _CachedStepper(Stepper):
 
 
 class TranslationStepper(_CachedStepper):
-    """An encoder–decoder of any family, with cached keys and values.
-
-    Args:
-        candidates: the only tokens that can be predicted; all if None.
-    """
+    """An encoder–decoder of any family; it predicts only the `candidates`, if there are any."""
 
     def __init__(
         self,
@@ -146,9 +142,7 @@ class Ensemble(Stepper):
 class SuppressingStepper(Stepper):
     """A stepper for which some tokens are impossible; the others share their probability.
 
-    Args:
-        suppressed: tokens that are never predicted.
-        min_length: number of tokens before which the end token is suppressed as well.
+    The end token is impossible before `min_length` tokens.
     """
 
     def __init__(

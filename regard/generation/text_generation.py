@@ -1,17 +1,30 @@
-"""Text generation: what both engines share, and generation with CTranslate2 without torch."""
+"""Text generation: prompts in, continued texts out, on whatever engine is open; no torch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
-from regard.capabilities import unsupported_reason
+from regard.capabilities import choose_writer
 from regard.errors import InputError
 from regard.generation.ctranslate2_engine import converted
-from regard.generation.search import SamplingOptions
+from regard.generation.numpy_decoder import NumpyDecoder, NumpyStepper
+from regard.generation.sampling import sample
+from regard.generation.search import Hypothesis, SamplingOptions
 from regard.generation.translator import max_positions
 from regard.hardware import single_request_threads
-from regard.model_folder import Description, read_description, read_tokenizers
+from regard.model_folder import (
+    is_transformers_folder,
+    read_description,
+    read_tokenizers,
+    weights_file,
+)
 from regard.text.tokenizer import Tokenizer
+
+OnToken = Callable[[int, int], bool | None]
+"""Called with the number of a prompt and its next token; True ends the text."""
+_ROWS = 16  # prompts that are continued together
 
 
 @dataclass(frozen=True)
@@ -20,8 +33,160 @@ class Generation:
 
     text: str  # the prompt and its continuation
     written: str  # the continuation alone
-    log_prob: float
-    finished: bool  # True if the model ended the text itself
+    log_prob: float  # of all tokens that were chosen, as the model itself predicts them
+    finished: bool  # True if the model ended the text itself, or a stop text did
+    engine: str = ""
+    precision: str = "float32"
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """An engine that continues token ids."""
+
+    name: str
+    precision: str
+
+    def write(
+        self, prompts: Sequence[list[int]], options: SamplingOptions, on_token: OnToken
+    ) -> list[Hypothesis]:
+        """Continue each prompt."""
+        ...
+
+
+class NumpyWriter:
+    """Sampling with a NumPy decoder."""
+
+    name, precision = "numpy", "float32"
+
+    def __init__(self, model: NumpyDecoder, *, end_id: int | None) -> None:
+        self.model, self.end_id = model, end_id
+
+    def write(
+        self, prompts: Sequence[list[int]], options: SamplingOptions, on_token: OnToken
+    ) -> list[Hypothesis]:
+        stepper = NumpyStepper(self.model, [len(prompt) for prompt in prompts])
+        seeds = [options.seed] * len(prompts)  # a prompt's text does not depend on its place
+        return sample(stepper, prompts, options, end_id=self.end_id, seeds=seeds, on_token=on_token)
+
+
+class CTranslate2Writer:
+    """Greedy search, or sampling by CTranslate2's own random numbers."""
+
+    name = "ctranslate2"
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer, *, int8: bool = False) -> None:
+        self.tokenizer, self.int8 = tokenizer, int8
+        self.precision = "int8" if int8 else "float32"
+        self._folder = converted(folder, int8=int8)
+
+    @cached_property
+    def _generator(self) -> Any:
+        return self._open()
+
+    def _open(self) -> Any:
+        import ctranslate2
+
+        # In int8 one thread is faster than several.
+        threads = 1 if self.int8 else single_request_threads()
+        return ctranslate2.Generator(
+            str(self._folder), compute_type=self.precision, intra_threads=threads
+        )
+
+    def write(
+        self, prompts: Sequence[list[int]], options: SamplingOptions, on_token: OnToken
+    ) -> list[Hypothesis]:
+        return [self._write(row, ids, options, on_token) for row, ids in enumerate(prompts)]
+
+    def _write(
+        self, row: int, ids: list[int], options: SamplingOptions, on_token: OnToken
+    ) -> Hypothesis:
+        import ctranslate2
+
+        best, generator = options.temperature == 0, None
+        if best:
+            generator = self._generator
+        else:  # its random numbers are those of a thread, so a seed needs a new one
+            ctranslate2.set_random_seed(options.seed % 2**32)
+            generator = self._open()
+        steps = generator.generate_tokens(
+            [self.tokenizer.token_of(id) for id in ids],
+            max_length=options.max_tokens,
+            sampling_topk=1 if best else options.top_k or 0,
+            sampling_topp=1.0 if best else options.top_p or 1.0,
+            sampling_temperature=1.0 if best else options.temperature,
+        )
+        written, finished = [], False
+        for step in steps:
+            if step.token_id == self.tokenizer.end_id:
+                finished = True
+                break
+            written.append(step.token_id)
+            if on_token(row, step.token_id):
+                break
+        steps.close()
+        log_probs = self._score(ids, written, finished=finished)
+        return Hypothesis(written, log_probs, sum(log_probs), finished)
+
+    def _score(self, ids: list[int], written: list[int], *, finished: bool) -> list[float]:
+        """Return the log-probabilities that the model gives to what was written."""
+        end = [self.tokenizer.end_id] if finished and self.tokenizer.end_id is not None else []
+        names = [self.tokenizer.token_of(id) for id in [*ids, *written, *end]]
+        (scored,) = self._generator.score_batch([names])
+        return list(scored.log_probs)[len(ids) - 1 :][: len(written) + len(end)]
+
+
+class TextGenerator:
+    """A tokenizer and an engine that continues prompts; it stays open."""
+
+    def __init__(self, writer: Writer, tokenizer: Tokenizer, *, n_positions: int) -> None:
+        self.writer, self.tokenizer, self.n_positions = writer, tokenizer, n_positions
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        options: SamplingOptions,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Iterator[Generation]:
+        """Yield the continuation of each prompt, in order.
+
+        `on_text` is called with each new part of the text of a single prompt.
+        """
+        for first in range(0, len(prompts), _ROWS):
+            yield from self._generate(prompts[first : first + _ROWS], options, on_text)
+
+    def _generate(
+        self,
+        prompts: Sequence[str],
+        options: SamplingOptions,
+        on_text: Callable[[str], None] | None,
+    ) -> list[Generation]:
+        read = [self.tokenizer.encode_prompt(prompt) for prompt in prompts]
+        for ids in read:
+            check_capacity(options, len(ids), self.n_positions)
+        streams = [TextStream(self.tokenizer, ids, on_text, options.stop) for ids in read]
+        found = self.writer.write(read, options, lambda row, token: streams[row].add(token))
+        return [
+            self._finish(ids, one, stream)
+            for ids, one, stream in zip(read, found, streams, strict=True)
+        ]
+
+    def _finish(self, ids: list[int], found: Hypothesis, stream: "TextStream") -> Generation:
+        before = self.tokenizer.decode(ids)
+        written = self.tokenizer.decode([*ids, *found.ids])[len(before) :]
+        stopped = stream.stopped
+        if stopped:
+            at = [written.find(stop) for stop in stream.stops]
+            written = written[: min((i for i in at if i >= 0), default=len(written))]
+        else:
+            stream.close()
+        return Generation(
+            before + written,
+            written,
+            found.log_prob,
+            found.finished or stopped,
+            self.writer.name,
+            self.writer.precision,
+        )
 
 
 def check_capacity(options: SamplingOptions, n_prompt: int, n_positions: int) -> None:
@@ -34,68 +199,114 @@ def check_capacity(options: SamplingOptions, n_prompt: int, n_positions: int) ->
         )
 
 
-def ctranslate2_refusal(description: Description) -> str | None:
-    """Return why CTranslate2 cannot generate with a model, or None if it can."""
-    if description.family != "decoder":
-        return "it is not a decoder-only model"
-    if not (description.tokenizer or {}).get("end"):
-        return "its tokenizer has no end token"
-    return unsupported_reason("ctranslate2", description.family, description.model)
+def repetition_refusal(options: SamplingOptions | None) -> str:
+    """Return why CTranslate2 cannot honor these options, or an empty string."""
+    if options is None or options.temperature == 0:
+        both = False
+    else:
+        both = options.top_k is not None and options.top_p is not None
+    if options is not None and (options.repetition_penalty != 1.0 or options.no_repeat):
+        return "it defines the repetition options in another way"
+    return "it combines top-k and top-p in another way" if both else ""
 
 
-def generate_with_ctranslate2(
-    folder: Path, prompt: str, options: SamplingOptions, on_text: Callable[[str], None]
-) -> None:
-    """Continue a prompt, calling `on_text` with each new part of the text."""
-    import ctranslate2
+def open_generator(
+    folder: Path,
+    *,
+    engine: str = "auto",
+    precision: str = "float32",
+    options: SamplingOptions | None = None,
+) -> TextGenerator:
+    """Open a model folder to continue texts; torch is imported only if its engine is used."""
+    if is_transformers_folder(folder):
+        from regard.generation.open_engines import generator_of
+        from regard.model import load
 
-    description = read_description(folder)
-    tokenizer, _ = read_tokenizers(folder, description)
-    assert tokenizer is not None, "ctranslate2_refusal requires a tokenizer"
-    ids = tokenizer.encode_prompt(prompt)
-    check_capacity(options, len(ids), max_positions(description.model))
-    ctranslate2.set_random_seed(options.seed)  # applies to threads that start now
-    generator = ctranslate2.Generator(
-        str(converted(folder, int8=False)),
-        compute_type="float32",
-        intra_threads=single_request_threads(),
+        settings = SamplingOptions() if options is None else options
+        return generator_of(load(folder), settings, engine=engine, precision=precision)
+    described = read_description(folder)
+    if described.family != "decoder" or described.tokenizer is None:
+        raise InputError(
+            f"this model is of the family {described.family}; only one of the family decoder with "
+            "a tokenizer continues a text."
+        )
+    refusal = repetition_refusal(options)
+    if not described.tokenizer.get("end"):
+        refusal = "its tokenizer has no end token"
+    excluded = {"ctranslate2": refusal} if refusal else {}
+    chosen, precision = choose_writer(
+        described.family, described.model, engine, precision, excluded=excluded
     )
-    best = options.temperature == 0
-    steps = generator.generate_tokens(
-        [tokenizer.token_of(id) for id in ids],
-        max_length=options.max_tokens,
-        sampling_topk=1 if best else options.top_k or 0,
-        sampling_topp=1.0 if best else options.top_p or 1.0,
-        sampling_temperature=1.0 if best else options.temperature,
-        repetition_penalty=options.repetition_penalty,
-        no_repeat_ngram_size=options.no_repeat,
-    )
-    stream = TextStream(tokenizer, ids, on_text)
-    for step in steps:
-        if step.token_id != tokenizer.end_id:
-            stream.add(step.token_id)
-    stream.close()
+    if chosen == "torch":
+        from regard.generation.torch_engine import TorchWriter
+        from regard.model import Model
+
+        model = Model.load(folder)
+        assert model.tokenizer is not None
+        writer: Writer = TorchWriter(model.module, end_id=model.tokenizer.end_id)
+        return TextGenerator(writer, model.tokenizer, n_positions=max_positions(described.model))
+    tokenizer, _ = read_tokenizers(folder, described)
+    assert tokenizer is not None
+    if chosen == "ctranslate2":
+        writer = CTranslate2Writer(folder, tokenizer, int8=precision == "int8")
+    else:
+        from regard.interop.ctranslate2 import read_arrays
+
+        arrays = read_arrays(weights_file(folder))
+        writer = NumpyWriter(NumpyDecoder(described.model, arrays), end_id=tokenizer.end_id)
+    return TextGenerator(writer, tokenizer, n_positions=max_positions(described.model))
 
 
 class TextStream:
-    """Decodes a growing text and passes on complete characters."""
+    """Decodes a growing text, passes on complete characters and looks for stop texts."""
 
     def __init__(
-        self, tokenizer: Tokenizer, prompt_ids: list[int], on_text: Callable[[str], None]
+        self,
+        tokenizer: Tokenizer,
+        prompt_ids: list[int],
+        on_text: Callable[[str], None] | None,
+        stops: Sequence[str] = (),
     ) -> None:
-        self.tokenizer, self.on_text = tokenizer, on_text
+        self.tokenizer, self.on_text, self.stops = tokenizer, on_text, tuple(stops)
+        self.stopped = False
         self._ids = list(prompt_ids)
-        self._sent = len(tokenizer.decode(prompt_ids))
+        # Tokens from `_context` on are decoded again, because a token's text depends on the one
+        # before it; those from `_read` on have not been passed on.
+        self._context, self._read = max(0, len(prompt_ids) - 4), len(prompt_ids)
+        self._held = ""  # the end of the text, as long as a stop text could begin in it
 
-    def add(self, token: int) -> None:
-        """Add one token."""
+    def add(self, token: int) -> bool:
+        """Add a token; True if a stop text is complete."""
         self._ids.append(token)
-        text = self.tokenizer.decode(self._ids)
-        if not text.endswith("\ufffd"):  # an incomplete character
-            self.on_text(text[self._sent :])
-            self._sent = len(text)
+        if self.on_text is None and not self.stops:
+            return False
+        text = self._new_text()
+        if text.endswith("\ufffd"):  # an incomplete character
+            return False
+        self._context, self._read = self._read, len(self._ids)
+        return self._pass_on(text)
 
     def close(self) -> None:
         """Pass on the rest, including incomplete characters."""
-        if rest := self.tokenizer.decode(self._ids)[self._sent :]:
+        if self.on_text is not None and (rest := self._held + self._new_text()):
             self.on_text(rest)
+
+    def _new_text(self) -> str:
+        before = self.tokenizer.decode(self._ids[self._context : self._read])
+        return self.tokenizer.decode(self._ids[self._context :])[len(before) :]
+
+    def _pass_on(self, text: str) -> bool:
+        text = self._held + text
+        found = [at for stop in self.stops if (at := text.find(stop)) >= 0]
+        self.stopped = bool(found)
+        safe = min(found) if found else len(text) - _overlap(text, self.stops)
+        self._held = text[safe:]
+        if self.on_text is not None and safe:
+            self.on_text(text[:safe])
+        return self.stopped
+
+
+def _overlap(text: str, stops: Sequence[str]) -> int:
+    """Return how many characters at the end of a text could begin a stop text."""
+    sizes = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
+    return max(sizes, default=0)

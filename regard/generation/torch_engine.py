@@ -7,6 +7,7 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,9 +16,22 @@ from regard.errors import InputError
 from regard.generation.beam import beam_search
 from regard.generation.constraints import constrained_search
 from regard.generation.fast_decoder import FastStepper, FastTransformer, can_run
-from regard.generation.search import Hypothesis, SearchOptions, phrase_ids, prefix_ids
+from regard.generation.sampling import sample
+from regard.generation.search import (
+    Hypothesis,
+    SamplingOptions,
+    SearchOptions,
+    phrase_ids,
+    prefix_ids,
+)
 from regard.generation.sentences import batches_by_length
-from regard.generation.stepper import Ensemble, Stepper, SuppressingStepper, TranslationStepper
+from regard.generation.stepper import (
+    DecoderStepper,
+    Ensemble,
+    Stepper,
+    SuppressingStepper,
+    TranslationStepper,
+)
 from regard.generation.vocabulary_shortlist import Shortlist
 from regard.hardware import cpu_count
 from regard.tap import listening
@@ -25,13 +39,9 @@ from regard.text.tokenizer import Tokenizer, suppressed_ids
 
 
 class TorchEngine:
-    """Beam search with PyTorch, with one model or an ensemble.
+    """Beam search with PyTorch, with one model or an ensemble; the tokenizer is the target's.
 
     Weights are copied when the first sentence is translated: make a new engine after changing them.
-
-    Args:
-        tokenizer: the target's.
-        int8: multiply large matrices of Transformers in 8 bits.
     """
 
     name = "torch"
@@ -47,18 +57,17 @@ class TorchEngine:
         self.modules, self.tokenizer = list(modules), tokenizer
         self.shortlist, self.int8 = shortlist, int8
         self.start_id, self.end_id = (tokenizer.required_id(role) for role in ("start", "end"))
+        self.forced = list(getattr(self.modules[0], "forced_ids", ()))
         self.suppressed = suppressed_ids(tokenizer, self.modules[0].config.n_vocab)
 
     def submit(
         self, sources: Sequence[list[int]], options: SearchOptions
     ) -> Callable[[], list[list[Hypothesis]]]:
-        """Return a function that translates the sources."""
         return partial(self.translate, sources, options)
 
     def translate(
         self, sources: Sequence[list[int]], options: SearchOptions
     ) -> list[list[Hypothesis]]:
-        """Return the n best translations of each source."""
         # With a shortlist translations depend on their batch, so it must not depend on the machine.
         workers = cpu_count() if self.shortlist is None else 1
         batches = batches_by_length(
@@ -92,6 +101,8 @@ class TorchEngine:
         limits = [options.limit(len(source)) for source in sources]
         ends = {"start_id": self.start_id, "end_id": self.end_id}
         if options.must:
+            if self.forced:
+                raise InputError("must cannot be used with a model that forces its first token.")
             found = constrained_search(stepper, limits[0], options, phrases, **ends)
             if not found:
                 raise InputError(
@@ -99,7 +110,7 @@ class TorchEngine:
                     "require fewer words, or allow more tokens with extra."
                 )
             return [found]
-        forced = prefix_ids(self.tokenizer, options)
+        forced = [*self.forced, *prefix_ids(self.tokenizer, options)]
         prefix = torch.tensor([forced] * len(sources), device=stepper.device) if forced else None
         return beam_search(stepper, limits, options, **ends, prefix=prefix)
 
@@ -120,6 +131,43 @@ class TorchEngine:
             return FastStepper(fast, ids, lengths, **ends, candidates=known)
         inner = TranslationStepper(module, ids, lengths, candidates=known)
         return SuppressingStepper(inner, self.suppressed, **ends)
+
+
+class ArraySteps:
+    """A stepper that reads and returns arrays, as `sample` needs them."""
+
+    def __init__(self, inner: Stepper) -> None:
+        self.inner = inner
+
+    def step(self, ids: np.ndarray) -> np.ndarray:
+        predicted = self.inner.step(torch.from_numpy(ids).to(self.inner.device))
+        wide = predicted if predicted.dtype == torch.float64 else predicted.float()
+        return wide.cpu().numpy()
+
+    def keep(self, rows: Sequence[int]) -> None:
+        self.inner.keep(torch.tensor(list(rows), device=self.inner.device))
+
+
+class TorchWriter:
+    """Continues texts with a decoder-only module of any form of attention, on any device."""
+
+    name, precision = "torch", "float32"
+
+    def __init__(self, module: Any, *, end_id: int | None) -> None:
+        self.module, self.end_id = module, end_id
+
+    @torch.inference_mode()
+    def write(
+        self,
+        prompts: Sequence[list[int]],
+        options: SamplingOptions,
+        on_token: Callable[[int, int], bool | None],
+    ) -> list[Hypothesis]:
+        device = next(self.module.parameters()).device
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        stepper = ArraySteps(DecoderStepper(self.module, lengths))
+        seeds = [options.seed] * len(prompts)
+        return sample(stepper, prompts, options, end_id=self.end_id, seeds=seeds, on_token=on_token)
 
 
 def pad_ids(sources: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -16,12 +16,7 @@ from regard.generation.beam import Alternative, alternatives
 from regard.generation.search import Hypothesis, SearchOptions
 from regard.generation.stepper import SuppressingStepper, TranslationStepper, UncachedModule
 from regard.generation.torch_engine import TorchEngine, pad_ids
-from regard.generation.translator import (
-    TranslatedPart,
-    Translation,
-    Translator,
-    translator_limits,
-)
+from regard.generation.translator import TranslatedPart, Translation, Translator, translator_limits
 from regard.model import Model
 from regard.tap import listen
 from regard.text.tokenizer import suppressed_ids
@@ -81,10 +76,7 @@ def _trace_parts(model: Model, answer: Translation, editors: Sequence[TolerantEd
     translated = [i for i, part in enumerate(answer.parts) if not part.copied]
     traces = [_trace_part(model, answer, i, editors) for i in translated]
     if not traces:
-        raise InputError(
-            "there is nothing to trace: the model knows none of the text's tokens, so the text is "
-            "copied."
-        )
+        raise InputError("there is nothing to trace: the model knows none of the text's tokens.")
     traces[0].later_parts = traces[1:]
     return traces[0]
 
@@ -130,7 +122,7 @@ def translate_edited(
 
 def edited_translator(model: Model, editors: Sequence[TolerantEditor]) -> Translator:
     """Return a translator that searches under edits."""
-    engine = _EditedEngine([_steppable(model, editors)], model.translation_tokenizers()[1])
+    engine = _EditedEngine([steppable(model, editors)], model.translation_tokenizers()[1])
     engine.editors = editors
     return model.translator_with(engine)
 
@@ -159,12 +151,11 @@ def alternatives_at(
 ) -> list[Alternative]:
     """Return the most probable tokens after a prefix, each with the best text that follows.
 
-    Args:
-        prefix: target ids without the start token.
+    The prefix has no start token.
     """
     _, tokenizer = model.translation_tokenizers()
     editors = [TolerantEditor(edit) for edit in edits]
-    module = _steppable(model, editors)
+    module = steppable(model, editors)
     limits = translator_limits(model.extras, model.config.to_dict())
     options = search.with_defaults(limits["ratios"], limits["max_positions"])
     start_id, end_id = tokenizer.required_id("start"), tokenizer.required_id("end")
@@ -179,8 +170,8 @@ def alternatives_at(
         return alternatives(make_stepper, prefix, limit, options, **ends, count=count)
 
 
-def _steppable(model: Model, editors: Sequence[TolerantEditor]) -> Any:
-    # Means over queries need all of them at once.
+def steppable(model: Model, editors: Sequence[TolerantEditor]) -> Any:
+    """Return the module to run step by step: means over queries need all of them at once."""
     module = model.module.eval()
     means = any(isinstance(one.edit, Ablate) and one.edit.to == "mean" for one in editors)
     return UncachedModule(module) if means else module

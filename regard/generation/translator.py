@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from regard.capabilities import choose_engine
 from regard.errors import InputError
+from regard.files import chunks
 from regard.generation.beam_tree import BeamTree, build_tree
 from regard.generation.search import Engine, Hypothesis, SearchOptions
-from regard.generation.sentences import Segment, clean, segments, windows
+from regard.generation.sentences import Segment, clean, segments
 from regard.generation.vocabulary_shortlist import read_shortlist
-from regard.model_folder import read_description, read_tokenizers
+from regard.model_folder import is_transformers_folder, read_description, read_tokenizers
 from regard.text.tokenizer import Tokenizer, token_names
 
 if TYPE_CHECKING:
     from regard.trace.trace import Trace
 
-WINDOW = 2048
-"""Lines that are translated together; two windows are in memory at a time."""
-TORCH_WINDOW = 512
-"""The same for the slower torch engine, so that output appears sooner."""
+WINDOW = 2048  # lines that are translated together; two windows are in memory at a time
+TORCH_WINDOW = 512  # the same for the slower torch engine, so that output appears sooner
 _MAX_SOURCE = 256  # tokens of a part, if the folder does not say what the model was trained on
 
 
@@ -113,7 +112,7 @@ class Translator:
 
     def translate(self, lines: Iterable[str], options: SearchOptions) -> Iterator[Translation]:
         """Yield the translation of each line, in order."""
-        for done in self.translate_windows(windows(lines, self.window), options):
+        for done in self.translate_windows(chunks(lines, self.window), options):
             yield from done
 
     def translate_windows(
@@ -254,6 +253,7 @@ def open_translator(
     torch_feature: str = "",
     shortlist: bool = False,
     ensemble: Sequence[Path] = (),
+    languages: tuple[str | None, str | None] = (None, None),
 ) -> Translator:
     """Open a model folder for translation; torch is imported only if its engine is used.
 
@@ -261,23 +261,27 @@ def open_translator(
         torch_feature: what is needed that only the torch engine supports, if anything.
         shortlist: restrict the output to the folder's shortlist.
         ensemble: folders of models to average with; all need the same tokenizers.
+        languages: of source and target, for models that have many.
     """
+    if is_transformers_folder(folder):
+        if shortlist or ensemble:
+            raise InputError(
+                f"{folder} is a Hugging Face folder, which cannot be used with a shortlist or an "
+                f"ensemble: convert it with `regard import {folder} -o FOLDER`."
+            )
+        return _open_other(folder, languages, engine=engine, int8=int8)
+    if any(languages):
+        raise InputError(f"{folder} has one pair of languages: leave out the languages.")
     description = read_description(folder)
     tokenizer, separate = read_tokenizers(folder, description)
     target = separate or tokenizer
     if description.task != "translation" or tokenizer is None or target is None:
-        raise InputError(
-            f"{folder} holds a model for {description.task}: give a model for translation."
-        )
-    chosen = choose_engine(
-        description.family,
-        description.model,
-        engine,
-        int8=int8,
-        torch_feature=torch_feature or ("ensembles" if ensemble else ""),
-    )
+        raise InputError(f"{folder} is a model for {description.task}: give one for translation.")
+    family, model = description.family, description.model
+    feature = torch_feature or ("ensembles" if ensemble else "")
+    chosen = choose_engine(family, model, engine, int8=int8, torch_feature=feature)
     narrow = read_shortlist(folder, tokenizer, target) if shortlist else None
-    limits = translator_limits(description.extras, description.model)
+    limits = translator_limits(description.extras, model)
     options: dict[str, Any] = {"int8": int8, "shortlist": narrow}
     if chosen == "torch":
         from regard.generation.torch_engine import TorchEngine
@@ -290,9 +294,21 @@ def open_translator(
     else:
         from regard.generation.ctranslate2_engine import CTranslate2Engine
 
-        options["n_vocab"] = int(description.model["n_vocab"])
+        options["n_vocab"] = int(model["n_vocab"])
         opened = CTranslate2Engine(folder, tokenizer, target, **options)
     return Translator(opened, tokenizer, target, **limits)
+
+
+def _open_other(
+    folder: Path, languages: tuple[str | None, str | None], *, engine: str, int8: bool
+) -> Translator:
+    """Open a folder of transformers, whose models run by themselves."""
+    from regard.model import load
+
+    model = load(folder)
+    if any(languages):
+        model = model.between(*languages)
+    return model.translator(SearchOptions(), engine=engine, int8=int8)
 
 
 def translator_limits(extras: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -308,8 +324,8 @@ def translator_limits(extras: Mapping[str, Any], settings: Mapping[str, Any]) ->
 
 def max_positions(settings: Mapping[str, Any]) -> int:
     """Return the number of positions a model has."""
-    learned = settings.get("positions") == "learned"
-    return int(settings["max_positions"]) if learned else 2048  # CTranslate2 stores as many
+    limited = settings.get("positions") in ("learned", "own")  # "own": a model that runs as it is
+    return int(settings["max_positions"]) if limited else 2048  # CTranslate2 stores as many
 
 
 def _check_ensemble(folders: Sequence[Path]) -> None:

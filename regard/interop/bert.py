@@ -1,9 +1,13 @@
 """BERT and DistilBERT, which has no token types and other names."""
 
+import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from regard.errors import FileError, InputError
 from regard.interop import families as hf
 from regard.models.encoder import EncoderConfig
 from regard.text.tokenizer_files import read_json
@@ -33,13 +37,82 @@ def n_labels(settings: hf.CheckpointSettings) -> int | None:
     """Return the number of classes of a classifier; None for other models."""
     if "Classification" not in settings.architecture:
         return None
-    return len(settings.get("id2label", {})) or settings.get("num_labels", 2)
+    count = len(settings.get("id2label", {})) or settings.get("num_labels", 2)
+    problem = settings.get("problem_type") or ("regression" if count == 1 else _ONE_CLASS)
+    if problem != _ONE_CLASS:
+        raise InputError(
+            f"{settings.file} is for {problem}; regard imports classifiers that choose one of "
+            f"several classes ({_ONE_CLASS})."
+        )
+    return count
+
+
+_ONE_CLASS = "single_label_classification"
+
+
+@dataclass(frozen=True)
+class SentenceModules:
+    """What sentence-transformers does with the states of an encoder."""
+
+    pool: str
+    normalize: bool
+    longest: int | None  # tokens of a text; it cuts longer ones off
+
+
+_POOLS = {
+    "cls_token": "first",
+    "mean_tokens": "mean",
+    "max_tokens": "max",
+    "mean_sqrt_len_tokens": "sqrt_length",
+    "lasttoken": "last",
+}
+
+
+def read_sentence_modules(folder: Path) -> SentenceModules | None:
+    """Read the modules of sentence-transformers; refuse those that regard does not compute."""
+    file = folder / "modules.json"
+    if not file.is_file():
+        return None
+    try:
+        modules = json.loads(file.read_text("utf-8"))
+        kinds = [str(one["type"]).rpartition(".")[2] for one in modules]
+        paths = {kind: str(one["path"]) for kind, one in zip(kinds, modules, strict=True)}
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{file} is damaged ({error}): download the checkpoint again.") from error
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise InputError(
+            f"{file} has the modules {', '.join(kinds)}; regard imports a Transformer with Pooling "
+            "and Normalize only."
+        )
+    own = folder / "sentence_bert_config.json"
+    about = read_json(own) if own.is_file() else {}
+    if about.get("do_lower_case"):
+        raise InputError(f"{own} has do_lower_case = true, which regard does not support.")
+    pool = _read_pool(folder / paths["Pooling"] / "config.json")
+    return SentenceModules(pool, "Normalize" in kinds, about.get("max_seq_length"))
+
+
+def _read_pool(file: Path) -> str:
+    stated = read_json(file)
+    prefix = "pooling_mode_"
+    modes = [name.removeprefix(prefix) for name in stated if name.startswith(prefix)]
+    chosen = [name for name in modes if stated[prefix + name] is True]
+    if "pooling_mode" in stated:  # the format since version 5
+        mode = str(stated["pooling_mode"])
+        names = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens"}
+        chosen = [names.get(mode, mode)]
+    if len(chosen) != 1 or chosen[0] not in _POOLS:
+        raise InputError(
+            f"{file} pools by {' and '.join(chosen) or 'nothing'}, which regard does not support; "
+            f"it supports one of {', '.join(_POOLS)}."
+        )
+    return _POOLS[chosen[0]]
 
 
 def _read_encoder(settings: hf.CheckpointSettings, activation: str) -> dict[str, Any]:
     """Return the fields of both families, given the name of the activation's setting."""
     fills = settings.architecture.endswith(("ForMaskedLM", "ForPreTraining"))
-    if fills:
+    if not settings.get("tie_word_embeddings", True) and fills:
         settings.check(tie_word_embeddings=True)
     return {
         "activation": settings.choice(activation, hf.ACTIVATIONS, "gelu"),
@@ -53,11 +126,8 @@ def _read_encoder(settings: hf.CheckpointSettings, activation: str) -> dict[str,
 def _read_bert(settings: hf.CheckpointSettings) -> EncoderConfig:
     settings.check(position_embedding_type="absolute", is_decoder=False, add_cross_attention=False)
     pool, pooler = "first", "none" if settings.architecture == "BertForMaskedLM" else "tanh"
-    folder = settings.file.parent
-    if (folder / "modules.json").is_file():  # of sentence-transformers
-        file = folder / "1_Pooling" / "config.json"
-        first = file.is_file() and read_json(file).get("pooling_mode_cls_token")
-        pool, pooler = "first" if first else "mean", "none"
+    if found := read_sentence_modules(settings.file.parent):
+        pool, pooler = found.pool, "none"
     fields = settings.read(_BERT_FIELDS) | _read_encoder(settings, "hidden_act")
     return EncoderConfig(**fields, pool=pool, pooler=pooler)
 
@@ -65,7 +135,9 @@ def _read_bert(settings: hf.CheckpointSettings) -> EncoderConfig:
 def _read_distilbert(settings: hf.CheckpointSettings) -> EncoderConfig:
     fields = settings.read(_DISTILBERT_FIELDS) | _read_encoder(settings, "activation")
     pooler = "none" if fields["n_classes"] is None else "relu"
-    return EncoderConfig(**fields, norm_eps=1e-12, pooler=pooler)
+    found = read_sentence_modules(settings.file.parent)
+    pool = found.pool if found else "first"
+    return EncoderConfig(**fields, norm_eps=1e-12, pool=pool, pooler=pooler)
 
 
 def _write_bert(config: EncoderConfig) -> dict[str, Any]:
@@ -155,6 +227,10 @@ BERT = hf.CheckpointFamily(
         "classifier": "classifier",
     },
     outside=("cls.",),
+    copies={
+        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
     # cls.: a copy of the embeddings, and next-sentence prediction
     ignored=(r"embeddings\.position_ids$", r"^cls\.", r"^pooler\."),
     read_config=_read_bert,
@@ -187,6 +263,7 @@ DISTILBERT = hf.CheckpointFamily(
         "classifier": "classifier",
     },
     ignored=(r"^vocab_", r"embeddings\.position_ids$"),
+    copies={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
     read_config=_read_distilbert,
     write_config=_write_distilbert,
 )

@@ -22,8 +22,7 @@ from regard.text.tokenizer import Tokenizer, token_names
 Weights = Mapping[str, np.ndarray]
 
 QUANTIZATIONS = ("int8", "int8_float32", "int16", "float16", "float32")
-N_POSITIONS = 2048
-"""The number of sinusoidal positions, which is the maximum length of a text."""
+N_POSITIONS = 2048  # the number of sinusoidal positions, which is the maximum length of a text
 _ACTIVATIONS = {
     "relu": "RELU",
     "gelu": "GELU",

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from regard.errors import InputError, UnknownNameError, nearest
+from regard.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from regard.model import Model
@@ -25,12 +25,17 @@ def export(
         quantization: for "ctranslate2", the type of the stored weights: int8, int8_float32, int16,
             float16 or float32.
     """
-    if to not in SYSTEMS:
-        raise UnknownNameError(
-            f"there is no export to {to!r}; choose {', '.join(SYSTEMS)} ({nearest(to, SYSTEMS)})."
-        )
+    check_choice("to", to, SYSTEMS)
     if to == "ctranslate2":
-        _export_ctranslate2(model, folder, quantization)
+        from regard.interop.ctranslate2 import convert
+        from regard.interop.model_names import find_model
+
+        with tempfile.TemporaryDirectory() as temporary:
+            if isinstance(model, str | Path):
+                source = find_model(model)
+            else:
+                model.save(source := Path(temporary))
+            convert(source, folder, quantization=quantization)
         return "a CTranslate2 model"
     if quantization is not None:
         raise InputError(f"quantization is for ctranslate2; {to} keeps the weights as they are.")
@@ -44,18 +49,3 @@ def export(
     from regard.interop.huggingface import export_huggingface
 
     return export_huggingface(loaded, folder)
-
-
-def _export_ctranslate2(
-    model: "Model | str | Path", folder: str | Path, quantization: str | None
-) -> None:
-    from regard.interop.ctranslate2 import convert
-
-    if isinstance(model, str | Path):
-        from regard.interop.model_names import find_model
-
-        convert(find_model(model), folder, quantization=quantization)
-        return
-    with tempfile.TemporaryDirectory() as temporary:
-        model.save(temporary)
-        convert(temporary, folder, quantization=quantization)

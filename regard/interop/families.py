@@ -27,9 +27,24 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 """Hugging Face's activations and ours; of several names for one, the first is written."""
-REQUIRED = object()
-"""The default of a setting that a checkpoint must state."""
+REQUIRED = object()  # the default of a setting that a checkpoint must state
 _AGAIN = "download the checkpoint again"
+_NO_EFFECT = (
+    "architectures attention_dropout attention_probs_dropout_prob attn_implementation "
+    "attn_pdrop bad_words_ids bos_token_id chunk_size_feed_forward classif_dropout "
+    "classifier_dropout decoder_layerdrop decoder_start_token_id do_sample dtype early_stopping "
+    "embd_pdrop encoder_layerdrop encoder_stride eos_token_id finetuning_task "
+    "forced_bos_token_id forced_eos_token_id gradient_checkpointing hidden_dropout_prob "
+    "id2label init_std initializer_factor initializer_range is_encoder_decoder label2id "
+    "language length_penalty max_length max_window_layers min_length model_type n_ctx "
+    "no_repeat_ngram_size num_beams num_labels output_attentions output_hidden_states "
+    "output_past pooler_act pooler_output_size pretraining_tp problem_type qa_dropout "
+    "reorder_and_upcast_attn repetition_penalty resid_pdrop return_dict sep_token_id "
+    "seq_classif_dropout sinusoidal_pos_embds task_specific_params temperature tokenizer_class "
+    "top_k top_p torch_dtype transformers_version use_cache "
+)
+HARMLESS = frozenset(_NO_EFFECT.split())
+"""Settings that change no result: of training, search, the library, and heads we do not have."""
 _LAYER = (
     *(f"self_attention.inner.to_{name}" for name in ("query", "key", "value", "output")),
     *("self_attention.norm", "feed_forward.inner.to_hidden", "feed_forward.inner.to_output"),
@@ -54,9 +69,11 @@ class CheckpointSettings:
 
     file: Path
     values: Mapping[str, Any]
+    used: set[str] = field(default_factory=set)
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return a setting, or the default where it is missing or null."""
+        self.used.add(name)
         value = self.values.get(name)
         if value is None and default is REQUIRED:
             raise FileError(f"{self.file} has no {name!r}: {_AGAIN}.")
@@ -75,6 +92,16 @@ class CheckpointSettings:
                     f"only with {value!r}."
                 )
 
+    def check_rest(self, family: str) -> None:
+        """Refuse a setting that was not read, unless it is off or changes no result."""
+        for name, value in self.values.items():
+            known = name in self.used or name in HARMLESS or name.startswith(("_", "summary_"))
+            if not known and value not in (None, False, 0, "", [], {}):
+                raise InputError(
+                    f"{self.file} has {name} = {value!r}, which regard's {family} does not know, "
+                    "so it could compute something else: remove the setting if it changes nothing."
+                )
+
     def choice(self, name: str, table: Mapping[Any, str], default: Any) -> str:
         """Return our name for a setting's value."""
         value = self.get(name, default)
@@ -87,7 +114,6 @@ class CheckpointSettings:
 
     @property
     def model_type(self) -> str:
-        """The name of the family in config.json."""
         return str(self.get("model_type", ""))
 
     @property
@@ -127,11 +153,9 @@ def read_tensors(folder: Path) -> Tensors:
         if not (folder / name).is_file():
             raise FileError(f"{folder / name} does not exist, but {INDEX} lists it: {_AGAIN}.")
         tensors |= read_weights(folder / name)
-    missing = sorted(set(index) - set(tensors))
-    if missing:
-        raise FileError(
-            f"{folder / INDEX} lists {missing[0]!r}, which is in none of its files: {_AGAIN}."
-        )
+    if missing := sorted(set(index) - set(tensors)):
+        what = f"{missing[0]!r}, which is in none of its files"
+        raise FileError(f"{folder / INDEX} lists {what}: {_AGAIN}.")
     return tensors
 
 
@@ -147,29 +171,24 @@ class CheckpointFamily:
     """Rules for reading and writing one family of checkpoints."""
 
     name: str
-    model_types: tuple[str, ...]
-    """Values of model_type in config.json; the first is written."""
-    architectures: Mapping[str, str]
-    """Class names, and the task of each."""
+    model_types: tuple[str, ...]  # values of model_type in config.json; the first is written
+    architectures: Mapping[str, str]  # class names, and the task of each
     prefix: str
     """The prefix of tensor names, except in models without a head, whose task is embedding."""
-    names: Mapping[str, str]
-    """Our module and tensor names, and theirs; N is the index of a layer."""
-    heads: Mapping[str, str] = field(default_factory=dict)
-    """The same for names without the prefix."""
-    outside: tuple[str, ...] = ()
-    """Starts of names that `pack` adds and that have no prefix either."""
-    ignored: tuple[str, ...] = ()
-    """Patterns of tensors that our model does not need."""
-    biasless: tuple[str, ...] = ()
-    """Patterns of biases that may be missing, which means zeros."""
+    names: Mapping[str, str]  # our module and tensor names, and theirs; N is the index of a layer
+    heads: Mapping[str, str] = field(default_factory=dict)  # the same for names without the prefix
+    outside: tuple[str, ...] = ()  # starts of names that `pack` adds and that have no prefix either
+    ignored: tuple[str, ...] = ()  # patterns of tensors that our model does not need
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """Tensors that a tied model stores a second time, and the tensor that each must equal."""
+    biasless: tuple[str, ...] = ()  # patterns of biases that may be missing, which means zeros
+    bias_setting: str = ""  # if given, those biases exist exactly where this setting is true
     read_config: Callable[[CheckpointSettings], ModelConfig]
     write_config: Callable[[Any], dict[str, Any]]
     """Return their settings, including "architectures", or refuse our config."""
     unpack: Callable[[Tensors, Any], Tensors] = lambda tensors, _: tensors
     """Convert tensors with a different layout to ours."""
-    pack: Callable[[Tensors, Any], Tensors] = lambda tensors, _: tensors
-    """The inverse of `unpack`."""
+    pack: Callable[[Tensors, Any], Tensors] = lambda tensors, _: tensors  # the inverse of `unpack`
 
     def hf_name(self, ours: str) -> str:
         """Return their name of one of our tensors, without the prefix."""
@@ -184,13 +203,39 @@ class CheckpointFamily:
                 return found + suffix
         raise KeyError(f"{self.name} has no name for {ours}")
 
-    def from_hf(self, tensors: Mapping[str, Tensor], config: ModelConfig, source: Path) -> Tensors:
-        """Convert a checkpoint's tensors to ours; refuse missing and unknown ones."""
+    def rename(self, tensors: Mapping[str, Tensor], settings: CheckpointSettings) -> Tensors:
+        """Return the tensors without prefix and old names, and without biases that are not used."""
         given: Tensors = {}
         for name, tensor in tensors.items():
             name = re.sub(r"\.beta$", ".bias", name.removeprefix(self.prefix))
             given[re.sub(r"\.gamma$", ".weight", name)] = tensor  # norms of old checkpoints
+        if self.bias_setting and not settings.get(self.bias_setting, True):
+            given = {n: t for n, t in given.items() if not _matches(n, self.biasless)}
+        return given
+
+    def differing_copy(self, given: Tensors) -> str | None:
+        """Return the name of a tensor that is stored twice with different values, if any."""
+        for copy, original in self.copies.items():
+            if (
+                copy in given
+                and original in given
+                and not torch.equal(given[copy], given[original])
+            ):
+                return copy
+        return None
+
+    def from_hf(self, given: Tensors, config: ModelConfig, settings: CheckpointSettings) -> Tensors:
+        """Convert renamed tensors to ours; refuse missing and unknown ones."""
+        source = settings.file.parent
+        tied = getattr(config, "tie", True) not in (False, "none")
+        if tied and (copy := self.differing_copy(given)):
+            raise InputError(
+                f"{source} has {copy!r} and {self.copies[copy]!r} with different values, but "
+                f"regard's {self.name} has one tensor for both, so the model cannot be imported."
+            )
         given = self.unpack(given, config)
+        absent = not self.bias_setting or not settings.get(self.bias_setting, True)
+        biasless = self.biasless if absent else ()
         weights: Tensors = {}
         used = set()
         for ours, empty in build_on_meta(config).state_dict().items():
@@ -198,13 +243,11 @@ class CheckpointFamily:
             used.add(theirs)
             if theirs in given:
                 weights[ours] = given[theirs]
-            elif _matches(theirs, self.biasless):
+            elif _matches(theirs, biasless):
                 weights[ours] = torch.zeros(empty.shape)
             else:
-                raise FileError(
-                    f"{source} has no tensor {theirs!r}, which a {self.name} with its settings "
-                    f"needs: {_AGAIN}."
-                )
+                needed = f"{theirs!r}, which a {self.name} with its settings needs"
+                raise FileError(f"{source} has no tensor {needed}: {_AGAIN}.")
         unknown = [n for n in given if n not in used and not _matches(n, self.ignored)]
         if unknown:
             raise InputError(
@@ -214,7 +257,6 @@ class CheckpointFamily:
         return weights
 
     def to_hf(self, weights: Tensors, config: ModelConfig, architecture: str) -> Tensors:
-        """Convert our tensors to theirs."""
         theirs = {self.hf_name(ours): tensor for ours, tensor in weights.items()}
         outside = (*self.heads.values(), *self.outside)
         prefix = "" if self.architectures[architecture] == "embedding" else self.prefix

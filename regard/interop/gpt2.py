@@ -91,6 +91,7 @@ GPT2 = hf.CheckpointFamily(
         ),
     },
     heads={"projection": "lm_head"},
+    copies={"lm_head.weight": "wte.weight"},
     ignored=(r"\.attn\.(masked_)?bias$", r"^lm_head\.weight$"),
     read_config=_read,
     write_config=_write,

@@ -3,10 +3,11 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from regard.data.images import Normalization, parse_normalization
 from regard.errors import FileError, InputError, MissingExtraError
-from regard.interop.bert import BERT, DISTILBERT
+from regard.interop.bert import BERT, DISTILBERT, read_sentence_modules
 from regard.interop.families import (
     CheckpointFamily,
     CheckpointSettings,
@@ -21,6 +22,7 @@ from regard.interop.sentencepiece import llama_tokenizer, marian_tokenizer, read
 from regard.interop.vit import DEIT, VIT
 from regard.model import Model
 from regard.model_folder import Card
+from regard.models.decoder import DecoderConfig
 from regard.models.weights import build_from_weights
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_files import read_json
@@ -99,7 +101,11 @@ def identify(settings: CheckpointSettings) -> tuple[CheckpointFamily, Checkpoint
 def _import_folder(folder: Path, tokenizer: Path | None) -> Model:
     family, settings = identify(read_settings(folder))
     config = family.read_config(settings)
-    weights = family.from_hf(read_tensors(folder), config, folder)
+    tensors = family.rename(read_tensors(folder), settings)
+    if isinstance(config, DecoderConfig) and config.tie and family.differing_copy(tensors):
+        config = replace(config, tie=False)  # transformers uses the stored projection, too
+    weights = family.from_hf(tensors, config, settings)
+    settings.check_rest(family.name)
     task = family.architectures[settings.architecture]
     labels = settings.get("id2label") if task == "classification" else None
     if labels is not None:
@@ -114,8 +120,18 @@ def _import_folder(folder: Path, tokenizer: Path | None) -> Model:
         target_tokenizer=target,
         labels=labels,
         pixels=_read_normalization(folder),
-        card=_read_card(folder),
+        card=read_checkpoint_card(folder),
+        extras=sentence_extras(folder),
     )
+
+
+def sentence_extras(folder: Path) -> dict[str, Any]:
+    """Return what `model.embed` must do after pooling, if the checkpoint says so."""
+    found = read_sentence_modules(folder)
+    if found is None:
+        return {}
+    longest = {} if found.longest is None else {"longest_text": int(found.longest)}
+    return {"normalize": found.normalize, **longest}
 
 
 def _read_tokenizers(folder: Path, settings: CheckpointSettings) -> Tokenizers:
@@ -166,7 +182,7 @@ def _read_normalization(folder: Path) -> Normalization | None:
     )
 
 
-def _read_card(folder: Path) -> Card:
+def read_checkpoint_card(folder: Path) -> Card:
     """Build a card with the license that the checkpoint's README states."""
     file = folder / "README.md"
     text = file.read_text("utf-8", errors="replace") if file.is_file() else ""

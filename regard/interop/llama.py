@@ -41,15 +41,16 @@ def _read(settings: hf.CheckpointSettings) -> DecoderConfig:
 
 
 def _check_window(settings: hf.CheckpointSettings) -> None:
-    """Refuse sliding windows that are shorter than the maximum length."""
-    if not settings.get("use_sliding_window", True):
-        return
-    window, longest = settings.get("sliding_window"), settings.get("max_position_embeddings", 0)
-    layers = settings.get("layer_types", [])
-    if (window is not None and window < longest) or "sliding_attention" in layers:
+    """Refuse sliding windows; Mistral has one of 4,096 if its settings do not mention it."""
+    stated = settings.values.get(
+        "sliding_window", 4096 if settings.model_type == "mistral" else None
+    )
+    settings.used.add("sliding_window")
+    used = settings.get("use_sliding_window", settings.model_type != "qwen2")
+    if (stated is not None and used) or "sliding_attention" in settings.get("layer_types", []):
         raise InputError(
-            f"{settings.file} has sliding_window = {window} for {longest} positions, but regard's "
-            "Llama has no sliding windows."
+            f"{settings.file} has sliding_window = {stated}, but regard's Llama has no sliding "
+            "windows: set it to null if no input is longer."
         )
 
 
@@ -116,6 +117,7 @@ LLAMA = hf.CheckpointFamily(
         "decoder.layers.N.feed_forward.inner.to_gate": "layers.N.mlp.gate_proj",
     },
     heads={"projection": "lm_head"},
+    copies={"lm_head.weight": "embed_tokens.weight"},
     biasless=(r"o_proj\.bias$",),  # Qwen2 has biases in the other three
     ignored=(r"rotary_emb\.inv_freq$", r"^lm_head\.weight$"),
     read_config=_read,

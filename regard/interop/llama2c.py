@@ -142,11 +142,7 @@ def read_tokenizer(file: Path, n_vocab: int) -> Tokenizer:
                 kind = sp.BYTE
             pieces.append(sp.SentencePieceEntry(text.replace(" ", sp.SPACE), score, kind))
     except (struct.error, UnicodeDecodeError) as error:
-        raise FileError(
-            f"{file} is not a tokenizer of {n_vocab} pieces: give another file."
-        ) from error
+        raise FileError(f"{file} is not a tokenizer of {n_vocab} pieces.") from error
     if at != len(data):
-        raise FileError(
-            f"{file} has more than the {n_vocab} pieces of the model: give another tokenizer file."
-        )
+        raise FileError(f"{file} has more than the {n_vocab} pieces of the model: give another.")
     return sp.llama_tokenizer(pieces)

@@ -12,7 +12,7 @@ from regard.layers.position import sinusoid
 from regard.models.transformer import TransformerConfig
 
 _EPS = 1e-5
-_BIAS, _SHARED = "final_logits_bias", "shared.weight"
+_BIAS, _SHARED, _HEAD = "final_logits_bias", "shared.weight", "lm_head.weight"
 _SOURCE, _TARGET = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
 _FIELDS = {
     "d_model": ("d_model", hf.REQUIRED),
@@ -29,6 +29,7 @@ _FIELDS = {
 
 def _read(settings: hf.CheckpointSettings, *, norm: str) -> TransformerConfig:
     fields = settings.read(_FIELDS)
+    settings.check(num_hidden_layers=fields["n_encoder_layers"])
     settings.check(decoder_attention_heads=fields["n_heads"], decoder_ffn_dim=fields["d_ff"])
     n_source = settings.get("vocab_size", hf.REQUIRED)
     tied = settings.get("tie_word_embeddings", True)
@@ -83,6 +84,7 @@ def _unpack(tensors: hf.Tensors, config: TransformerConfig) -> hf.Tensors:
                 "this checkpoint cannot be imported: its positions are not sinusoids, and regard's "
                 "Marian has no others."
             )
+    _check_ties(unpacked, config)
     shared = unpacked.pop(_SHARED, None)
     bias = unpacked.get(_BIAS)
     unpacked[_BIAS] = torch.zeros(config.n_vocab) if bias is None else bias.flatten()
@@ -92,6 +94,18 @@ def _unpack(tensors: hf.Tensors, config: TransformerConfig) -> hf.Tensors:
     if config.tie == "all":
         unpacked.pop(_SOURCE, None)
     return unpacked
+
+
+def _check_ties(tensors: hf.Tensors, config: TransformerConfig) -> None:
+    """Refuse tied embeddings and projections that are stored with different values."""
+    names = {"all": (_SHARED, _SOURCE, _TARGET, _HEAD), "target": (_TARGET, _HEAD), "none": ()}
+    stored = [(name, tensors[name]) for name in names[config.tie] if name in tensors]
+    for name, tensor in stored[1:]:
+        if not torch.equal(tensor, stored[0][1]):
+            raise InputError(
+                f"this checkpoint cannot be imported: {name!r} and {stored[0][0]!r} have different "
+                "values, but its settings say that they are one matrix."
+            )
 
 
 def _pack(tensors: hf.Tensors, config: TransformerConfig) -> hf.Tensors:

@@ -4,10 +4,20 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from regard.errors import FileError, MissingExtraError, UnknownNameError, nearest
+from regard.errors import (
+    FileError,
+    InputError,
+    MissingExtraError,
+    UnknownNameError,
+    nearest,
+)
 from regard.files import cache_folder, existing_folder
-from regard.model_folder import CONFIG
+from regard.model_folder import CONFIG, is_transformers_folder
+
+if TYPE_CHECKING:
+    from regard.model import Model
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
 """The folder of the bundled models, one subfolder for each."""
@@ -18,6 +28,11 @@ def bundled() -> dict[str, Path]:
     if not ZOO.is_dir():
         return {}
     return {path.name: path for path in sorted(ZOO.iterdir()) if (path / CONFIG).is_file()}
+
+
+def bundled_replays() -> list[Path]:
+    """Return the folders of the bundled training runs, which can be replayed."""
+    return sorted(path.parent.parent for path in ZOO.glob("*/training/snapshots"))
 
 
 def find_bundled(name_or_folder: str | Path) -> Path:
@@ -45,8 +60,7 @@ class PackagedModel:
     """A checkpoint in another Python package, which is imported when first used."""
 
     package: str
-    folder: str
-    """The folder inside the package."""
+    folder: str  # the folder inside the package
     data: str
     license: str
 
@@ -63,6 +77,9 @@ PACKAGED = {
 """By the name of the model, which is also the extra that installs its package."""
 
 
+_IMPORT = 2  # changes when the same checkpoint is imported differently
+
+
 def find_model(name_or_folder: str | Path) -> Path:
     """Return the folder of a model by its name, or the folder itself.
 
@@ -72,6 +89,27 @@ def find_model(name_or_folder: str | Path) -> Path:
     if name in PACKAGED and name not in bundled() and not Path(name).exists():
         return _imported(name, PACKAGED[name])
     return find_bundled(name_or_folder)
+
+
+def open_model(model: Any, *, tokenizer: Any = None, processor: Any = None) -> "Model":
+    """Load a model by name or folder, or wrap a module in memory; see `regard.load`."""
+    from regard.model import Model
+
+    if not isinstance(model, str | Path):
+        from regard.interop.any_model import adapt
+
+        return adapt(model, tokenizer=tokenizer, processor=processor)
+    folder = find_model(model)
+    if is_transformers_folder(folder):
+        from regard.interop.transformers_folder import open_folder
+
+        return open_folder(folder, tokenizer=tokenizer, processor=processor)
+    if tokenizer is not None or processor is not None:
+        raise InputError(
+            f"{folder} is a model of regard, which has its own tokenizer: leave out tokenizer and "
+            "processor."
+        )
+    return Model.load(folder)
 
 
 def named() -> dict[str, Path]:
@@ -87,7 +125,7 @@ def named() -> dict[str, Path]:
 def _cached(name: str, model: PackagedModel) -> Path | None:
     """Return the folder of the imported model; None if its package is not installed."""
     try:
-        return cache_folder() / "imported" / f"{name}-{version(model.package)}"
+        return cache_folder() / "imported" / f"{name}-{version(model.package)}-{_IMPORT}"
     except PackageNotFoundError:
         return None
 

@@ -56,8 +56,7 @@ class _Graph:
     """A graph to export, with an example of each input."""
 
     file: str
-    compute: Callable[..., Any]
-    """A function of the model and the inputs."""
+    compute: Callable[..., Any]  # a function of the model and the inputs
     inputs: dict[str, Tensor]
     outputs: tuple[str, ...]
 
@@ -67,17 +66,8 @@ def export_onnx(model: Model, folder: str | Path) -> list[str]:
     try:
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError(
-            "exporting to ONNX needs onnx and onnxscript: pip install 'regard[onnx]'."
-        ) from error
-    makers = {"encoder": _encoder, "decoder": _decoder, "vision": _vision}
-    makers["transformer"] = _transformer
-    if model.family not in makers:
-        raise InputError(
-            f"{model.family} models cannot be exported to ONNX because they loop over the text; "
-            f"{', '.join(makers)} models can."
-        )
-    graphs = makers[model.family](model)
+        raise MissingExtraError("this export needs onnx: pip install 'regard[onnx]'.") from error
+    graphs = _graphs(model)
     with atomic_folder(folder, names=_NAMES) as fresh:
         for graph in graphs:
             _write(graph, model, fresh)
@@ -130,47 +120,47 @@ def _zeros(*names: str) -> dict[str, Tensor]:
     return {name: torch.zeros(shape, dtype=torch.long) for name, shape in shapes.items()}
 
 
-def _encoder(model: Model) -> list[_Graph]:
-    module = model.module
-    heads = {"logits": module.fill, "classes": module.classifier}
-    outputs = ["states", *(name for name, head in heads.items() if head is not None)]
-
-    def compute(module: Any, ids: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        states = module(ids, lengths)
-        results = {"states": lambda: states}
-        results["logits"] = lambda: module.fill_logits(states)
-        results["classes"] = lambda: module.classify(states, lengths)
-        return tuple(results[name]() for name in outputs)
-
-    return [_Graph("model.onnx", compute, _zeros("ids", "lengths"), tuple(outputs))]
+def _graphs(model: Model) -> list[_Graph]:
+    """Return the graphs of a model; refuse a recurrent one, which loops over the text."""
+    config, module = model.config, model.module
+    if model.family == "encoder":
+        heads = {"logits": module.fill, "classes": module.classifier}
+        outputs = ("states", *(name for name, head in heads.items() if head is not None))
+        return [_Graph("model.onnx", _encode_text, _zeros("ids", "lengths"), outputs)]
+    if model.family == "decoder":
+        return [_Graph("model.onnx", _call, _zeros("ids", "lengths"), ("logits",))]
+    if model.family == "vision":
+        shape = (_SIZES["batch"], config.n_channels, config.image_size, config.image_size)
+        output = "vectors" if config.n_classes is None else "classes"
+        return [_Graph("model.onnx", _call, {"images": torch.zeros(shape)}, (output,))]
+    if model.family == "transformer":
+        memory = torch.zeros(_SIZES["batch"], _SIZES["source"], config.d_model)
+        source = _zeros("source_ids", "source_lengths")
+        target = _zeros("target_ids") | {"memory": memory} | _zeros("source_lengths")
+        return [
+            _Graph(
+                "encoder.onnx", lambda module, *given: module.encode(*given), source, ("memory",)
+            ),
+            _Graph("decoder.onnx", _decode_target, target, ("logits",)),
+        ]
+    raise InputError(
+        f"{model.family} models cannot be exported to ONNX because they loop over the text; "
+        "encoder, decoder, vision and transformer models can."
+    )
 
 
 def _call(module: Any, *inputs: Tensor) -> Tensor:
     return module(*inputs)
 
 
-def _decoder(_model: Model) -> list[_Graph]:
-    return [_Graph("model.onnx", _call, _zeros("ids", "lengths"), ("logits",))]
+def _encode_text(module: Any, ids: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+    results = [states := module(ids, lengths)]
+    if module.fill is not None:
+        results.append(module.fill_logits(states))
+    if module.classifier is not None:
+        results.append(module.classify(states, lengths))
+    return tuple(results)
 
 
-def _vision(model: Model) -> list[_Graph]:
-    config = model.config
-    shape = (_SIZES["batch"], config.n_channels, config.image_size, config.image_size)
-    output = "vectors" if config.n_classes is None else "classes"
-    return [_Graph("model.onnx", _call, {"images": torch.zeros(shape)}, (output,))]
-
-
-def _transformer(model: Model) -> list[_Graph]:
-    def encode(module: Any, source_ids: Tensor, source_lengths: Tensor) -> Tensor:
-        return module.encode(source_ids, source_lengths)
-
-    def decode(module: Any, target_ids: Tensor, memory: Tensor, source_lengths: Tensor) -> Tensor:
-        return module.project(module.decode(target_ids, memory, source_lengths))
-
-    memory = torch.zeros(_SIZES["batch"], _SIZES["source"], model.config.d_model)
-    source = _zeros("source_ids", "source_lengths")
-    target = _zeros("target_ids") | {"memory": memory} | _zeros("source_lengths")
-    return [
-        _Graph("encoder.onnx", encode, source, ("memory",)),
-        _Graph("decoder.onnx", decode, target, ("logits",)),
-    ]
+def _decode_target(module: Any, target_ids: Tensor, memory: Tensor, lengths: Tensor) -> Tensor:
+    return module.project(module.decode(target_ids, memory, lengths))

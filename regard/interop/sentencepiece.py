@@ -42,10 +42,8 @@ class Vocabulary:
 
     pieces: tuple[SentencePieceEntry, ...]
     model: int = _UNIGRAM
-    charsmap: bytes = b""
-    """The compiled normalization rules."""
-    dummy_prefix: bool = True
-    """Add a space before a text."""
+    charsmap: bytes = b""  # the compiled normalization rules
+    dummy_prefix: bool = True  # add a space before a text
 
 
 def read_vocabulary(file: Path) -> Vocabulary:
@@ -66,9 +64,7 @@ def read_vocabulary(file: Path) -> Vocabulary:
                 spec = dict(_fields(_bytes(value)))
                 charsmap, dummy = _bytes(spec.get(2, b"")), bool(spec.get(3, True))
     except (ValueError, LookupError, struct.error) as error:
-        raise FileError(
-            f"{file} is not a SentencePiece file, or it is damaged: download it again."
-        ) from error
+        raise FileError(f"{file} is not a SentencePiece file, or it is damaged.") from error
     if not pieces:
         raise FileError(f"{file} is not a SentencePiece file: it has no pieces.")
     return Vocabulary(tuple(pieces), model, charsmap, dummy)

@@ -129,7 +129,8 @@ def _family(name: str, *classifiers: str) -> hf.CheckpointFamily:
         heads={head: head for head in heads},
         outside=(_WITH_TEACHER,),
         ignored=(r"^pooler\.", r"^embeddings\.mask_token$"),
-        biasless=(r"attention\.attention\.\w+\.bias$",),  # qkv_bias = false
+        biasless=(r"attention\.attention\.\w+\.bias$",),
+        bias_setting="qkv_bias",
         read_config=_read,
         write_config=_write,
         unpack=_unpack,

@@ -16,8 +16,7 @@ from regard.attention.similarity import Alibi
 from regard.errors import InputError, check_choice
 
 FORMS = ("exact", "efficient", "linformer", "longformer", "performer", "reformer")
-CACHEABLE = ("exact",)
-"""Forms in which a new query can be compared with cached keys."""
+CACHEABLE = ("exact",)  # forms in which a new query can be compared with cached keys
 NOT_CAUSAL = ("linformer",)
 """Forms that mix positions, so that a decoder built of them would see the future."""
 SELF_ONLY = ("longformer", "reformer")
@@ -36,8 +35,7 @@ class AttentionConfig:
     attention_sharing: str = "heads"
     attention_dilation: int = 1
     attention_global_tokens: tuple[int, ...] = ()
-    attention_global_heads: bool = False
-    """Give global tokens separate projections."""
+    attention_global_heads: bool = False  # give global tokens separate projections
     attention_rounds: int = 4
     attention_chunk: int = 64
     attention_redraw: int = 0

@@ -5,8 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-_STEPS = 256
-"""One random byte decides for one number, so probabilities are multiples of 1/256."""
+_STEPS = 256  # one random byte decides for one number, so probabilities are multiples of 1/256
 
 
 class Dropout(nn.Module):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import UnknownNameError, nearest
+from regard.errors import check_choice
 from regard.layers.dropout import Dropout
 from regard.tap import path_at, tap
 
@@ -28,8 +28,7 @@ ACTIVATIONS = (*_PLAIN, *_GATED)
 def activation_function(name: str) -> Callable[[Tensor], Tensor]:
     """Return the activation function of this name."""
     known = _PLAIN | _GATED | {"tanh": F.tanh}
-    if name not in known:
-        raise UnknownNameError(f"there is no activation {name!r}; {nearest(name, known)}.")
+    check_choice("activation", name, known)
     return known[name]
 
 

@@ -25,8 +25,7 @@ class PatchGrid:
     n_rows: int
     n_columns: int
     patch_size: int
-    first: int = 0
-    """The position of the first patch, after the special tokens."""
+    first: int = 0  # the position of the first patch, after the special tokens
 
     def __len__(self) -> int:
         """Return the number of tokens, including special ones."""
@@ -54,9 +53,7 @@ def cut(images: Images, patch_size: int) -> Patches:
 
 
 def resize_positions(
-    positions: Float[Tensor, "patch d_model"],
-    old: tuple[int, int],
-    new: tuple[int, int],
+    positions: Float[Tensor, "patch d_model"], old: tuple[int, int], new: tuple[int, int]
 ) -> Float[Tensor, "new_patch d_model"]:
     """Interpolate learned positions of an `old` (rows, columns) grid to a `new` one, bicubically.
 
@@ -80,15 +77,6 @@ def join(patches: Patches, grid: PatchGrid) -> Images:
     )
 
 
-class LinearStem(nn.Linear):
-    """A linear layer over the pixels of each patch (Dosovitskiy et al. 2021)."""
-
-    def forward(  # type: ignore[override]
-        self, patches: Patches, grid: PatchGrid
-    ) -> Float[Tensor, "batch patch d_model"]:
-        return super().forward(patches)
-
-
 class ConvolutionStem(nn.Module):
     """Convolutions whose patches also see their surroundings (Xiao et al. 2021).
 
@@ -110,7 +98,6 @@ class ConvolutionStem(nn.Module):
         self.mix = nn.Linear(d_model, d_model)
 
     def forward(self, patches: Patches, grid: PatchGrid) -> Float[Tensor, "batch patch d_model"]:
-        """Return one vector for each patch."""
         picture = join(patches, grid)
         for halving in self.halvings:
             picture = F.gelu(halving(picture))
@@ -146,11 +133,11 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         self.patch_size, self.n_channels, self.n_special = patch_size, n_channels, n_special
         self.learned = cut_grid(image_size, image_size, patch_size, first=n_special)
-        self.to_token = (
-            LinearStem(n_channels * patch_size**2, d_model)
-            if stem == "linear"
-            else ConvolutionStem(d_model, patch_size=patch_size, n_channels=n_channels)
-        )
+        if stem == "linear":
+            self.to_token = nn.Linear(n_channels * patch_size**2, d_model)
+        else:
+            sizes = {"patch_size": patch_size, "n_channels": n_channels}
+            self.to_token = ConvolutionStem(d_model, **sizes)
         self.special = nn.Parameter(torch.empty(n_special, d_model)) if n_special else None
         self.positions = nn.Parameter(torch.empty(len(self.learned), d_model))
         for weight in (self.special, self.positions):
@@ -163,7 +150,8 @@ class PatchEmbedding(nn.Module):
         """Return special tokens and patches, each with its position added."""
         grid = self.grid(images)
         patches = tap(f"{self.path}.patches", cut(images, self.patch_size), "patch d_patch")
-        tokens = self.to_token(patches, grid)
+        linear = isinstance(self.to_token, nn.Linear)
+        tokens = self.to_token(patches) if linear else self.to_token(patches, grid)
         if self.special is not None:
             special = self.special.expand(images.size(0), -1, -1)
             tokens = torch.cat([special, tokens], dim=1)
@@ -175,7 +163,6 @@ class PatchEmbedding(nn.Module):
         return tap(f"{self.path}.output", self.dropout(tokens + positions), "token d_model")
 
     def grid(self, images: Images) -> PatchGrid:
-        """Return the grid of patches of these images."""
         if images.size(1) != self.n_channels:
             raise ShapeError(
                 f"the images have {images.size(1)} channels, but this model reads "

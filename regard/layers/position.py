@@ -111,7 +111,6 @@ class RotaryPositions:
     Pairs are numbers i and i + d/2 of the rotated part, as in Llama.
 
     Args:
-        d_k: width of a head's queries and keys.
         theta: the slowest pair rotates once in about 2π · theta positions.
         d_rotary: how many of the d_k numbers are rotated; all by default.
         scaling: Llama 3.1's (factor, low, high, original length): pairs slower than original / low

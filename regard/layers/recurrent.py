@@ -29,8 +29,7 @@ class RecurrentState:
     """The state of a recurrent layer between two steps."""
 
     hidden: Float[Tensor, "batch d_hidden"]
-    cell: Float[Tensor, "batch d_hidden"] | None = None
-    """The cell of an LSTM; a GRU has none."""
+    cell: Float[Tensor, "batch d_hidden"] | None = None  # the cell of an LSTM; a GRU has none
 
     def keep(self, rows: Int[Tensor, "rows"]) -> "RecurrentState":
         """Return the state of these rows of the batch, in this order."""
@@ -198,11 +197,6 @@ class RecurrentLayer(nn.Module):
         states, *last = kernel(*inputs, weights, True, 1, 0.0, self.training, both, **options)
         return states, RecurrentState(*(torch.cat(part.unbind(0), dim=-1) for part in last))
 
-    def zero_state(self, x: Float[Tensor, "batch *rest"]) -> RecurrentState:
-        """Return the zero state for a batch like `x`."""
-        zeros = x.new_zeros(x.size(0), self.d_hidden)
-        return RecurrentState(zeros, zeros if self.cell == "lstm" else None)
-
     def extra_repr(self) -> str:
         both = "2 × " if self.n_directions == 2 else ""
         return f"{self.cell}, {self.d_input} → {both}{self.d_hidden}"
@@ -213,7 +207,8 @@ class RecurrentLayer(nn.Module):
         input_weight, hidden_weight, input_bias, hidden_bias = self.weights(direction)
         inputs = F.linear(x, input_weight, input_bias)  # of all steps, because it needs no state
         site = f"{self.path}.{('forward', 'backward')[direction]}"
-        state, states = self.zero_state(x), []
+        zeros = x.new_zeros(x.size(0), self.d_hidden)
+        state, states = RecurrentState(zeros, zeros if self.cell == "lstm" else None), []
         for i in range(x.size(1)):
             memory = F.linear(state.hidden, hidden_weight, hidden_bias)
             new = self._step(inputs[:, i], memory, state, site=f"{site}@{i}")

@@ -35,19 +35,14 @@ class LayerConfig(AttentionConfig):
     d_model: int
     n_heads: int
     d_ff: int
-    d_k: int | None = None
-    """Width of a head's queries and keys; d_model / n_heads by default."""
-    d_v: int | None = None
-    """Width of a head's values; d_k by default."""
+    d_k: int | None = None  # width of a head's queries and keys; d_model / n_heads by default
+    d_v: int | None = None  # width of a head's values; d_k by default
     n_kv_heads: int | None = None
     """Key/value heads shared by groups of query heads; n_heads by default."""
-    dropout: float = 0.0
-    """On embeddings and on what each sub-layer adds to the residual stream."""
+    dropout: float = 0.0  # on embeddings and on what each sub-layer adds to the residual stream
     attention_dropout: float = 0.0
-    activation_dropout: float | None = None
-    """Inside the feed-forward; `dropout` by default."""
-    norm: str = "post"
-    """LayerNorm(x + f(x)) for "post", x + f(LayerNorm(x)) for "pre"."""
+    activation_dropout: float | None = None  # inside the feed-forward; `dropout` by default
+    norm: str = "post"  # LayerNorm(x + f(x)) for "post", x + f(LayerNorm(x)) for "pre"
     norm_kind: str = "layer"
     norm_eps: float = 1e-5
     activation: str = "relu"
@@ -66,11 +61,9 @@ class LayerConfig(AttentionConfig):
 
     @property
     def d_head(self) -> int:
-        """`d_k` or its default."""
         return self.d_k or self.d_model // self.n_heads
 
     def make_norm(self) -> nn.Module:
-        """Build a norm for the residual stream."""
         return make_norm(self.norm_kind, self.d_model, eps=self.norm_eps)
 
     def make_attention(self, path: str, *, cross: bool = False) -> MultiHeadAttention:
@@ -146,7 +139,6 @@ class Layer(nn.Module):
         cache: Cache | None = None,
         rotate: Rotate | None = None,
     ) -> Stream:
-        """Return the residual stream after this layer."""
         own = cache[f"{self.path}.self"] if cache is not None else None
         first = own.length if own is not None else 0
         x = self.self_attention(x, first=first, allowed=allowed, cache=own, rotate=rotate)
@@ -161,7 +153,6 @@ class InputEmbedding(nn.Module):
 
     Args:
         positions: position vectors to add; None if attention handles positions.
-        norm: a norm for the sum, as in BERT.
         n_types: number of token types (2 in BERT: first and second sentence).
     """
 
@@ -230,7 +221,6 @@ class Stack(nn.Module):
         cache: Cache | None = None,
         rotate: Rotate | None = None,
     ) -> Stream:
-        """Return the residual stream after the last layer."""
         first = cache_length(cache)
         shared = {"memory_allowed": memory_allowed, "cache": cache, "rotate": rotate}
         for layer in self.layers:
@@ -246,10 +236,7 @@ class Stack(nn.Module):
     def new_cache(self) -> Cache:
         """Return an empty cache for every attention site, by path."""
         if not self.cacheable:
-            raise InputError(
-                f"{self.form} attention cannot use cached keys: read the whole text again at each "
-                "step, without a cache."
-            )
+            raise InputError(f"{self.form} attention cannot use cached keys: leave out the cache.")
         sites: Cache = {}
         for i, layer in enumerate(self.layers):
             sites[f"{self.path}.layers.{i}.self"] = KeyValueCache()

@@ -31,23 +31,14 @@ from regard.layers.position import (
 )
 from regard.layers.stack import NORMS, LayerConfig
 
-
-@dataclass(frozen=True)
-class Family:
-    """The module and names of a family's configuration and model."""
-
-    module: str
-    config: str
-    model: str
-
-
 FAMILIES = {
-    "transformer": Family("regard.models.transformer", "TransformerConfig", "Transformer"),
-    "seq2seq": Family("regard.models.seq2seq", "Seq2SeqConfig", "Seq2Seq"),
-    "encoder": Family("regard.models.encoder", "EncoderConfig", "Encoder"),
-    "decoder": Family("regard.models.decoder", "DecoderConfig", "Decoder"),
-    "vision": Family("regard.models.vision", "VisionConfig", "Vision"),
+    "transformer": "Transformer",
+    "seq2seq": "Seq2Seq",
+    "encoder": "Encoder",
+    "decoder": "Decoder",
+    "vision": "Vision",
 }
+"""The modules of `regard.models`, each with its class; the configuration is that plus Config."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +62,6 @@ class ModelConfig:
         check_counts(**{name: getattr(self, name) for name in names})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the family and all fields."""
         return {"family": self.family, **asdict(self)}
 
 
@@ -83,11 +73,9 @@ class StackConfig(ModelConfig, LayerConfig):
     positions: str = "sinusoidal"
     position_layout: str = "interleaved"
     """Order of sines and cosines: interleaved, or in halves as in Marian."""
-    max_positions: int = 512
-    """Number of learned positions, and the longest input of a Linformer."""
+    max_positions: int = 512  # number of learned positions, and the longest input of a Linformer
     rotary_theta: float = 10000.0
-    d_rotary: int | None = None
-    """Numbers of a head that rotary positions rotate; all by default."""
+    d_rotary: int | None = None  # numbers of a head that rotary positions rotate; all by default
     rotary_scaling: tuple[float, float, float, float] | None = None
     """Llama 3.1's factor, low, high and original length."""
     initialization: str = "xavier_uniform"
@@ -140,17 +128,13 @@ def config_from_dict(given: Mapping[str, Any]) -> ModelConfig:
     """Build the configuration from a dictionary such as `to_dict` returns."""
     rest = dict(given)
     family = rest.pop("family", None)
-    if family not in FAMILIES:
-        raise UnknownNameError(
-            f"there is no model family {family!r}; {nearest(str(family), FAMILIES)}."
-        )
+    check_choice("family", family, FAMILIES)
     kind = config_class(family)
     known = {field.name: field for field in fields(kind)}
     for name in rest:
         if name not in known:
-            raise UnknownNameError(
-                f"a {family} model has no setting {name!r}; {nearest(name, known)}."
-            )
+            hint = nearest(name, known)
+            raise UnknownNameError(f"a {family} model has no setting {name!r}; {hint}.")
     required = (name for name, field in known.items() if field.default is MISSING)
     missing = [name for name in required if name not in rest]
     if missing:
@@ -160,8 +144,7 @@ def config_from_dict(given: Mapping[str, Any]) -> ModelConfig:
 
 def config_class(family: str) -> type[ModelConfig]:
     """Return the configuration class of a family, imported on first use."""
-    entry = FAMILIES[family]
-    return getattr(import_module(entry.module), entry.config)
+    return getattr(import_module(f"regard.models.{family}"), f"{FAMILIES[family]}Config")
 
 
 def check_layers(config: Any) -> None:
@@ -182,8 +165,9 @@ def check_layers(config: Any) -> None:
 def check_pad(pad_id: int, n_vocab: int) -> None:
     """Refuse a padding token that is not in the vocabulary."""
     if not 0 <= pad_id < n_vocab:
+        last = n_vocab - 1
         raise InputError(
-            f"pad_id is {pad_id}, but the vocabulary has {n_vocab} tokens, 0 to {n_vocab - 1}."
+            f"pad_id is {pad_id}, but the vocabulary has {n_vocab} tokens, 0 to {last}."
         )
 
 
@@ -215,20 +199,17 @@ def _check_positions(config: StackConfig) -> None:
 
 
 def _fits(value: object, hint: Any) -> bool:
+    parts = get_args(hint)
     if get_origin(hint) is UnionType:
-        return any(_fits(value, one) for one in get_args(hint))
+        return any(_fits(value, one) for one in parts)
     if get_origin(hint) is tuple:
-        parts = get_args(hint)
-        if parts[-1] is Ellipsis and isinstance(value, tuple):
-            parts = parts[:1] * len(value)
-        if not isinstance(value, tuple) or len(value) != len(parts):
+        if not isinstance(value, tuple):
             return False
-        return all(_fits(one, part) for one, part in zip(value, parts, strict=True))
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
+        parts = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+        return len(value) == len(parts) and all(map(_fits, value, parts))
+    if isinstance(value, bool):  # which is an int, too
+        return hint is bool
+    return isinstance(value, int | float if hint is float else hint)
 
 
 _WORDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
@@ -246,8 +227,8 @@ def build(config: ModelConfig | Mapping[str, Any]) -> nn.Module:
     """Build a model with fresh weights from a configuration, or from a dictionary of one."""
     if not isinstance(config, ModelConfig):
         config = config_from_dict(config)
-    entry = FAMILIES[config.family]
-    return getattr(import_module(entry.module), entry.model)(config)
+    module = import_module(f"regard.models.{config.family}")
+    return getattr(module, FAMILIES[config.family])(config)
 
 
 def build_on_meta(config: ModelConfig) -> nn.Module:

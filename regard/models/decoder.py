@@ -38,8 +38,7 @@ class DecoderConfig(StackConfig):
     positions: str = "learned"
     max_positions: int = 1024
     initialization: str = "normal"
-    tie: bool = True
-    """Use the embedding as the projection onto the vocabulary."""
+    tie: bool = True  # use the embedding as the projection onto the vocabulary
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,7 +108,6 @@ class Decoder(nn.Module):
         Args:
             ids: with a cache, only the tokens that were not read before.
             lengths: number of real tokens of each sequence, including those in the cache.
-            cache: made by `new_cache`.
             side: the side of the padding; on the left, positions count from the first real token.
         """
         first, counted = cache_length(cache), None
@@ -119,10 +117,7 @@ class Decoder(nn.Module):
             if side == "left":
                 counted = torch.as_tensor(lengths)
             elif cache is not None:
-                raise InputError(
-                    "with a cache, new tokens would come after the padding on the right: pad on "
-                    "the left (side='left')."
-                )
+                raise InputError("with a cache, pad on the left (side='left').")
         where = token_positions(ids.size(1), first=first, lengths=counted, device=ids.device)
         tokens = self.tokens(ids)
         return self.decoder(
@@ -140,13 +135,7 @@ class Decoder(nn.Module):
         return tap(f"{path_at('output', first)}.logits", logits, "token vocab")
 
     def new_cache(self) -> Cache:
-        """Return empty caches for `states`, by attention site."""
         return self.decoder.new_cache()
-
-    @property
-    def tied(self) -> bool:
-        """True if the embedding is also the projection onto the vocabulary."""
-        return self.projection is None
 
     def __repr__(self) -> str:
         return str(summarize(self))

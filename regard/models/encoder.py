@@ -23,7 +23,7 @@ from regard.models.summary import summarize
 from regard.tap import tap
 
 States: TypeAlias = Float[Tensor, "batch token d_model"]
-POOLS = ("first", "mean")
+POOLS = ("first", "mean", "max", "sqrt_length", "last")
 POOLERS = ("none", "tanh", "relu")
 
 
@@ -45,10 +45,10 @@ class EncoderConfig(StackConfig):
     n_token_types: int = 0
     """Number of token types: 2 in BERT, for the first and the second sentence."""
     embedding_norm: bool = True
-    fill_head: bool = True
-    """Add the head that fills in masked tokens."""
+    fill_head: bool = True  # add the head that fills in masked tokens
     pool: str = "first"
-    """The vector of the whole text: that of its first token, or the mean of all."""
+    """The vector of the whole text: that of its first or last token, the mean or the maximum of
+    all, or their sum divided by the square root of their number ("sqrt_length")."""
     pooler: str = "none"
     """A linear layer on that vector with tanh (BERT) or relu (DistilBERT), or "none"."""
     n_classes: int | None = None
@@ -128,24 +128,13 @@ class Encoder(nn.Module):
     def fill_logits(self, states: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
         """Return the logits of the token at each position."""
         if self.fill is None:
-            raise InputError(
-                "this model cannot fill in tokens because it was built with fill_head=False."
-            )
+            raise InputError("this model was built with fill_head=False: it cannot fill in tokens.")
         return self.fill(states, self.tokens)
 
     def pooled(
         self, states: States, lengths: Lengths | None = None
     ) -> Float[Tensor, "batch d_model"]:
-        """Return one vector for each text."""
-        if self.config.pool == "first":
-            vector = states[:, 0]
-        elif lengths is None:
-            vector = states.mean(dim=1)
-        else:
-            count = torch.as_tensor(lengths, device=states.device)
-            columns = torch.arange(states.size(1), device=states.device)
-            real = length_mask(count, columns, states.size(1))
-            vector = (states * real[..., None]).sum(dim=1) / count[:, None].clamp(min=1)
+        vector = pool_states(states, lengths, self.config.pool)
         if self.pooler is not None:
             vector = activation_function(self.config.pooler)(self.pooler(vector))
         return tap("output.pooled", vector, "d_pooled")
@@ -153,16 +142,32 @@ class Encoder(nn.Module):
     def classify(
         self, states: States, lengths: Lengths | None = None
     ) -> Float[Tensor, "batch class"]:
-        """Return the logits of the classes."""
         if self.classifier is None:
             raise InputError("this model cannot classify because it was built without n_classes.")
         logits = self.classifier(self.dropout(self.pooled(states, lengths)))
         return tap("output.classes", logits, "class")
 
-    @property
-    def tied(self) -> bool:
-        """True if the embedding is also the projection of the fill head."""
-        return self.fill is not None
-
     def __repr__(self) -> str:
         return str(summarize(self))
+
+
+def pool_states(
+    states: States, lengths: Lengths | None, pool: str
+) -> Float[Tensor, "batch d_model"]:
+    """Return one vector for each text, by one of POOLS."""
+    if pool == "first":
+        return states[:, 0]
+    n_token = states.size(1)
+    if lengths is None:
+        count = torch.full((len(states),), n_token, device=states.device)
+    else:
+        count = torch.as_tensor(lengths, device=states.device)
+    if pool == "last":
+        return states[torch.arange(len(states), device=states.device), count - 1]
+    columns = torch.arange(n_token, device=states.device)
+    real = length_mask(count, columns, n_token)[..., None]
+    if pool == "max":
+        return states.masked_fill(~real, -torch.inf).amax(dim=1)
+    n_real = count[:, None].clamp(min=1)
+    divisor = n_real if pool == "mean" else n_real.to(states.dtype).sqrt()
+    return (states * real).sum(dim=1) / divisor

@@ -99,11 +99,6 @@ class EncoderDecoder(nn.Module):
         logits = logits if bias is None else logits + bias
         return tap(f"{path_at('output', first)}.logits", logits, "token vocab")
 
-    @property
-    def tied(self) -> bool:
-        """True if the target's embedding is also the projection onto the vocabulary."""
-        return self.projection is None
-
     def make_projection(self) -> nn.Linear | None:
         """Build the projection onto the vocabulary, if it is not tied to the embedding."""
         n_vocab, d_embedding = self.tokens.weight.shape
@@ -116,8 +111,5 @@ class EncoderDecoder(nn.Module):
 def shift_right(target_ids: TargetIds) -> Int[Tensor, "batch target-1"]:
     """Return the decoder's input: the target without its last token."""
     if target_ids.size(1) < 2:
-        raise InputError(
-            f"the target has {target_ids.size(1)} token; it needs at least its start token and "
-            "one token to predict."
-        )
+        raise InputError("the target needs its start token and at least one token to predict.")
     return target_ids[:, :-1]

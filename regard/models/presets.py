@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regard.errors import InputError, UnknownNameError, nearest
+from regard.errors import UnknownNameError, nearest
 from regard.models.config import ModelConfig, build_on_meta
 from regard.models.decoder import DecoderConfig, llama_config
 from regard.models.encoder import EncoderConfig
@@ -67,13 +67,7 @@ _ALL = (
     _paper("D-smoothing0", "row D: no label smoothing", label_smoothing=0.0),
     _paper("D-smoothing2", "row D: label smoothing 0.2", label_smoothing=0.2),
     _paper("E", "row E: learned positions", positions="learned"),
-    _small(
-        "tiny",
-        "a Transformer that learns to translate on a CPU",
-        n_layers=4,
-        d_model=128,
-        d_ff=256,
-    ),
+    _small("tiny", "a Transformer that trains on a CPU", n_layers=4, d_model=128, d_ff=256),
     _small("small", "a larger Transformer for a CPU", n_layers=3, d_model=256, d_ff=1024),
     Preset(
         "bert-base",
@@ -98,8 +92,4 @@ def get_preset(name: str, *, n_vocab: int | None = None) -> Preset:
     if n_vocab is None:
         return preset
     config: Any = preset.config
-    if not hasattr(config, "n_vocab"):
-        raise InputError(
-            f"the preset {name} does not read text, so it has no vocabulary to change."
-        )
     return replace(preset, config=replace(config, n_vocab=n_vocab))

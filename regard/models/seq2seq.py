@@ -34,25 +34,20 @@ class Seq2SeqConfig(ModelConfig):
     family: ClassVar[str] = "seq2seq"
 
     n_vocab: int
-    n_source_vocab: int | None = None
-    """Size of a separate source vocabulary."""
-    d_model: int = 256
-    """Width of the decoder's states."""
+    n_source_vocab: int | None = None  # size of a separate source vocabulary
+    d_model: int = 256  # width of the decoder's states
     d_embedding: int | None = None
     """Width of token embeddings and of the vectors projected onto them; d_model by default."""
     d_encoder: int | None = None
     """Width of the encoder's states in each direction; together d_model by default."""
-    d_attention: int | None = None
-    """Width of additive attention's hidden layer; d_model by default."""
+    d_attention: int | None = None  # width of additive attention's hidden layer; d_model by default
     n_layers: int = 1
     """Layers of the encoder, and of the decoder, which starts from their last states."""
     cell: str = "lstm"
     bidirectional: bool = True
     attention: str = "additive"
-    input_feeding: bool = False
-    """Feed the vector of the last prediction to the decoder as well."""
-    dropout: float = 0.1
-    """On embeddings, between layers and before the projection."""
+    input_feeding: bool = False  # feed the vector of the last prediction to the decoder as well
+    dropout: float = 0.1  # on embeddings, between layers and before the projection
     tie: str = "none"
     """Matrices that are one: source, target and projection; target and projection; or none."""
     initialization: str = "xavier_uniform"
@@ -95,8 +90,7 @@ class Memory:
 
     states: Float[Tensor, "batch source d_memory"]
     """Keys and values: one vector for each source token."""
-    last: tuple[RecurrentState, ...]
-    """The last state of each layer."""
+    last: tuple[RecurrentState, ...]  # the last state of each layer
 
     def __len__(self) -> int:
         return len(self.states)
@@ -205,7 +199,6 @@ class Seq2Seq(EncoderDecoder):
         return torch.stack([self._step(one, own, allowed) for one in x.unbind(1)], dim=1)
 
     def new_cache(self) -> dict[str, RecurrentCache]:
-        """Return an empty cache for `decode`."""
         return {"decoder": RecurrentCache()}
 
     def _start(self, cache: RecurrentCache, memory: Memory) -> None:

@@ -15,8 +15,7 @@ from regard.layers.patch import ConvolutionStem, PatchEmbedding
 from regard.layers.position import LearnedPositions
 from regard.layers.stack import SubLayer
 
-N_TOKEN = 128
-"""The length of text for which FLOPs are counted by default."""
+N_TOKEN = 128  # the length of text for which FLOPs are counted by default
 
 
 @dataclass(frozen=True)
@@ -26,10 +25,8 @@ class SummaryRow:
     path: str
     kind: str
     shape: str
-    parameters: int
-    """Parameters of all these parts together."""
-    flops: int
-    """FLOPs for one token, of all these parts together; multiply-add counts as two."""
+    parameters: int  # parameters of all these parts together
+    flops: int  # FLOPs for one token, of all these parts together; multiply-add counts as two
     count: int = 1
 
 
@@ -40,12 +37,9 @@ class Summary:
     title: str
     rows: tuple[SummaryRow, ...]
     parameters: int
-    memory: int
-    """Bytes of the parameters."""
-    n_token: int
-    """The length for which the FLOPs of attention are counted."""
-    given: str = "texts"
-    """The input of the model: texts or images."""
+    memory: int  # bytes of the parameters
+    n_token: int  # the length for which the FLOPs of attention are counted
+    given: str = "texts"  # the input of the model: texts or images
 
     @property
     def flops(self) -> int:
@@ -81,14 +75,14 @@ def summarize(model: nn.Module, *, n_token: int | None = None) -> Summary:
     """Return the model's parts in order, with equal layers in one row.
 
     Args:
-        model: a model of any family.
         n_token: the length for which FLOPs are counted; 128 for texts, the number of patches for
             images by default.
     """
     embeddings = [one for one in model.modules() if isinstance(one, PatchEmbedding)]
     n_token = n_token or (len(embeddings[0].learned) if embeddings else N_TOKEN)
     rows = list(_parts(model, "", n_token))
-    if getattr(model, "tied", False):  # the embedding is also the projection
+    fills = getattr(model, "fill", None) is not None
+    if fills or getattr(model, "projection", model) is None:  # the embedding is the projection
         tokens = model.get_submodule("tokens")
         assert isinstance(tokens, TokenEmbedding)
         n_vocab, d_model = tokens.weight.shape
@@ -120,49 +114,46 @@ def _parts(module: nn.Module, path: str, n_token: int) -> Iterator[SummaryRow]:
 
 
 def _row(module: nn.Module, path: str, n_token: int) -> SummaryRow | None:
+    """Return the row of a known part; None for one whose children have rows."""
     n_parameters = sum(p.numel() for p in module.parameters())
     if isinstance(module, SubLayer):
-        inner = _row(module.inner, module.inner.path, n_token)
-        assert inner is not None
-        return replace(inner, parameters=n_parameters)
-    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
-        shape = " × ".join(str(n) for n in module.normalized_shape)
-        return SummaryRow(path, type(module).__name__, shape, n_parameters, 0)
-    if isinstance(module, ConvolutionStem):
-        return _stem_row(module, path, n_parameters)
-    return _matrix_row(module, path, n_token, n_parameters)
+        module, path = module.inner, module.inner.path
+    found = _block(module, n_token) or _leaf(module)
+    if found is None:
+        return None
+    kind, shape, flops = found
+    return SummaryRow(path, kind, shape, n_parameters, flops)
 
 
-def _matrix_row(module: nn.Module, path: str, n_token: int, n_parameters: int) -> SummaryRow | None:
-    """Return the row of a part that multiplies by matrices, or looks up rows of one."""
+def _block(module: nn.Module, n_token: int) -> tuple[str, str, int] | None:
+    """Return kind, shape and FLOPs of a part with several matrices."""
     if isinstance(module, MultiHeadAttention):
         shared = "" if module.n_kv_heads == module.n_heads else f" on {module.n_kv_heads}"
         shape = f"{module.n_heads}{shared} heads, d_k {module.d_k}, d_v {module.d_v}"
-        flops = _matrices(module) + _attention_flops(module, n_token)
-        return SummaryRow(path, "attention", shape, n_parameters, flops)
+        return "attention", shape, _matrices(module) + _attention_flops(module, n_token)
     if isinstance(module, FeedForward):
         shape = f"{module.to_hidden.in_features} → {module.to_hidden.out_features}"
-        kind = f"feed-forward, {module.activation}"
-        return SummaryRow(path, kind, shape, n_parameters, _matrices(module))
-    if isinstance(module, nn.Linear):
-        shape = f"{module.in_features} → {module.out_features}"
-        return SummaryRow(path, "linear", shape, n_parameters, _matrices(module))
-    if isinstance(module, TokenEmbedding | LearnedPositions | nn.Embedding):
-        shape = f"{module.weight.size(0)} × {module.weight.size(1)}"
-        return SummaryRow(path, _NAMES.get(type(module), "embedding"), shape, n_parameters, 0)
-    if n_parameters and not list(module.children()):
-        kind = type(module).__name__
-        return SummaryRow(path, kind, module.extra_repr(), n_parameters, _matrices(module))
+        return f"feed-forward, {module.activation}", shape, _matrices(module)
+    if isinstance(module, ConvolutionStem):
+        halvings = list(module.halvings.children())
+        cells = [4**n for n in reversed(range(len(halvings)))]  # of each patch
+        flops = sum(n * _matrices(one) for n, one in zip(cells, halvings, strict=True))
+        widths = " → ".join(str(one.get_parameter("weight").size(0)) for one in halvings)
+        return "convolutions", widths, flops + _matrices(module.mix)
     return None
 
 
-def _stem_row(stem: ConvolutionStem, path: str, n_parameters: int) -> SummaryRow:
-    """Return the row of convolutions, the first of which has several cells for each patch."""
-    halvings = list(stem.halvings.children())
-    places = [4**n for n in reversed(range(len(halvings)))]
-    flops = sum(n * _matrices(one) for n, one in zip(places, halvings, strict=True))
-    widths = " → ".join(str(one.get_parameter("weight").size(0)) for one in halvings)
-    return SummaryRow(path, "convolutions", widths, n_parameters, flops + _matrices(stem.mix))
+def _leaf(module: nn.Module) -> tuple[str, str, int] | None:
+    """Return the same of a part with one matrix or vector."""
+    if isinstance(module, nn.Linear):
+        return "linear", f"{module.in_features} → {module.out_features}", _matrices(module)
+    if isinstance(module, TokenEmbedding | LearnedPositions | nn.Embedding):
+        return _NAMES.get(type(module), "embedding"), " × ".join(map(str, module.weight.shape)), 0
+    if isinstance(module, nn.LayerNorm | nn.RMSNorm):
+        return type(module).__name__, " × ".join(map(str, module.normalized_shape)), 0
+    if list(module.parameters()) and not list(module.children()):
+        return type(module).__name__, module.extra_repr(), _matrices(module)
+    return None
 
 
 _NAMES: dict[type, str] = {TokenEmbedding: "token embedding", LearnedPositions: "learned positions"}

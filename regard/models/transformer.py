@@ -25,8 +25,7 @@ class TransformerConfig(StackConfig):
     family: ClassVar[str] = "transformer"
 
     n_vocab: int
-    n_source_vocab: int | None = None
-    """Size of a separate source vocabulary."""
+    n_source_vocab: int | None = None  # size of a separate source vocabulary
     d_model: int = 512
     n_heads: int = 8
     d_ff: int = 2048
@@ -34,8 +33,7 @@ class TransformerConfig(StackConfig):
     n_decoder_layers: int = 6
     tie: str = "all"
     """Matrices that are one: source, target and projection; target and projection; or none."""
-    scale_embedding: bool = True
-    """Multiply embeddings by sqrt(d_model)."""
+    scale_embedding: bool = True  # multiply embeddings by sqrt(d_model)
     logits_bias: bool = False
 
     def __post_init__(self) -> None:
@@ -109,5 +107,4 @@ class Transformer(EncoderDecoder):
         )
 
     def new_cache(self) -> Cache:
-        """Return empty caches for `decode`, by attention site."""
         return self.decoder.new_cache()

@@ -33,7 +33,7 @@ class VisionConfig(ModelConfig, LayerConfig):
     family: ClassVar[str] = "vision"
 
     n_classes: int | None = None
-    """Without classes there is no classifier, and the model returns one vector for each image."""
+    """A model without classes has no classifier and returns one vector for each image."""
     image_size: int = 224
     """Height and width for which positions are learned; they are interpolated for other sizes."""
     patch_size: int = 16
@@ -51,10 +51,8 @@ class VisionConfig(ModelConfig, LayerConfig):
     pool: str = "class"
     """The vector of the whole image: that of a class token, or the mean of all patches (then there
     is no class token)."""
-    pooler: str = "none"
-    """A linear layer on that vector with tanh or relu, or "none"."""
-    d_pooler: int | None = None
-    """Width of that layer; d_model by default."""
+    pooler: str = "none"  # a linear layer on that vector with tanh or relu, or "none"
+    d_pooler: int | None = None  # width of that layer; d_model by default
     distillation: str = "none"
     """DeiT's second token: "none", "token", or with a separate "classifier" whose logits are
     averaged with the class token's."""
@@ -81,9 +79,7 @@ class VisionConfig(ModelConfig, LayerConfig):
                 "distillation token needs a class token: choose pool 'class'."
             )
         if self.distillation == "classifier" and self.n_classes is None:
-            raise InputError(
-                "distillation is 'classifier', but there are no classes: give n_classes."
-            )
+            raise InputError("distillation is 'classifier' without classes: give n_classes.")
 
     @property
     def n_special(self) -> int:
@@ -144,14 +140,12 @@ class Vision(nn.Module):
         return self.encoder(self.embedding(images))
 
     def pooled(self, states: States) -> Float[Tensor, "batch d_pooled"]:
-        """Return one vector for each image."""
         vector = states[:, 0] if self.config.pool == "class" else states.mean(dim=1)
         if self.pooler is not None:
             vector = activation_function(self.config.pooler)(self.pooler(vector))
         return tap("output.pooled", vector, "d_pooled")
 
     def classify(self, states: States) -> Float[Tensor, "batch class"]:
-        """Return the logits of the classes."""
         if self.classifier is None:
             raise InputError("this model cannot classify because it was built without n_classes.")
         logits = self.classifier(self.pooled(states))

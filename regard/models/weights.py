@@ -26,10 +26,7 @@ def write_weights(file: Path, model: nn.Module, *, dtype: str | None = None) -> 
     }
     for name, weight in tensors.items():
         if dtype == "float16" and not torch.isfinite(weight).all():
-            raise InputError(
-                f"{name} has numbers out of the range of float16: store the weights as bfloat16 or "
-                "float32."
-            )
+            raise InputError(f"{name} has numbers out of the range of float16: use another dtype.")
     try:
         save_file(tensors, file, metadata={"format": "pt"})
     except SafetensorError as error:
@@ -41,11 +38,8 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
     except SafetensorError as error:
-        empty = file.stat().st_size == 0
-        what = "is empty" if empty else "is damaged, truncated or of another kind"
-        raise FileError(
-            f"{file} {what} ({error}): download the folder again, or save the model again."
-        ) from error
+        what = "damaged, truncated or of another kind" if file.stat().st_size else "empty"
+        raise FileError(f"{file} is {what} ({error}): download or save it again.") from error
     except OSError as error:
         raise FileError(f"{file} cannot be read: {error.strerror or error}.") from error
 
@@ -57,12 +51,7 @@ def build_from_weights(
     dtype: torch.dtype | None = torch.float32,
     source: str | Path,
 ) -> nn.Module:
-    """Build the model with these weights, in eval mode.
-
-    Args:
-        dtype: the dtype of the model; that of the stored weights if None.
-        source: where the weights come from, for error messages.
-    """
+    """Build the model with these weights, in eval mode; a dtype of None keeps the stored one."""
     model = build_on_meta(config)  # weights that are replaced need no memory
     wanted = model.state_dict()
     _check_fit(weights, wanted, source)

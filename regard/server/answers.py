@@ -1,6 +1,6 @@
 """Answers: run a model on one input under edits, and describe its output as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import exp
@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel
+from torch import Tensor
 
+from regard.analysis.flow import Predictions, predictions
 from regard.analysis.site_json import plain
 from regard.generation.search import SearchOptions
 from regard.generation.tracing import trace_answer
@@ -16,14 +18,18 @@ from regard.model import Model
 from regard.server import model_inputs
 from regard.server.error_codes import ApiError
 from regard.server.jobs import Job, ProgressListener
-from regard.server.model_inputs import ModelInput, TraceRequest, is_translator
+from regard.server.model_inputs import Changes, ModelInput, TraceRequest, is_translator
+from regard.server.settings import LIMITS
 from regard.tap import listen
 from regard.trace import outputs
+from regard.trace.activation_patch import Patch
 from regard.trace.capture import trace_model
 from regard.trace.edits import CellEdit, Edit
 from regard.trace.trace import Trace
 
-_STORED_VALUES = (".input", ".joined", ".output", ".residual", "embedding.patches")
+_STREAMS = (".input", ".joined", ".output", ".residual", ".hidden")
+_EMBEDDINGS = (".tokens", ".types", ".positions", ".patches")
+_STORED_VALUES = (*_STREAMS, *(f"embedding{name}" for name in _EMBEDDINGS))
 """Values that the page requests; the others are dropped to save memory."""
 
 
@@ -33,8 +39,7 @@ class NextToken(BaseModel):
     id: int
     name: str
     probability: float
-    text: str | None
-    """The text continued with it; None for a token without text, such as the end."""
+    text: str | None  # the text continued with it; None for a token without text, such as the end
 
 
 class TokenInfo(BaseModel):
@@ -80,8 +85,7 @@ class Answer(BaseModel):
     """The answer without edits; this and the next two are present only under edits."""
     compare: list[Comparison] | None = None
     """Probabilities of the answer without edits, with and without them."""
-    unmet: list[dict[str, Any]] | None = None
-    """Edits of positions that the new text does not have."""
+    unmet: list[dict[str, Any]] | None = None  # edits of positions that the new text does not have
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,8 @@ class AnsweredRun:
 
     trace: Trace
     answer: Answer
+    predictions: Predictions | None = None
+    """The most probable tokens at each position of a model that predicts tokens."""
 
 
 def answer(
@@ -101,6 +107,7 @@ def answer(
     search = SearchOptions(beam=request.beam, n_best=request.beam)
     if is_translator(model) and given.target is None:
         progress = ProgressListener(job, "writing")
+        job.report("writing", 0)  # a search outside torch is not counted
     with listen(progress):
         trace = trace_answer(
             model, given.content, given.target, edits=edits, search=search, missing="ignore"
@@ -114,10 +121,15 @@ def answer(
 
 
 def answer_edited(
-    model: Model, given: ModelInput, request: TraceRequest, before: AnsweredRun, job: Job
+    model: Model,
+    given: ModelInput,
+    request: TraceRequest,
+    changes: Changes,
+    before: AnsweredRun,
+    job: Job,
 ) -> AnsweredRun:
     """Run a model under the edits of a request, and compare with the answer before them."""
-    edits, tokens = request.parsed_edits()
+    edits, tokens = changes
     if not is_translator(model):
         given = model_inputs.replace_tokens(model, given, tokens, answer_ids=None)
         with listen(ProgressListener(job, "tracing")):
@@ -147,6 +159,11 @@ def answer_edited(
 
 def _applies(edit: Edit, trace: Trace) -> bool:
     """Return True if the positions of an edit exist at one of its sites."""
+    if isinstance(edit, Patch):
+        row, site = edit.position or edit.query or 0, edit.path.rpartition(".")[0]
+        lengths = [one.n_query for path, one in trace.sites.items() if fnmatchcase(path, site)]
+        values = (value for path, value in trace.values.items() if fnmatchcase(path, edit.path))
+        return any(row < length for length in (*lengths, *(value.size(-2) for value in values)))
     return not isinstance(edit, CellEdit) or any(
         (edit.query or 0) < site.n_query and (edit.key or 0) < site.n_key
         for path, site in trace.sites.items()
@@ -156,7 +173,7 @@ def _applies(edit: Edit, trace: Trace) -> bool:
 
 def _compared(after: AnsweredRun, before: AnsweredRun, compare: Any, unmet: Any) -> AnsweredRun:
     fields = {"before": before.answer, "compare": compare, "unmet": unmet}
-    return AnsweredRun(after.trace, after.answer.model_copy(update=fields))
+    return replace(after, answer=after.answer.model_copy(update=fields))
 
 
 def next_tokens(
@@ -173,18 +190,21 @@ def next_tokens(
     return [
         NextToken(
             id=id,
-            name=str(id) if tokenizer is None else tokenizer.token_of(id),
+            name=str(id) if tokenizer is None else tokenizer.label_of(id),
             probability=probability,
-            text=_continued(text, model, id),
+            text=continued(text, model, [id]),
         )
         for id, probability in zip(ids.tolist(), best.tolist(), strict=True)
     ]
 
 
-def _continued(text: str, model: Model, id: int) -> str | None:
-    """Return the text with one more token; None if that token has no text."""
+def continued(text: str, model: Model, written: Sequence[int]) -> str | None:
+    """Return the text with more tokens; None if these tokens have no text."""
     ids, tokenizer = ModelInput(text).source_ids(model), model.tokenizer
-    before, after = ("" if tokenizer is None else tokenizer.decode(x) for x in (ids, [*ids, id]))
+    if tokenizer is not None and any(id >= len(tokenizer) for id in written):
+        return None  # an output that no token belongs to
+    texts = (ids, [*ids, *written])
+    before, after = ("" if tokenizer is None else tokenizer.decode(x) for x in texts)
     if before == after:
         return None
     return text + after.removeprefix(before) if after.startswith(before) else after
@@ -215,15 +235,22 @@ def _describe(trace: Trace, request: TraceRequest) -> AnsweredRun:
         fields = {"kind": "filled", "gaps": output.gaps}
     elif isinstance(output, outputs.ClassificationOutput):
         fields = {"kind": "classes", "candidates": output.candidates}
-    stored = {
-        path: value
-        for path, value in part.values.items()
-        if path.endswith(_STORED_VALUES) and ".feed_forward." not in path
-    }
+    logits = part.values.get("output.logits")
+    predicted = None if logits is None else predictions(logits[0])
+    stored = _stored_values(part.values)
     if fields["kind"] == "next":  # needed for other temperatures
         stored["output.logits"] = part.values["output.logits"][:, -1:].clone()
     part.values, part.later_parts = stored, []
-    return AnsweredRun(part, Answer(output=plain(output), **fields))
+    return AnsweredRun(part, Answer(output=plain(output), **fields), predicted)
+
+
+def _stored_values(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the values to keep: of a long text, hidden layers can be computed again."""
+    activations = {x: value for x, value in values.items() if x.endswith(".activation")}
+    streams = {x: value for x, value in values.items() if x.endswith(_STORED_VALUES)}
+    if sum(value.nbytes for value in activations.values()) > LIMITS.activation_bytes:
+        return streams
+    return {x: streams[x] for x in streams if ".feed_forward.input" not in x} | activations
 
 
 def _tokens(trace: Trace, side: str, log_probs: Sequence[float | None]) -> list[TokenInfo]:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 import socket
 import sys
 import webbrowser
@@ -21,7 +22,16 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import InputError, RegardError
-from regard.server import array_routes, error_codes, routes, trace_routes
+from regard.server import (
+    array_routes,
+    decoding_routes,
+    error_codes,
+    flow_routes,
+    lens_routes,
+    routes,
+    share_routes,
+    trace_routes,
+)
 from regard.server.error_codes import ApiError, ErrorResponse, JobCanceledError
 from regard.server.html_export import PAGE
 from regard.server.service import Service
@@ -38,6 +48,7 @@ _HEADERS = {
         "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
     ),
 }
+_EMBED = re.compile(rb"(?:^|&)embed=(?:pattern|flow)(?:&|$)")
 _DESCRIPTION = (
     "Run Transformers and inspect them. Arrays are safetensors files. Long requests report "
     "progress if they accept text/event-stream: events `progress`, then `result` or `error`; "
@@ -71,7 +82,15 @@ def make_app(
         responses={"default": {"model": ErrorResponse, "description": "Error"}},
     )
     app.state.service = service
-    for module in (routes, trace_routes, array_routes):
+    for module in (
+        routes,
+        trace_routes,
+        array_routes,
+        flow_routes,
+        lens_routes,
+        share_routes,
+        decoding_routes,
+    ):
         app.include_router(module.router)
     app.router.default = GZipMiddleware(PageFiles(directory=PAGE, html=True))
     app.add_middleware(RequestGuard, hosts=hosts)
@@ -84,7 +103,6 @@ class PageFiles(StaticFiles):
     """The page's files, which browsers revalidate on each load."""
 
     def file_response(self, *args: object, **options: object) -> Response:
-        """Return a file, or 304 if it has not changed."""
         response = super().file_response(*args, **options)  # type: ignore[arg-type]
         response.headers["cache-control"] = "no-cache"
         return response
@@ -97,7 +115,6 @@ class RequestGuard:
         self.app, self.hosts = app, hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -114,7 +131,7 @@ class RequestGuard:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
+                for name, value in _headers_of(scope).items():
                     headers.setdefault(name, value)
             await send(message)
 
@@ -133,6 +150,15 @@ class RequestGuard:
         if length.isdigit() and int(length) > LIMITS.body_bytes:
             return ApiError("body_too_large", limit=LIMITS.body_bytes)
         return None
+
+
+def _headers_of(scope: Scope) -> dict[str, str]:
+    """Return the headers of a response: pages of others may frame only the page's embed views."""
+    embeds = scope["path"] in ("/", "/index.html") and _EMBED.search(scope["query_string"])
+    if not embeds:
+        return _HEADERS
+    policy = _HEADERS["content-security-policy"].removesuffix("; frame-ancestors 'self'")
+    return {**_HEADERS, "content-security-policy": policy}
 
 
 def error_response(error: Exception) -> JSONResponse:
@@ -195,11 +221,7 @@ def is_local(host: str) -> bool:
 def run(app: ASGIApp, bound: socket.socket) -> None:
     """Serve until Ctrl-C."""
     config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        lifespan="on",
-        timeout_graceful_shutdown=2,
+        app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=2
     )
     with contextlib.suppress(KeyboardInterrupt), bound:
         uvicorn.Server(config).run(sockets=[bound])

@@ -31,9 +31,7 @@ from regard.trace.site import Site
 _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 
 router = APIRouter(
-    prefix="/api/trace/{id}",
-    default_response_class=Response,
-    responses={200: {"content": _FILE}},
+    prefix="/api/trace/{id}", default_response_class=Response, responses={200: {"content": _FILE}}
 )
 
 

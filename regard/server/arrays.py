@@ -17,8 +17,7 @@ from regard.trace.site import Site
 Stage = Literal["scores", "masked", "weights"]
 Arrays = Mapping[str, Tensor | np.ndarray]
 DType = Literal["float32", "float16", "uint8"]
-_STRIP_CELLS = 4_000_000
-"""Cells of a table that are in memory at once while all of it is pooled."""
+_STRIP_CELLS = 4_000_000  # cells of a table that are in memory at once while all of it is pooled
 
 
 def to_safetensors(arrays: Arrays, metadata: Mapping[str, Any] | None = None) -> bytes:

@@ -4,32 +4,42 @@ A training run can be replayed if its recipe names texts to take snapshots of. I
 again on each request because training may still be in progress.
 """
 
+import io
 import json
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from PIL import Image, ImageDraw
 from pydantic import BaseModel
 
 from regard.errors import FileError, InputError, nearest
-from regard.interop.model_names import bundled, find_model, named
+from regard.interop.model_names import ZOO, bundled, find_model, named
 from regard.model import Model, load
-from regard.model_folder import Description, read_description
+from regard.model_folder import (
+    EXAMPLES,
+    Description,
+    is_transformers_folder,
+    read_description,
+)
 from regard.server.error_codes import ApiError
 from regard.server.jobs import ModelWorker
 from regard.trace.trace import Trace
 
-EXAMPLES = {
+EXAMPLE_TEXTS = {
     "translation": ["The dog is sleeping.", "A man is reading a book.", "Where is the station?"],
     "language": ["Once upon a time", "The dog"],
     "masked": ["The dog is {mask} in the garden.", "Paris is the {mask} of France."],
     "classification": ["What a wonderful day!"],
     "embedding": ["The dog is sleeping in the garden."],
 }
-"""Inputs to try on a model whose config.json has no extras.examples."""
+"""Inputs to try on a model that has no examples."""
+BUNDLED_EXAMPLES = ZOO / "examples.json"
+"""Inputs to try on the bundled models, each with the answer that a test expects."""
 
 
 class ExampleInfo(BaseModel):
@@ -39,6 +49,10 @@ class ExampleInfo(BaseModel):
     target: str | None = None
     image: str | None = None
     name: str | None = None
+    answer: str | None = None
+    """The right answer, which the model gives; for a language model, how the text continues."""
+    shows: str | None = None
+    """"negation", "reordering", "distance" or "antecedent", if it is chosen to show one of them."""
 
 
 class ModelInfo(BaseModel):
@@ -49,6 +63,7 @@ class ModelInfo(BaseModel):
     task: str
     reads: str
     bundled: bool
+    named: bool  # when the server was started
     examples: list[ExampleInfo]
 
 
@@ -57,10 +72,8 @@ class Checkpoint(BaseModel):
 
     step: int
     epoch: float | None
-    loss: float | None
-    """Training loss of the last batches."""
-    score: float | None
-    """The run's metric on the validation data."""
+    loss: float | None  # training loss of the last batches
+    score: float | None  # the run's metric on the validation data
     scores: dict[str, Any]
 
 
@@ -82,6 +95,7 @@ class ModelEntry:
     description: Description
     bundled: bool
     worker: ModelWorker
+    named: bool = False  # when the server was started
     _model: Model | None = None
     _lock: Lock = field(default_factory=Lock)
 
@@ -99,11 +113,17 @@ class ModelEntry:
         return "image" if self.description.family == "vision" else "text"
 
     def examples(self) -> list[ExampleInfo]:
-        """Return inputs to try."""
+        checked = bundled_examples().get(self.name, []) if self.bundled else []
         if self.reads == "image":
-            images = enumerate(self._images())
-            return [ExampleInfo(image=f"example:{i}", name=path.stem) for i, path in images]
-        given = self.description.extras.get("examples") or EXAMPLES[self.description.task]
+            answers = {one["image"]: one["answer"] for one in checked}
+            images = [
+                ExampleInfo(image=f"example:{i}", name=path.stem, answer=answers.get(path.name))
+                for i, path in enumerate(self._images())
+                if not answers or path.name in answers
+            ]
+            return images or [ExampleInfo(image="example:0", name="ring")]
+        task = self.description.task
+        given = checked or self.description.extras.get(EXAMPLES) or EXAMPLE_TEXTS[task]
         mask = (self.description.tokenizer or {}).get("mask", "[MASK]")
         texts = [{"text": one} if isinstance(one, str) else one for one in given]
         return [
@@ -111,27 +131,46 @@ class ModelEntry:
         ]
 
     def _images(self) -> list[Path]:
-        folder = self.folder / "examples"
+        folder = self.folder / EXAMPLES
         suffixes = (".png", ".jpg", ".jpeg", ".webp")
         return sorted(path for path in folder.glob("*") if path.suffix.lower() in suffixes)
 
-    def image(self, number: int | str) -> Path:
-        """Return the path of an example image."""
+    def image(self, number: int | str) -> bytes:
+        """Return the file of an example image; without any, a drawn one."""
         found = self._images()
+        if not found and self.reads == "image" and str(number) == "0":
+            return draw_ring()
         if not str(number).isdecimal() or int(number) >= len(found):
             raise ApiError("unknown_example", name=self.name, number=number, count=len(found))
-        return found[int(number)]
+        return found[int(number)].read_bytes()
 
     def describe(self) -> ModelInfo:
-        """Return the entry as JSON."""
         return ModelInfo(
             name=self.name,
             family=self.description.family,
             task=self.description.task,
             reads=self.reads,
             bundled=self.bundled,
+            named=self.named,
             examples=self.examples(),
         )
+
+
+@cache
+def draw_ring() -> bytes:
+    """Return the PNG file of a white ring on black, for vision models that have no images."""
+    image, file = Image.new("L", (224, 224)), io.BytesIO()
+    ImageDraw.Draw(image).ellipse((56, 32, 168, 192), outline=255, width=24)
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+@cache
+def bundled_examples() -> dict[str, list[dict[str, str]]]:
+    """Return the examples of the bundled models by model: a text or an image, and its answer."""
+    if not BUNDLED_EXAMPLES.is_file():
+        return {}
+    return json.loads(BUNDLED_EXAMPLES.read_text("utf-8"))
 
 
 class Catalog:
@@ -142,7 +181,8 @@ class Catalog:
         for one in given:
             folder = find_model(one)
             is_bundled = named().get(str(one)) == folder
-            self._add(str(one) if is_bundled else folder.resolve().name, folder, is_bundled)
+            name = str(one) if is_bundled else folder.resolve().name
+            self._add(name, folder, is_bundled, is_named=True)
         for name, folder in bundled().items():
             if all(folder != entry.folder for entry in self.entries.values()):
                 with suppress(FileError):  # a damaged model must not keep others from being served
@@ -156,13 +196,19 @@ class Catalog:
         raise ApiError("unknown_model", name=name, hint=nearest(name, self.entries))
 
     def close(self) -> None:
-        """End all worker threads."""
         for entry in self.entries.values():
             entry.worker.close()
 
-    def _add(self, name: str, folder: Path, is_bundled: bool) -> None:
-        description, name = read_description(folder), _unique(name, self.entries)
-        self.entries[name] = ModelEntry(name, folder, description, is_bundled, ModelWorker(name))
+    def _add(self, name: str, folder: Path, is_bundled: bool, *, is_named: bool = False) -> None:
+        opened = None
+        if is_transformers_folder(folder):  # only the model itself says what it is
+            opened = load(folder)
+            opened.module.eval()
+        description = read_description(folder) if opened is None else opened.describe()
+        name = _unique(name, self.entries)
+        self.entries[name] = ModelEntry(
+            name, folder, description, is_bundled, ModelWorker(name), is_named, opened
+        )
 
 
 def _unique(name: str, taken: Collection[str]) -> str:
@@ -190,7 +236,6 @@ class ReplayRun:
         )
 
     def describe(self) -> ReplayInfo:
-        """Return the run as JSON."""
         texts = [text.partition("\t")[0] for text in self.texts]
         checkpoints = list(self._checkpoints())
         return ReplayInfo(name=self.name, texts=texts, metric=self.metric, checkpoints=checkpoints)

@@ -89,6 +89,7 @@ ERROR_CODES: dict[str, ErrorCode] = {
         comparison_too_long="{site} is too long to compare with exact attention: shorten the text.",
         not_a_translation="only translations have alternatives at a position.",
         not_a_language_model="only language models predict a next token.",
+        writes_no_text="only translators and language models write a text.",
         no_image="this trace has no image.",
     ),
     **_codes(422, **dict.fromkeys(_CODE_OF_CLASS.values(), "{message}")),
@@ -149,4 +150,6 @@ def validation_error(found: Mapping[str, Any]) -> ApiError:
     value = json.dumps(found["input"], ensure_ascii=False, default=repr)
     problem = found["msg"].replace("Input should be", "it must be").removeprefix("Value error, ")
     value = value if len(value) <= 60 else f"{value[:57]}…"
-    return ApiError("invalid_field", field=field, value=value, problem=problem)
+    limits = [context[name] for name in ("ge", "gt", "le", "lt", "expected") if name in context]
+    more = {"kind": kind, "limit": limits[0] if limits else ""}  # for other languages
+    return ApiError("invalid_field", field=field, value=value, problem=problem, **more)

@@ -48,6 +48,18 @@ def joined_style() -> str:
     return "\n".join((PAGE / sheet).read_text("utf-8") for sheet in sheets)
 
 
+@cache
+def _packed_script() -> str:
+    """Return the script of an HTML file, compressed: its template unpacks it."""
+    script = f'{joined_script()}\n$offline.startFromPage(document.getElementById("regard"));\n'
+    return _deflated(script.encode())
+
+
+def _deflated(data: bytes, strategy: int = zlib.Z_DEFAULT_STRATEGY) -> str:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, 9, strategy)
+    return b64encode(packer.compress(data) + packer.flush()).decode()
+
+
 def _add_module(path: Path, scripts: dict[Path, str], importers: tuple[Path, ...]) -> None:
     """Add a module after everything it imports."""
     if path in importers:
@@ -97,9 +109,7 @@ def pack(array: np.ndarray, encoding: ArrayEncoding) -> dict[str, Any]:
         data = _byte_planes(array.clip(-65504, 65504).astype("<f2"))
     else:
         data = _byte_planes(array.astype("<f4"))
-    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, 9, strategy)
-    deflated = packer.compress(data) + packer.flush()
-    return {"dtype": name, "shape": list(array.shape), "data": b64encode(deflated).decode()}
+    return {"dtype": name, "shape": list(array.shape), "data": _deflated(data, strategy)}
 
 
 def estimate_size(array: np.ndarray, encoding: ArrayEncoding) -> float:
@@ -125,7 +135,7 @@ def _quantize(array: np.ndarray, most: int) -> bytes:
 
 
 MEGABYTES = 2.5
-_PARTS = ("vectors", "tables", "streams", "space", "exact")
+_PARTS = ("vectors", "tables", "streams", "space", "exact", "flow", "readout")
 _EXACT: dict[str, ArrayEncoding] = dict.fromkeys(_PARTS, "float32")
 _HALF: dict[str, ArrayEncoding] = dict.fromkeys(_PARTS, "float16")
 # From the most exact to the smallest; the page leaves out what a plan does not mention.
@@ -136,7 +146,7 @@ _PLANS: tuple[dict[str, ArrayEncoding], ...] = (
     {**_EXACT, "streams": "float16"},
     {**_HALF, "weights": "float16"},
     _HALF,
-    {"vectors": "float16", "tables": "float16", "space": "float16", "exact": "float16"},
+    {name: "float16" for name in _PARTS if name != "streams"},
     {"vectors": "float16", "tables": "float16", "space": Quantized(127)},
     {"vectors": "float16", "tables": "float16"},
     *(
@@ -159,18 +169,33 @@ def write_html(
     write_atomic(path, as_html(trace, title=title, megabytes=megabytes, batch=batch))
 
 
-def as_html(trace: Trace, *, title: str = "", megabytes: float = MEGABYTES, batch: int = 0) -> str:
-    """Return the page as text."""
-    return _page(as_json(trace, title=title, megabytes=megabytes, batch=batch), title)
+def as_html(
+    trace: Trace,
+    *,
+    title: str = "",
+    megabytes: float = MEGABYTES,
+    batch: int = 0,
+    state: str = "",
+) -> str:
+    """Return the page as text; it opens with a state that an address of the page would have."""
+    found = as_json(trace, title=title, megabytes=megabytes, batch=batch, state=state)
+    return _page(found, title)
 
 
-def as_json(trace: Trace, *, title: str = "", megabytes: float = MEGABYTES, batch: int = 0) -> str:
+def as_json(
+    trace: Trace,
+    *,
+    title: str = "",
+    megabytes: float = MEGABYTES,
+    batch: int = 0,
+    state: str = "",
+) -> str:
     """Return the data of a page that keeps within a size, as JSON."""
     if not megabytes > 0:
         raise InputError(f"megabytes is {megabytes}; it must be larger than 0.")
     found = payload(trace, title=title, batch=batch)
-    found.about |= {"worked": DEFAULT, "edit_schema": edit_schema()}
-    page = joined_script() + joined_style() + _TEMPLATE
+    found.about |= {"worked": DEFAULT, "edit_schema": edit_schema(), "state": state}
+    page = _packed_script() + joined_style() + _TEMPLATE
     limit = megabytes * 1e6 - len(page.encode())
     text = ""
     for plan in _PLANS:
@@ -187,7 +212,7 @@ def _page(data: str, title: str = "") -> str:
         title=escape(f"regard: {title}" if title else "regard"),
         style=_escape_end(joined_style()),
         data=data.replace("<", "\\u003c"),
-        script=_escape_end(joined_script()),
+        script=_packed_script(),
     )
 
 
@@ -221,7 +246,8 @@ def _with_plan(found: Payload, plan: Mapping[str, ArrayEncoding]) -> str:
         }
         for site in found.about["sites"]
     ]
-    about = {**found.about, "sites": sites, "digits": digits}
+    shown = {name: found.about[name] if name in plan else None for name in ("flow", "readout")}
+    about = {**found.about, "sites": sites, "digits": digits, **shown}
     return json.dumps({"about": about, "arrays": arrays}, ensure_ascii=False, separators=(",", ":"))
 
 

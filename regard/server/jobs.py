@@ -24,8 +24,7 @@ from regard.server.error_codes import ApiError, ErrorResponse, JobCanceledError,
 from regard.server.settings import LIMITS
 from regard.tap import Tapped
 
-_REPORT_INTERVAL = 0.05
-"""Seconds between two progress reports of a job."""
+_REPORT_INTERVAL = 0.05  # seconds between two progress reports of a job
 EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 """OpenAPI description of responses that can be a stream of events."""
 
@@ -33,13 +32,10 @@ EVENTS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream"
 class JobProgress(BaseModel):
     """Progress of a job."""
 
-    doing: str
-    """"loading", "writing" or "tracing"."""
+    doing: str  # "loading", "writing", "tracing" or "sweeping"
     done: int
-    of: int | None = None
-    """Total of what is counted; None if unknown."""
-    text: str | None = None
-    """Text written so far, if the job writes one."""
+    of: int | None = None  # total of what is counted; None if unknown
+    text: str | None = None  # text written so far, if the job writes one
 
 
 @dataclass(eq=False)
@@ -47,8 +43,7 @@ class Job:
     """A computation, its future result and its client."""
 
     work: Callable[["Job"], Any]
-    client: str = ""
-    """The page's own name, or its address: clients take turns."""
+    client: str = ""  # the page's own name, or its address: clients take turns
     on_progress: Callable[[JobProgress], None] | None = None
     """Called with progress from the worker's thread."""
     future: Future[Any] = field(default_factory=Future)
@@ -77,7 +72,6 @@ class Job:
             self.on_progress(JobProgress(doing=doing, done=done, of=of, text=text))
 
     def run(self) -> None:
-        """Do the work and set the future's result or exception."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:

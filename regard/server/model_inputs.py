@@ -11,6 +11,8 @@ import psutil
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, WithJsonSchema, model_validator
 
+from regard.generation.sentences import sentences
+from regard.generation.translator import translator_limits
 from regard.model import Model
 from regard.server.error_codes import ApiError
 from regard.server.settings import LIMITS
@@ -19,6 +21,8 @@ from regard.trace.edits import Edit, SetToken, edit_from_dict, edit_schema
 
 Text = Annotated[str, Field(max_length=LIMITS.text_characters)]
 Beam = Annotated[int, Field(ge=1, le=LIMITS.beam)]
+Changes = tuple[list[Edit], list[SetToken]]
+"""The changes inside a model, and the replaced tokens."""
 
 
 class ApiRequest(BaseModel):
@@ -30,8 +34,7 @@ class ApiRequest(BaseModel):
 class TraceRequest(ApiRequest):
     """Run a model on a text or an image under edits, and store everything it computes."""
 
-    model: str
-    """A name that /api/models lists."""
+    model: str  # a name that /api/models lists
     text: Text | None = None
     image: str | None = None
     """An image file in base64 (also as a data: URL), "example:N" for an example of the model, or
@@ -42,8 +45,7 @@ class TraceRequest(ApiRequest):
         default=[], max_length=LIMITS.edits
     )
     beam: Beam = 4
-    part: NonNegativeInt = 0
-    """Part of the text to trace, if it is translated in several parts."""
+    part: NonNegativeInt = 0  # part of the text to trace, if it is translated in several parts
 
     @model_validator(mode="after")
     def _check_one_input(self) -> "TraceRequest":
@@ -55,7 +57,7 @@ class TraceRequest(ApiRequest):
         """Return the same request without edits, and without the fields in `changes`."""
         return self.model_copy(update={"edits": [], **changes})
 
-    def parsed_edits(self) -> tuple[list[Edit], list[SetToken]]:
+    def parsed_edits(self) -> Changes:
         """Return the changes inside the model, and the replaced tokens."""
         parsed = [edit_from_dict(edit) for edit in self.edits]
         inner = [edit for edit in parsed if isinstance(edit, Edit)]
@@ -142,6 +144,13 @@ def is_translator(model: Model) -> bool:
     return model.family in ("transformer", "seq2seq")
 
 
+def is_divided(model: Model, text: str) -> bool:
+    """Return True if a translator divides a text into parts: by sentences or by its length."""
+    tokenizer, _ = model.translation_tokenizers()
+    longest = translator_limits(model.extras, model.config.to_dict())["max_source"]
+    return len(sentences(text)) > 1 or len(tokenizer.encode(text, literal=True)) > longest
+
+
 def replace_tokens(
     model: Model, given: ModelInput, tokens: Sequence[SetToken], *, answer_ids: list[int] | None
 ) -> ModelInput:
@@ -177,7 +186,10 @@ def _replaced(ids: Sequence[int], edit: SetToken, tokenizer: Tokenizer) -> list[
         pieces = tokenizer.pieces(token, specials=False)
         if len(pieces) != 1:
             names = ", ".join(repr(piece.text) for piece in pieces[:8])
-            raise ApiError("not_one_token", token=repr(token), count=len(pieces), tokens=names)
+            place = {"position": position, "side": edit.side}  # for the page's list of edits
+            raise ApiError(
+                "not_one_token", token=repr(token), count=len(pieces), tokens=names, **place
+            )
         id = pieces[0].id
     return [*ids[:position], id, *ids[position + 1 :]]
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import FileResponse
+from PIL import Image
 from pydantic import BaseModel, Field, NonNegativeInt
 
 from regard.analysis.worked_example import DEFAULT
@@ -24,12 +24,9 @@ class ModelList(BaseModel):
     """All models, the first to open first, and the worked example that needs none."""
 
     models: list[ModelInfo]
-    worked: dict[str, Any]
-    """Matrices of the worked example."""
-    example: str
-    """Trace id of the worked example."""
-    runs: list[str]
-    """Names of the training runs that can be replayed."""
+    worked: dict[str, Any]  # matrices of the worked example
+    example: str  # trace id of the worked example
+    runs: list[str]  # names of the training runs that can be replayed
     limits: Limits
 
 
@@ -72,10 +69,12 @@ def examples(model: str, context: Context, response: Response) -> ExampleList:
     return ExampleList(examples=context.service.catalog[model].examples())
 
 
-@router.get("/examples/{model}/{number}", response_class=FileResponse)
-def example_image(model: str, number: NonNegativeInt, context: Context) -> FileResponse:
-    """Return an example image of a model."""
-    return FileResponse(context.service.catalog[model].image(number), headers=_REVALIDATE)
+@router.get("/examples/{model}/{number}", response_class=Response)
+def example_image(model: str, number: NonNegativeInt, context: Context) -> Response:
+    """Return an example image of a model; its bytes say which format it has."""
+    data = context.service.catalog[model].image(number)
+    kind = Image.MIME[read_image(data).format or "PNG"]
+    return Response(data, media_type=kind, headers=_REVALIDATE)
 
 
 class Upload(BaseModel):
@@ -101,8 +100,7 @@ class TranslationRequest(ApiRequest):
     model: str
     texts: list[Text] = Field(max_length=LIMITS.texts)
     beam: Beam = 4
-    n_best: int = Field(default=1, ge=1)
-    """Translations for each text."""
+    n_best: int = Field(default=1, ge=1)  # translations for each text
 
 
 class TranslationInfo(BaseModel, from_attributes=True):
@@ -143,8 +141,7 @@ class GenerationRequest(ApiRequest):
     model: str
     text: Text
     max_tokens: int = Field(default=60, ge=1, le=LIMITS.generated_tokens)
-    temperature: float = 1.0
-    """0 always takes the most probable token."""
+    temperature: float = 1.0  # 0 always takes the most probable token
     top_k: int | None = None
     top_p: float | None = None
     seed: int = 0

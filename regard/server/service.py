@@ -12,19 +12,20 @@ from threading import RLock
 from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Depends, Request, Response
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from regard.analysis.flow import Predictions
 from regard.analysis.site_json import plain
 from regard.analysis.worked_example import DEFAULT, worked_trace
-from regard.generation.sentences import sentences
 from regard.hardware import limit_threads
 from regard.server import model_inputs
 from regard.server.answers import Answer, AnsweredRun, answer, answer_edited
 from regard.server.catalog import Catalog, ModelEntry, Runs
-from regard.server.error_codes import ApiError
+from regard.server.error_codes import ApiError, validation_error
 from regard.server.jobs import Job, respond, wait_for
-from regard.server.model_inputs import ModelInput, TraceRequest
+from regard.server.model_inputs import Changes, ModelInput, TraceRequest
 from regard.server.settings import LIMITS
+from regard.trace.activation_patch import Patch
 from regard.trace.trace import Trace
 
 _UPLOAD, _EXAMPLE = "upload:", "example:"
@@ -48,7 +49,6 @@ class SizedCache(Generic[T]):
             return self._entries[key][0]
 
     def put(self, key: str, entry: T, n_bytes: int) -> None:
-        """Add or replace an entry."""
         with self._lock:
             self._entries[key] = entry, n_bytes
             self._entries.move_to_end(key)
@@ -56,7 +56,6 @@ class SizedCache(Generic[T]):
                 self._entries.popitem(last=False)
 
     def grow(self, key: str, n_bytes: int) -> None:
-        """Add to the size of an entry."""
         with self._lock:
             if key in self._entries:
                 entry, size = self._entries[key]
@@ -64,7 +63,6 @@ class SizedCache(Generic[T]):
 
     @property
     def n_bytes(self) -> int:
-        """Size of all entries."""
         with self._lock:
             return sum(size for _, size in self._entries.values())
 
@@ -81,6 +79,7 @@ class StoredTrace:
     """The request that gives this trace again, as JSON; empty for traces of no model."""
     trace: Trace
     answer: Answer
+    predictions: Predictions | None = None
     computed: dict[Any, Any] = field(default_factory=dict)
     _locks: dict[Any, RLock] = field(default_factory=dict)
 
@@ -118,7 +117,6 @@ class Service:
         return job
 
     def id_of(self, request: dict[str, Any]) -> str:
-        """Return the trace id of a request."""
         text = json.dumps(request, sort_keys=True, ensure_ascii=False)
         return hmac.new(self._secret, text.encode(), "sha256").hexdigest()[:32]
 
@@ -156,7 +154,7 @@ class Service:
         if request.target is not None:
             raise ApiError("no_target", name=entry.name)
         if request.image.startswith(_EXAMPLE):
-            data = entry.image(request.image.removeprefix(_EXAMPLE)).read_bytes()
+            data = entry.image(request.image.removeprefix(_EXAMPLE))
         elif (data := self.uploads.get(request.image)) is None:
             raise ApiError("upload_gone")
         return ModelInput(model_inputs.read_image(data))
@@ -168,7 +166,7 @@ class Service:
         stored = self.traces.get(id)
         if stored is None:
             done = run()
-            stored = StoredTrace(id, request, done.trace, done.answer)
+            stored = StoredTrace(id, request, done.trace, done.answer, done.predictions)
             self.traces.put(id, stored, count_bytes(done.trace))
         return stored
 
@@ -177,8 +175,8 @@ class Service:
         entry = self.catalog[request.model]
         model, given = entry.model(), self.model_input(entry, request)
         model_inputs.check_size(model, given)
-        several = model_inputs.is_translator(model) and len(sentences(request.text or "")) > 1
-        if several and isinstance(request.target, list):  # the ids of one part
+        of_part = model_inputs.is_translator(model) and isinstance(request.target, list)
+        if of_part and model_inputs.is_divided(model, request.text or ""):
             parts = self.trace(request.without_edits(target=None), job).answer.parts or ()
             given = ModelInput(parts[request.part].source, request.target)
         with limit_threads(model_inputs.count_multiplications(model, given)):
@@ -186,7 +184,27 @@ class Service:
                 return answer(model, given, request, (), job)
             before = self.trace(request.without_edits(), job)
             run = AnsweredRun(before.trace, before.answer)
-            return answer_edited(model, given, request, run, job)
+            return answer_edited(model, given, request, self.changes(request, job), run, job)
+
+    def changes(self, request: TraceRequest, job: Job) -> Changes:
+        """Return the edits of a request; runs whose values they patch in are run first."""
+        edits, tokens = request.parsed_edits()
+        loaded = [
+            self._load(edit, request, job) if isinstance(edit, Patch) else edit for edit in edits
+        ]
+        return loaded, tokens
+
+    def _load(self, patch: Patch, request: TraceRequest, job: Job) -> Patch:
+        try:
+            other = TraceRequest.model_validate({"model": request.model, **patch.source})
+        except ValidationError as error:
+            found = error.errors()[0]
+            raise validation_error({**found, "loc": ("", "source", *found["loc"])}) from error
+        if other.edits:
+            raise ApiError(
+                "invalid_field", field="source.edits", value="…", problem="it must be empty"
+            )
+        return patch.with_trace(self.trace(other, job).trace)
 
 
 def _without_model(trace: Trace) -> AnsweredRun:

@@ -30,6 +30,14 @@ class Limits(BaseModel, frozen=True):
     """Cells of a weight table that is sent whole because it cannot be computed from vectors."""
     exact_cells: int = 4_000_000
     """Cells of a table that is compared with exact attention."""
+    flow_positions: int = 1024
+    """Positions of the residual stream that are sent at once."""
+    lens_positions: int = 256
+    """Positions at which a lens reads the residual stream at once."""
+    hidden_units: int = 64
+    """Hidden units of a feed-forward layer that are sent at once."""
+    activation_bytes: int = 64 * 2**20
+    """Size of the hidden layers that are stored with a trace; larger ones are computed again."""
     waiting_jobs: int = 64
     """Jobs in the queue of one model."""
     upload_bytes: int = 128 * 2**20

@@ -72,8 +72,7 @@ class TraceInfo(BaseModel):
     """Description of a trace, without its arrays."""
 
     id: str
-    asked: dict[str, Any]
-    """The request; empty for traces of no model."""
+    asked: dict[str, Any]  # the request; empty for traces of no model
     title: str
     family: str
     task: str
@@ -81,8 +80,7 @@ class TraceInfo(BaseModel):
     words: dict[str, list[int | None]]
     output: Any
     answer: Answer
-    start: heads.Selection
-    """A head and a cell to show first."""
+    start: heads.Selection  # a head and a cell to show first
     image: ImageInfo | None
     sites: list[SiteInfo]
 
@@ -190,7 +188,8 @@ async def alternatives(
     search = SearchOptions(beam=request.beam)
 
     def work(job: Job) -> AlternativeList:
-        model, (edits, tokens) = service.catalog[request.model].model(), request.parsed_edits()
+        model = service.catalog[request.model].model()
+        edits, tokens = service.changes(request, job)
         source = ModelInput(stored.trace.output.part_source or request.text or "")
         replaced = [edit for edit in tokens if edit.side == "source"]
         given = replace_tokens(model, source, replaced, answer_ids=None).source_ids(model)

@@ -10,22 +10,19 @@ from tokenizers import Tokenizer as Backend
 
 CONTINUED = "⋯"
 """Prefix of a piece that starts inside a character; an earlier piece shows that character."""
-_INSIDE = "'’-‐·."
-"""Marks that belong to a word between two letters or digits: don't, e-mail, 3.5."""
+_VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥"})  # as the page shows them
+_INSIDE = "'’-‐·."  # marks that belong to a word between two letters or digits: don't, e-mail, 3.5
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One token as a reader sees it."""
 
-    text: str
-    """The characters that start in this piece; the name of a special token."""
+    text: str  # the characters that start in this piece; the name of a special token
     id: int
-    start: int
-    """First character of the text that the piece covers, wholly or in part."""
+    start: int  # first character of the text that the piece covers, wholly or in part
     end: int
-    word: int | None
-    """Index of its word in the text; None for a special token."""
+    word: int | None  # index of its word in the text; None for a special token
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +107,14 @@ class TokenBytes:
         if self._byte_fallback and is_byte_token(token):
             return bytes([int(token[3:5], 16)])
         return self._shown(id, first)
+
+    def label(self, id: int) -> str:
+        """Return a token as people read it: GPT-2's Ġdog is ␣dog, its Ċ is ⏎."""
+        token = self._backend.id_to_token(id) or ""
+        if not self._byte_level or id in self._added:
+            return token
+        text = self.get(id, first=False).decode(errors="replace")
+        return text.translate(_VISIBLE)
 
     def _shown(self, id: int, first: bool) -> bytes:
         if first:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tokenizers import Tokenizer as Backend
 from tokenizers import processors
 
-from regard.errors import InputError, UnknownNameError, nearest
+from regard.errors import InputError, check_choice
 from regard.files import write_atomic
 from regard.text.pieces import Piece, Span, TokenBytes, pieces_of_spans, spans_of_bytes
 from regard.text.tokenizer_files import (
@@ -42,8 +42,7 @@ class Tokenizer:
         self.backend = backend
         self.roles = roles_by_name(backend) | dict(roles or {})
         for role, token in self.roles.items():
-            if role not in ROLES:
-                raise UnknownNameError(f"There is no role {role!r}; {nearest(role, ROLES)}.")
+            check_choice("role", role, ROLES)
             if backend.token_to_id(token) is None:
                 raise InputError(f"The vocabulary has no token {token!r} for the role {role}.")
 
@@ -77,6 +76,13 @@ class Tokenizer:
     def token_of(self, id: int) -> str:
         """Return the vocabulary entry of an id."""
         return self.backend.id_to_token(self._checked([id])[0]) or ""
+
+    def label_of(self, id: int) -> str:
+        """Return a token as people read it; byte-level vocabularies show ␣ for a space.
+
+        Models may have more outputs than the vocabulary has tokens; such an id is its own label.
+        """
+        return str(id) if id >= self._size else self._bytes.label(self._checked([id])[0])
 
     def _role_id(self, role: str) -> int | None:
         return self.backend.token_to_id(self.roles[role]) if role in self.roles else None
@@ -171,7 +177,6 @@ class Tokenizer:
         return self.decode_batch([ids], specials=specials)[0]
 
     def decode_batch(self, batch: Iterable[Iterable[int]], *, specials: bool = False) -> list[str]:
-        """Return the text of each list of ids."""
         hidden = frozenset() if specials else self.special_ids - {self.unknown_id}
         kept = [[id for id in self._checked(ids) if id not in hidden] for ids in batch]
         return self.backend.decode_batch(kept, skip_special_tokens=False)
@@ -179,9 +184,8 @@ class Tokenizer:
     def _checked(self, ids: Iterable[int]) -> list[int]:
         checked = [operator.index(id) for id in ids]
         if wrong := [id for id in checked if not 0 <= id < self._size]:
-            raise InputError(
-                f"{wrong[0]} is not an id of this vocabulary; ids are 0 to {self._size - 1}."
-            )
+            last = self._size - 1
+            raise InputError(f"{wrong[0]} is not an id of this vocabulary; ids are 0 to {last}.")
         return checked
 
     def pieces(self, text: str, *, specials: bool = True) -> list[Piece]:
@@ -219,9 +223,8 @@ def _checked_text(text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise InputError(
-                f"The text is not valid Unicode: half a surrogate pair at character {error.start}."
-            ) from error
+            where = f"half a surrogate pair at character {error.start}"
+            raise InputError(f"The text is not valid Unicode: {where}.") from error
     return text
 
 
@@ -232,7 +235,7 @@ def with_start_and_end(tokenizer: Tokenizer) -> Tokenizer:
     to end them.
     """
     start_id, end_id = tokenizer.required_id("start"), tokenizer.required_id("end")
-    front, back = _added_ids(tokenizer)
+    front, back = added_ids(tokenizer)
     if front[:1] == [start_id] and back[-1:] == [end_id]:
         return tokenizer
     front = front if front[:1] == [start_id] else [start_id, *front]
@@ -249,7 +252,7 @@ def with_start_and_end(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer(backend, roles=tokenizer.roles)
 
 
-def _added_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+def added_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """Return the ids that `encode` adds before and after a text."""
     encoding = tokenizer.backend.encode("a")
     added = encoding.special_tokens_mask
@@ -262,10 +265,7 @@ def _added_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
 def token_names(tokenizer: Tokenizer, n_vocab: int | None = None) -> list[str]:
     """Return one unique name for each id: the vocabulary entry, or "[unused ID]" if it has none.
 
-    CTranslate2 is given these names in place of ids.
-
-    Args:
-        n_vocab: the number of names; the size of the tokenizer's vocabulary if None.
+    CTranslate2 is given these names in place of ids. `n_vocab` may exceed the tokenizer's size.
     """
     size = len(tokenizer) if n_vocab is None else n_vocab
     entries = {id: name for name, id in tokenizer.backend.get_vocab().items()}

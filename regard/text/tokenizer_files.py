@@ -106,9 +106,9 @@ def read_json(path: Path) -> dict[str, Any]:
         with file_errors(path):
             contents = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid JSON: {error}.") from error
+        raise FileError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(contents, dict):
-        raise InputError(f"{path} contains a JSON {type(contents).__name__}, not an object.")
+        raise FileError(f"{path} contains a JSON {type(contents).__name__}, not an object.")
     return contents
 
 

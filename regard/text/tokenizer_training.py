@@ -3,13 +3,13 @@
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Backend
 
-from regard.errors import InputError, UnknownNameError, nearest
+from regard.errors import InputError, check_choice
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_files import cls_sep_processor
 
@@ -27,7 +27,7 @@ _PREFIX = "##"
 _WORD = Regex(rf"{SPACE}?\p{{P}}|{SPACE}?[^{SPACE}\p{{P}}\s]{{1,99}}|{SPACE}|\s")
 
 
-def train_tokenizer(
+def train_tokenizer(  # noqa: PLR0913  options of a recipe's [tokenizer]
     texts: Iterable[str],
     *,
     kind: TokenizerKind = "bpe",
@@ -35,6 +35,8 @@ def train_tokenizer(
     normalization: UnicodeForm | None = "nfc",
     lowercase: bool = False,
     min_frequency: int = 2,
+    byte_fallback: bool = False,
+    tags: Sequence[str] = (),
     progress: bool = False,
 ) -> Tokenizer:
     """Train a tokenizer on `texts`; the result is deterministic.
@@ -45,40 +47,55 @@ def train_tokenizer(
             encode characters that do not occur in `texts` as [UNK].
         vocab_size: maximum number of tokens, including special ones.
         min_frequency: how often a token of several characters must occur.
-        progress: show progress bars on a terminal.
+        byte_fallback: for "bpe", encode characters that are not in the vocabulary as bytes instead
+            of [UNK]; at most an eighth of the vocabulary are single characters then.
+        tags: names such as "<formal>" that are always one token.
     """
     _check_options(texts, kind, vocab_size, normalization)
     backend = _untrained(kind)
     backend.normalizer = _normalizer(normalization, lowercase)
-    options = {"vocab_size": vocab_size, "min_frequency": min_frequency, "show_progress": progress}
+    n_added = 256 * byte_fallback + len(tags)
+    size = vocab_size - n_added
+    options = {"vocab_size": size, "min_frequency": min_frequency, "show_progress": progress}
     if kind == "characters":
-        _train_characters(backend, _checked(texts), vocab_size)
+        _train_characters(backend, _checked(texts), size)
     elif kind == "wordpiece":
         _train_wordpiece(backend, _checked(texts), options)
     else:
-        alphabet = pre_tokenizers.ByteLevel.alphabet() if kind == "byte-bpe" else []
+        known = pre_tokenizers.ByteLevel.alphabet() if kind == "byte-bpe" else []
+        limit = {"limit_alphabet": vocab_size // 8} if byte_fallback else {}
         trainer = trainers.BpeTrainer(
-            special_tokens=_SPECIAL_TOKENS, initial_alphabet=alphabet, **options
+            special_tokens=_SPECIAL_TOKENS, initial_alphabet=known, **limit, **options
         )
         backend.train_from_iterator(_checked(texts), trainer)
-    if (size := backend.get_vocab_size()) > vocab_size:
+    if (needed := backend.get_vocab_size() + n_added) > vocab_size:
         raise InputError(
-            f"The text has so many different characters that {size:,} tokens are needed, but "
+            f"The text has so many different characters that {needed:,} tokens are needed, but "
             f"vocab_size is {vocab_size:,}: raise it, or use byte-bpe, which needs only 261."
         )
+    if byte_fallback:
+        backend = _with_byte_fallback(backend)
+    backend.add_tokens([AddedToken(tag, rstrip=True, normalized=False) for tag in tags])
     backend.post_processor = cls_sep_processor(SPECIALS.index("[CLS]"), SPECIALS.index("[SEP]"))
     return Tokenizer(backend)
+
+
+def _with_byte_fallback(backend: Backend) -> Backend:
+    """Add a token for every byte, which the tokenizer uses for characters it does not know."""
+    described = json.loads(backend.to_str())
+    vocabulary, decoder = described["model"]["vocab"], described["decoder"]
+    vocabulary |= {f"<0x{byte:02X}>": len(vocabulary) + byte for byte in range(256)}
+    described["model"]["byte_fallback"] = True
+    steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+    described["decoder"] = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, *steps]}
+    return Backend.from_str(json.dumps(described))
 
 
 def _check_options(texts: object, kind: str, vocab_size: int, normalization: str | None) -> None:
     if isinstance(texts, str | bytes):
         raise InputError("texts must be several strings, one for each sentence or line, not one.")
-    if kind not in KINDS:
-        raise UnknownNameError(f"There is no tokenizer kind {kind!r}; {nearest(kind, KINDS)}.")
-    if normalization not in ("nfc", "nfkc", None):
-        raise UnknownNameError(
-            f"There is no normalization {normalization!r}; choose nfc, nfkc or none."
-        )
+    check_choice("kind", kind, KINDS)
+    check_choice("normalization", normalization or "none", (*get_args(UnicodeForm), "none"))
     least = len(SPECIALS) + (256 if kind == "byte-bpe" else 1)
     if vocab_size < least:
         raise InputError(f"vocab_size is {vocab_size}; a {kind} tokenizer needs {least} or more.")

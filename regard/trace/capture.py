@@ -5,23 +5,32 @@ translators have both, and "output": what the decoder predicts while it reads th
 `regard.generation.tracing` finds the target of a translator if none is given.
 """
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
+from regard.data.image_files import read_image as load_image
 from regard.data.image_files import read_pixels
 from regard.errors import InputError
+from regard.layers.patch import cut_grid
 from regard.model import Model
-from regard.models.vision import patch_grid
+from regard.models.vision import VisionConfig
 from regard.tap import Tapped
 from regard.text.tokenizer import Tokenizer
 from regard.trace import outputs
 from regard.trace.editor import Editor
 from regard.trace.edits import Edit
-from regard.trace.trace import Trace, watch
+from regard.trace.trace import Trace
+from regard.trace.watch import watch
+
+_FEW = 12
+"""Up to this many classes, an answer lists all of them."""
 
 
 class TolerantEditor(Editor):
@@ -73,6 +82,7 @@ def trace_model(
             run = {"encoder": _run_encoder, "decoder": _run_decoder, "vision": _run_vision}
             run[model.family](model, given, trace)
     trace.origin = model
+    trace.unwatched += getattr(model.module, "unwatched", [])
     return trace
 
 
@@ -94,7 +104,7 @@ def read_tokens(tokenizer: Tokenizer | None, given: Any) -> Tokens:
     """Tokenize a text, or look up token ids."""
     if isinstance(given, str) and tokenizer is None:
         raise InputError("this model has no tokenizer: give token ids instead of a text.")
-    ids = [] if isinstance(given, str) else [int(id) for id in given]
+    ids = [] if isinstance(given, str) else _read_ids(given)
     if tokenizer is None:
         tokens = Tokens(ids, [str(id) for id in ids], list(range(len(ids))))
     else:
@@ -105,11 +115,21 @@ def read_tokens(tokenizer: Tokenizer | None, given: Any) -> Tokens:
     return tokens
 
 
+def _read_ids(given: Any) -> list[int]:
+    try:
+        return [operator.index(id) for id in given]
+    except TypeError as error:
+        raise InputError(
+            f"this model reads text, and a {type(given).__name__} was given: give a text or a list "
+            "of token ids."
+        ) from error
+
+
 def _run_translator(model: Model, given: Any, target: Any, trace: Trace) -> None:
     if target is None:
         raise InputError("this model needs a target: give one, or call model.trace.")
     source, tokenizer = read_tokens(model.tokenizer, given), model.target_tokenizer
-    read = _read_target(tokenizer, target)
+    read = read_target(tokenizer, target)
     logits = model.module(source.batch(model), read.batch(model))
     trace.tokens = {"source": source.pieces, "target": read.pieces[:-1], "output": read.pieces[1:]}
     trace.words = {"source": source.words, "target": read.words[:-1], "output": read.words[1:]}
@@ -121,7 +141,7 @@ def _run_translator(model: Model, given: Any, target: Any, trace: Trace) -> None
     )
 
 
-def _read_target(tokenizer: Tokenizer | None, given: Any) -> Tokens:
+def read_target(tokenizer: Tokenizer | None, given: Any) -> Tokens:
     """Tokenize a target and add missing special tokens: the start, and the end of a text."""
     tokens = read_tokens(tokenizer, given)
     if tokenizer is None:
@@ -154,26 +174,43 @@ def _run_encoder(model: Model, given: Any, trace: Trace) -> None:
         trace.output = outputs.ClassificationOutput(_candidates(classes, model.labels))
 
 
-def _run_decoder(model: Model, given: Any, trace: Trace) -> None:
+def read_prompt(model: Model, given: Any) -> Tokens:
+    """Tokenize a text to be continued, which has no end token."""
     tokens = read_tokens(model.tokenizer, given)
     end_id = None if model.tokenizer is None else model.tokenizer.end_id
     if isinstance(given, str) and tokens.ids[-1] == end_id and len(tokens.ids) > 1:
-        # A text to be continued has no end token.
-        tokens = Tokens(tokens.ids[:-1], tokens.pieces[:-1], tokens.words[:-1])
+        return Tokens(tokens.ids[:-1], tokens.pieces[:-1], tokens.words[:-1])
+    return tokens
+
+
+def _run_decoder(model: Model, given: Any, trace: Trace) -> None:
+    tokens = read_prompt(model, given)
     trace.tokens, trace.words = {"target": tokens.pieces}, {"target": tokens.words}
     logits = model.module(tokens.batch(model))[0]
     log_probs = _log_probs(logits[:-1], tokens.ids[1:])
     trace.output = outputs.NextTokenOutput(_candidates(logits[-1], model.tokenizer), log_probs)
 
 
-def _run_vision(model: Model, given: Any, trace: Trace) -> None:
-    config = model.config
+def read_image(model: Model, given: Any) -> Tensor:
+    """Return the normalized pixels of an image as a batch of one, on the model's device."""
+    config, processor = model.config, getattr(model.module, "processor", None)
+    if processor is not None and not isinstance(given, Tensor):
+        image = Image.fromarray(load_image(given)) if isinstance(given, str | Path) else given
+        pixels = processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"]
+        return pixels.to(model.device)
     images = read_pixels(
         given, normalization=model.pixels, n_channels=config.n_channels, size=config.image_size
     )
-    logits = model.module(images.to(model.device))
-    grid = patch_grid(config, images.size(2), images.size(3))
-    special = ["[class]", "[distillation]"][: grid.first]
+    return images.to(model.device)
+
+
+def _run_vision(model: Model, given: Any, trace: Trace) -> None:
+    config, images = model.config, read_image(model, given)
+    logits = model.module(images)
+    size, first = config.patch_size, config.n_special
+    grid = cut_grid(images.size(2), images.size(3), size, first=first)
+    second = "[distillation]" if isinstance(config, VisionConfig) else "[register 1]"
+    special = ["[class]", second, *(f"[register {i}]" for i in range(2, first))][:first]
     patches = [f"{row},{column}" for row in range(grid.n_rows) for column in range(grid.n_columns)]
     trace.tokens = {"source": special + patches}
     if config.n_classes is not None:
@@ -188,13 +225,14 @@ def _log_probs(logits: Tensor, ids: Sequence[int]) -> tuple[float, ...]:
 def _candidates(
     logits: Tensor, names: Tokenizer | tuple[str, ...] | None
 ) -> tuple[outputs.ScoredCandidate, ...]:
-    """Return the five most probable entries, the best first."""
-    values, ids = logits.softmax(dim=-1).topk(min(5, len(logits)))
+    """Return the most probable entries, the best first: five, or all of a few classes."""
+    count = len(logits) if len(logits) <= _FEW and not isinstance(names, Tokenizer) else 5
+    values, ids = logits.softmax(dim=-1).topk(min(count, len(logits)))
 
     def name(id: int) -> str:
         if names is None or id >= len(names):
             return str(id)
-        return names.token_of(id) if isinstance(names, Tokenizer) else names[id]
+        return names.label_of(id) if isinstance(names, Tokenizer) else names[id]
 
     pairs = zip(ids.tolist(), values.tolist(), strict=True)
     return tuple(outputs.ScoredCandidate(id, name(id), value) for id, value in pairs)

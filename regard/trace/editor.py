@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.errors import UnknownNameError, nearest
 from regard.tap import Tapped, split_path
-from regard.trace.edits import AXES_WITH_HEADS, CellEdit, Edit, EditTarget
+from regard.trace.edit import AXES_WITH_HEADS, Edit, EditTarget
 
 
 class Editor:
@@ -17,8 +17,10 @@ class Editor:
 
     changes = True
 
-    def __init__(self, edits: Sequence[Edit]) -> None:
+    def __init__(self, edits: Sequence[Edit], *, may_grow: bool = False) -> None:
+        """Prepare the edits; `may_grow` says that any site may be continued by later steps."""
         self.edits = tuple(edits)
+        self.may_grow = may_grow
         self._seen: dict[str, None] = {}
         self._matched: set[int] = set()
         self._target = EditTarget()
@@ -33,13 +35,15 @@ class Editor:
         self._seen.setdefault(path)
         if name in ("query", "key"):  # tapped first at every site
             self._target = _measure(self._target, name, value, first)
-        target = replace(self._target, site=site, first=first, stepwise="@" in tapped.path)
+        steps = "@" in tapped.path
+        grows = steps or self.may_grow
+        target = replace(self._target, site=site, first=first, stepwise=steps, may_grow=grows)
         for i, edit in enumerate(self.edits):
             if fnmatchcase(path, edit.value_path):
                 _check_head(edit, target)
                 before, value = value, edit.apply(value, target)
                 # a later step may compute the query that an edit of a stepwise site names
-                if value is not before or not target.stepwise or not isinstance(edit, CellEdit):
+                if value is not before or not (target.may_grow and edit.waits):
                     self._matched.add(i)
         return value
 
@@ -49,7 +53,8 @@ class Editor:
             if i in self._matched:
                 continue
             if any(fnmatchcase(path, edit.value_path) for path in self._seen):
-                what = "key" if getattr(edit, "query", None) is None else "query"
+                named = (x for x in ("position", "query") if getattr(edit, x, None) is not None)
+                what = next(named, "key")
                 raise UnknownNameError(f"{edit!r} names a {what} that does not exist.")
             raise UnknownNameError(
                 f"{edit!r} matched nothing: no value {edit.value_path!r} was computed; "

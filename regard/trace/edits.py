@@ -6,12 +6,11 @@ there; an `Editor` applies it. Positions and heads count from 0, and None means 
     {"kind": "forbid", "site": "encoder.layers.0.self", "head": 1, "query": 2, "key": 4}
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field
 from inspect import getdoc
-from math import inf, isfinite
-from typing import Any, ClassVar
+from math import inf
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,107 +18,17 @@ from torch import Tensor
 from regard.attention.mask import Connection, Mask
 from regard.attention.similarity import Similarity
 from regard.errors import InputError, UnknownNameError, nearest
-
-AXES_WITH_HEADS = 3  # tensors with at least this many axes have a head axis
-
-
-@dataclass(frozen=True)
-class EditTarget:
-    """The site an edit is applied to, as far as it has been computed."""
-
-    site: str = ""
-    first: int = 0
-    """Position of the first query of this step."""
-    n_heads: int = 1
-    n_query: int = 0
-    """Number of queries so far, including those of earlier steps."""
-    n_key: int = 0
-    stepwise: bool = False
-    """True if later steps may compute more queries."""
-    device: torch.device | None = None
-
-
-def _index(axis: str) -> Any:
-    schema = {"type": "integer", "minimum": 0, "x-axis": axis}
-    return field(default=None, kw_only=True, metadata=schema)
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class _JsonFields:
-    """Dataclass fields with a JSON schema as metadata: checked, printed and written as JSON."""
-
-    kind: ClassVar[str] = ""
-    """Name in JSON; empty if the edit cannot be written as JSON."""
-
-    def __post_init__(self) -> None:
-        for one in fields(self):
-            value, schema = getattr(self, one.name), one.metadata
-            if value is None or isinstance(value, Tensor):
-                continue
-            what = f"{one.name} of {type(self).__name__}"
-            if value not in schema.get("enum", (value,)):
-                known = " or ".join(map(repr, schema["enum"]))
-                raise InputError(f"{what} is {value!r}; it must be {known}.")
-            if "minimum" in schema and not value >= schema["minimum"]:  # also true of NaN
-                raise InputError(f"{what} is {value}; it must be {schema['minimum']} or larger.")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object that `edit_from_dict` reads."""
-        written: dict[str, Any] = {"kind": self.kind}
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if one.metadata.get("x-infinity") and value == inf:
-                value = "inf"
-            if not self.kind or not _is_json(value):
-                raise InputError(f"{self!r} cannot be written as JSON: use finite numbers only.")
-            if value is not None:
-                written[one.name] = value
-        return written
-
-
-def _is_json(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    return number or value is None or isinstance(value, str)
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Edit(_JsonFields, ABC):
-    """One change: every tapped value whose path matches is replaced by another."""
-
-    @property
-    @abstractmethod
-    def value_path(self) -> str:
-        """Path of the values to change, possibly with wildcards."""
-
-    @abstractmethod
-    def apply(self, value: Any, target: EditTarget) -> Any:
-        """Return the value to use instead of this one."""
-
-    def __repr__(self) -> str:
-        name = "".join(f"_{c.lower()}" if c.isupper() else c for c in type(self).__name__)[1:]
-        values = [(one, getattr(self, one.name)) for one in fields(self)]
-        parts = [_short_repr(value) for one, value in values if not one.kw_only]
-        named = [(one, value) for one, value in values if one.kw_only and value != one.default]
-        parts += [f"{one.name}={value!r}" for one, value in named]
-        return f"{name}({', '.join(parts)})"
-
-
-def _short_repr(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"<tensor {'×'.join(map(str, value.shape))}>"
-    return getattr(value, "__name__", "function") if callable(value) else repr(value)
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class SiteEdit(Edit):
-    """An edit of one named value of attention sites."""
-
-    value_name: ClassVar[str] = ""
-    site: str = field(metadata={"type": "string"})
-
-    @property
-    def value_path(self) -> str:
-        return f"{self.site}.{self.value_name}"
+from regard.trace.activation_patch import Patch
+from regard.trace.edit import (
+    AXES_WITH_HEADS,
+    Edit,
+    EditTarget,
+    JsonFields,
+    SiteEdit,
+    index_field,
+    is_json,
+    json_fields,
+)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -127,7 +36,7 @@ class Ablate(SiteEdit):
     """Switch a head off: replace its output by zero, or by its mean over all queries."""
 
     kind, value_name = "ablate", "context"
-    head: int | None = _index("head")
+    head: int | None = index_field("head")
     to: str = field(default="zero", kw_only=True, metadata={"enum": ["zero", "mean"]})
 
     def apply(self, value: Tensor, target: EditTarget) -> Tensor:
@@ -150,7 +59,7 @@ class Temperature(SiteEdit):
 
     kind, value_name = "temperature", "temperature"
     value: float = field(metadata={"type": "number", "minimum": 0, "x-infinity": True})
-    head: int | None = _index("head")
+    head: int | None = index_field("head")
 
     def apply(self, value: float | Tensor, target: EditTarget) -> float | Tensor:
         if self.head is None or target.n_heads == 1:
@@ -174,16 +83,17 @@ class Unscaled(SiteEdit):
 class CellEdit(SiteEdit):
     """An edit of some cells of a site's query × key tables."""
 
-    query: int | None = _index("query")
-    key: int | None = _index("key")
-    head: int | None = _index("head")
+    waits = True
+    query: int | None = index_field("query")
+    key: int | None = index_field("key")
+    head: int | None = index_field("head")
 
     def is_computed(self, target: EditTarget) -> bool:
         """Return True if this step computes the query and has the key."""
         for what, count in (("query", target.n_query), ("key", target.n_key)):
             position = getattr(self, what)
             if position is not None and position >= count:
-                if target.stepwise:  # a later step may compute it
+                if target.may_grow:  # a later step may compute it
                     return False
                 raise UnknownNameError(
                     f"{self!r} names {what} {position}, but {target.site} has only {count}."
@@ -306,10 +216,11 @@ def _wrong_shape(edit: Edit, given: Tensor, replaced: Tensor) -> InputError:
 ablate, temperature, unscaled = Ablate, Temperature, Unscaled
 forbid, allow = Forbid, Allow
 set_scores, set_weights, set_value = SetScores, SetWeights, SetValue
+patch = Patch
 
 
 @dataclass(frozen=True)
-class SetToken(_JsonFields):
+class SetToken(JsonFields):
     """Replace a token of the input, before the model runs."""
 
     kind = "token"
@@ -321,7 +232,9 @@ class SetToken(_JsonFields):
 
 KINDS: dict[str, type[Edit] | type[SetToken]] = {
     one.kind: one
-    for one in (Temperature, Unscaled, Ablate, Forbid, Allow, SetScores, SetWeights, SetToken)
+    for one in (
+        *(Temperature, Unscaled, Ablate, Forbid, Allow, SetScores, SetWeights, Patch, SetToken),
+    )
 }
 
 
@@ -332,7 +245,7 @@ def edit_schema() -> dict[str, Any]:
 
 def _kind_schema(kind: type[Edit] | type[SetToken]) -> dict[str, Any]:
     properties: dict[str, Any] = {"kind": {"const": kind.kind}}
-    for one in fields(kind):
+    for one in json_fields(kind):
         schema = {**one.metadata, **({} if one.default is MISSING else {"default": one.default})}
         if schema.pop("x-infinity", False):
             schema = {"anyOf": [schema, {"const": "inf"}]}
@@ -342,7 +255,7 @@ def _kind_schema(kind: type[Edit] | type[SetToken]) -> dict[str, Any]:
         "description": (getdoc(kind) or "").split("\n")[0],
         "type": "object",
         "properties": properties,
-        "required": ["kind", *(one.name for one in fields(kind) if one.default is MISSING)],
+        "required": ["kind", *(one.name for one in json_fields(kind) if one.default is MISSING)],
         "additionalProperties": False,
     }
 
@@ -355,7 +268,7 @@ def edit_from_dict(given: Any) -> Edit | SetToken:
     kind = KINDS.get(str(title))
     if kind is None:
         raise UnknownNameError(f"there is no edit {title!r}; {nearest(str(title), KINDS)}.")
-    known = {one.name: one for one in fields(kind)}
+    known = {one.name: one for one in json_fields(kind)}
     for name in given:
         if name not in (*known, "kind"):
             raise UnknownNameError(
@@ -377,8 +290,8 @@ def _field_from_json(what: str, value: Any, schema: Mapping[str, Any]) -> Any:
     if value == "inf" and schema.get("x-infinity"):
         return inf
     names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    types = {"integer": int, "number": (int, float), "string": str}
+    types = {"integer": int, "number": (int, float), "string": str, "object": dict}
     fits = any(isinstance(value, types[name]) for name in names)
-    if not fits or value == "" or not _is_json(value):
+    if not fits or value == "" or not is_json(value):
         raise InputError(f"{what} is {value!r}; its type must be {' or '.join(names)}.")
     return float(value) if names == ["number"] else value

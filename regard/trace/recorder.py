@@ -5,17 +5,20 @@ from math import inf
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool
 from torch import Tensor
 
 from regard.attention.mask import Mask
 from regard.attention.pattern import ExactPattern, Pattern
-from regard.attention.tile import Grid
+from regard.attention.similarity import BiasedDot, Similarity
+from regard.attention.tile import Grid, broadcast_lead
 from regard.errors import NotFiniteError
 from regard.tap import Tapped, split_path
 from regard.trace.site import Site
 
-_SITE_PARTS = ("query", "key", "value", "pattern")
+_NEEDED = ("query", "key", "value", "pattern")
+_SITE_PARTS = (*_NEEDED, "crosses")
 _IN_PATTERN = ("similarity", "scale", "temperature", "allowed")
 _TABLES = ("compared", "scores", "masked", "weights")
 _CHANGEABLE = (*_TABLES, "context")  # in the order of computation
@@ -49,12 +52,18 @@ class Recorder:
         return tapped.value
 
     def sites(self) -> dict[str, Site]:
-        """Return the sites by path, in the order of computation."""
+        """Return the sites by path, in the order of computation.
+
+        A site whose computation an exception has ended is left out.
+        """
         made = {}
         for path, parts in self._parts.items():
+            if not all(name in parts for name in _NEEDED):
+                continue
             query, key, value = (parts[x] for x in ("query", "key", "value"))
-            lead = tuple(torch.broadcast_shapes(query.shape[:-2], key.shape[:-2]))
-            site = Site(path, query, key, value, _join_patterns(parts["pattern"], lead))
+            lead = broadcast_lead(query.shape[:-2], key.shape[:-2])
+            pattern = _join_patterns(parts["pattern"], lead, query.size(-2))
+            site = Site(path, query, key, value, pattern, crosses=parts.get("crosses"))
             for name in _CHANGEABLE:
                 if name in parts:
                     site.changed[name] = _join_tables(site, name, parts[name])
@@ -113,7 +122,7 @@ class StepwiseMask(Mask):
                 picked = (grid.rows[rows] - first, grid.columns[columns])
                 allowed = mask.on(Grid(grid.lead, end - first, n_key, *picked))
                 parts.append((rows[:, None], columns, allowed))
-        lead = torch.broadcast_shapes(*(allowed.shape[:-2] for _, _, allowed in parts))
+        lead = broadcast_lead(*(allowed.shape[:-2] for _, _, allowed in parts))
         size = (*lead, len(grid.rows), len(grid.columns))
         whole = grid.rows.new_zeros(size, dtype=torch.bool)
         for rows, columns, allowed in parts:
@@ -125,17 +134,41 @@ class StepwiseMask(Mask):
         return f"stepwise({', '.join(f'{first}: {mask!r}' for first, mask in pairs)})"
 
 
-def _join_patterns(steps: list[tuple[int, int, Pattern]], lead: tuple[int, ...]) -> Pattern:
+def _join_patterns(
+    steps: list[tuple[int, int, Pattern]], lead: tuple[int, ...], n_query: int
+) -> Pattern:
     """Return the last pattern with the masks of all steps: first query, number of keys, pattern."""
     firsts, n_keys, patterns = zip(*steps, strict=True)
-    last = patterns[-1]
-    masks = tuple(one.allowed for one in patterns if isinstance(one, ExactPattern))
-    if not isinstance(last, ExactPattern) or len(masks) < len(steps) or len(steps) == 1:
+    last, exact = patterns[-1], [one for one in patterns if isinstance(one, ExactPattern)]
+    if not isinstance(last, ExactPattern) or len(exact) < len(steps) or len(steps) == 1:
         return last
+    last = replace(last, similarity=_join_biases(exact, (*firsts, n_query), n_keys))
+    masks = tuple(one.allowed for one in exact)
     grid = Grid.whole(lead, 1, n_keys[-1], torch.device("cpu"))
     if all(mask == masks[-1] for mask in masks) and masks[-1].on_keys(grid) is not None:
         return last  # the same for every query of every step
     return replace(last, allowed=StepwiseMask(masks, firsts, n_keys))
+
+
+def _join_biases(
+    patterns: list[ExactPattern], bounds: tuple[int, ...], n_keys: tuple[int, ...]
+) -> Similarity:
+    """Return the last similarity with the tables of all steps, whose keys are the first ones."""
+    similarities = [one.similarity for one in patterns]
+    last = similarities[-1]
+    tables = [getattr(one, "table", None) for one in similarities]
+    if not isinstance(last, BiasedDot) or all(table is None for table in tables):
+        return last
+    like = next(table for table in tables if table is not None)
+    rows = []
+    for i, (table, n_key) in enumerate(zip(tables, n_keys, strict=True)):
+        table = like.new_zeros(1, 1) if table is None else table
+        n_query = bounds[i + 1] - bounds[i]
+        whole = table.expand(*table.shape[:-2], n_query, n_key)
+        rows.append(F.pad(whole, (0, n_keys[-1] - n_key)))
+    lead = broadcast_lead(*(table.shape[:-2] for table in rows))
+    joined = [table.expand(*lead, *table.shape[-2:]) for table in rows]
+    return BiasedDot(last.factor, torch.cat(joined, dim=-2))
 
 
 def _join_tables(site: Site, name: str, changed: dict[int, Tensor]) -> Tensor:

@@ -6,12 +6,13 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.attention import efficient, linformer, longformer, mask, performer, reformer, similarity
-from regard.attention.pattern import ExactPattern
+from regard.attention.pattern import ExactPattern, WeightsPattern
 from regard.attention.sliding_window import LongformerMask
 from regard.errors import FileError, InputError
 from regard.files import atomic_path
@@ -37,6 +38,7 @@ _DESCRIPTIONS: dict[str, type] = {
     "table": mask.BooleanMask,
     "window": mask.Window,
     "exact": ExactPattern,
+    "given": WeightsPattern,
     "efficient": efficient.EfficientPattern,
     "hashed": reformer.ReformerPattern,
     "projected": linformer.LinformerPattern,
@@ -105,7 +107,8 @@ def _write_site(site: Site, tensors: dict[str, Tensor]) -> dict[str, Any]:
         changed.setdefault("scores", site.all_batches("scores"))  # the function is not saved
     tensors |= {f"{prefix}.changed.{name}": table for name, table in changed.items()}
     pattern = _write(site.pattern, tensors, f"{prefix}.pattern")
-    return {"pattern": pattern, "changed": sorted(changed)}
+    known = {} if site.crosses is None else {"crosses": site.crosses}
+    return {"pattern": pattern, "changed": sorted(changed), **known}
 
 
 def _read_site(path: str, written: dict[str, Any], tensors: dict[str, Tensor]) -> Site:
@@ -113,6 +116,7 @@ def _read_site(path: str, written: dict[str, Any], tensors: dict[str, Tensor]) -
     query, key, value, sums = (tensors[f"{prefix}.{name}"] for name in _SITE_TENSORS)
     changed = {name: tensors[f"{prefix}.changed.{name}"] for name in written["changed"]}
     site = Site(path, query, key, value, _read(written["pattern"], tensors), changed)
+    site.crosses = written.get("crosses")
     site.sums = sums.clone()  # filled in later; the file must not change
     return site
 
@@ -125,6 +129,9 @@ def _write(thing: Any, tensors: dict[str, Tensor], prefix: str) -> Any:
     if isinstance(thing, similarity.Similarity):
         learned = isinstance(thing, similarity.General | similarity.Additive)
         parts = thing.state_dict() if learned else {}
+        if isinstance(thing, similarity.BiasedDot):
+            parts = {"factor": torch.tensor(thing.factor, dtype=torch.float64)}
+            parts |= {} if thing.table is None else {"table": thing.table}
         weights = {name: _write(one, tensors, f"{prefix}.{name}") for name, one in parts.items()}
         sizes = [thing.n_heads] if isinstance(thing, similarity.Alibi) else []
         return {"named": thing.name, "sizes": sizes, "weights": weights}
@@ -163,9 +170,14 @@ def _read(written: Any, tensors: dict[str, Tensor]) -> Any:
 
 
 def _read_similarity(written: dict[str, Any], tensors: dict[str, Tensor]) -> similarity.Similarity:
-    kinds = (similarity.Dot, similarity.ScaledDot, similarity.Cosine, similarity.Alibi)
+    kinds = (
+        *(similarity.Dot, similarity.ScaledDot, similarity.Cosine, similarity.Alibi),
+        similarity.RecordedScores,
+    )
     name = written["named"]
     state = {name: _read(weight, tensors) for name, weight in written["weights"].items()}
+    if name == similarity.BiasedDot.name:
+        return similarity.BiasedDot(float(state["factor"]), state.get("table"))
     if name == similarity.General.name:
         made = similarity.General(*state["weight"].shape)
     elif name == similarity.Additive.name:

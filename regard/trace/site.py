@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.mask import Mask
+from regard.attention.mask import Mask, split_causal
 from regard.attention.pattern import ExactPattern, Pattern
 from regard.attention.softmax import softmax_over_keys
-from regard.attention.tile import Grid, Tile, select_head
+from regard.attention.tile import Grid, Tile, broadcast_lead, select_head
 from regard.errors import InputError, UnknownNameError
 
 Index = int | None
@@ -36,10 +36,12 @@ class Site:
     pattern: Pattern
     changed: dict[str, Tensor] = field(default_factory=dict)
     """Tables from "compared" to "context" that an edit replaced."""
+    crosses: bool | None = None
+    """True if the keys come from other tokens than the queries; None if that is not known."""
 
     def __post_init__(self) -> None:
-        pairs = torch.broadcast_shapes(self.query.shape[:-2], self.key.shape[:-2])
-        lead = torch.broadcast_shapes(pairs, self.value.shape[:-2])
+        pairs = broadcast_lead(self.query.shape[:-2], self.key.shape[:-2])
+        lead = broadcast_lead(pairs, self.value.shape[:-2])
         self.lead: tuple[int, ...] = tuple(lead)
         self._lead_of_scores: tuple[int, ...] = tuple(pairs)  # values may have more axes
         # Each query's largest score and sum of exp((score - largest) / temperature): its
@@ -68,6 +70,24 @@ class Site:
     @property
     def n_batch(self) -> int:
         return self.lead[0] if len(self.lead) > 1 else 1
+
+    @property
+    def kind(self) -> str:
+        """The kind of attention, from what was computed: "self", "causal self" or "cross"."""
+        if self.n_query != self.n_key if self.crosses is None else self.crosses:
+            return "cross"
+        return "causal self" if self._is_causal() else "self"
+
+    def _is_causal(self) -> bool:
+        """Return True if no query sees a later key; queries are the last of all positions."""
+        offset = self.n_key - self.n_query
+        if split_causal(self.allowed)[0] and not offset:
+            return True
+        grid = Grid.whole(self._lead_of_scores, self.n_query, self.n_key, self.query.device)
+        if grid.n_key == 1 or self.allowed.admits_all(grid):
+            return False
+        later = grid.columns > grid.rows[:, None] + offset
+        return bool(later.any()) and not bool((self.allowed.on(grid) & later).any())
 
     @property
     def allowed(self) -> Mask:

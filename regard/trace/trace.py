@@ -1,22 +1,23 @@
 """A trace: the attention sites, inner values, tokens and output of a run, in O(n · d) memory."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor
 
+from regard.attention.softmax import upcast_half
 from regard.errors import UnknownNameError, nearest
-from regard.tap import listen
-from regard.trace.editor import Editor
-from regard.trace.edits import Edit
-from regard.trace.recorder import Recorder
+from regard.trace.aliases import is_alias, read_alias
+from regard.trace.checks import CallFacts, check_calls
 from regard.trace.site import Site
 
 if TYPE_CHECKING:
+    from regard.analysis.attribution import Attribution
+    from regard.analysis.lens import Lens
     from regard.figures.formats import Figure
 
 
@@ -37,6 +38,11 @@ class Trace:
     later_parts: "list[Trace]" = field(default_factory=list)
     """The traces of the following parts of a text that was translated in several."""
 
+    unwatched: list[str] = field(default_factory=list)
+    """Softmax calls of a watched model that looked like attention and were not understood."""
+    facts: dict[str, CallFacts] = field(default_factory=dict)
+    """How a watched model called attention, by site; they are not saved with the trace."""
+
     @property
     def parts(self) -> "list[Trace]":
         """The traces of all parts of the text, this one first; often there is one."""
@@ -46,7 +52,10 @@ class Trace:
         first = f', trace["{next(iter(self))}"] first' if self.sites else ""
         return f"<Trace of {len(self.sites)} sites{first}, and {len(self.values)} other values>"
 
-    def __getitem__(self, path: str) -> Site:
+    def __getitem__(self, path: str) -> Any:
+        """Return the `Site` of this path, or the tensor with this name in TransformerLens."""
+        if is_alias(path) and path not in self.sites:
+            return read_alias(self, path)
         return _find(self.sites, "attention site", path)
 
     def __iter__(self) -> Iterator[str]:
@@ -59,6 +68,23 @@ class Trace:
     def value(self, path: str) -> Tensor:
         """Return a value that does not belong to an attention site, by its whole path."""
         return _find(self.values, "value", path)
+
+    def check(self) -> list[str]:
+        """Return a sentence for each classic mistake that a watched model makes.
+
+        These are a softmax over the wrong axis, scores that are not divided by √d_k, and dropout
+        that is on outside training. An empty list means that none was found.
+        """
+        return check_calls(self.facts)
+
+    def to_dict(self) -> dict[str, np.ndarray]:
+        """Return everything as NumPy arrays by path, with the weights and contexts of all sites."""
+        found = dict(self.values)
+        for path, site in self.sites.items():
+            found |= {f"{path}.{name}": getattr(site, name) for name in ("query", "key", "value")}
+            for name in ("weights", "context"):
+                found[f"{path}.{name}"] = site.all_batches(name)
+        return {path: upcast_half(x.detach()).cpu().numpy() for path, x in found.items()}
 
     def save(self, path: str | Path) -> None:
         """Write the trace to a safetensors file."""
@@ -101,14 +127,47 @@ class Trace:
         """Draw a figure to `save` as .svg, .png or .pdf.
 
         Args:
-            kind: "pattern", "lines", "heads", "steps", "alignment" or "architecture".
+            kind: "pattern", "lines", "heads", "steps", "alignment", "lens", "attribution" or
+                "architecture".
             site: path of an attention site; the most readable one by default.
-            query: index of the query of "steps".
+            query: index of the query of "steps", of the position of "attribution", or of the first
+                position of "lens".
             style: "circles" or "heat", for "pattern".
             language: "en" or "ko".
         """
         draw = import_module("regard.figures.kinds").trace_figure
         return draw(self, kind, site=site, head=head, query=query, style=style, language=language)
+
+    def lens(self, *, count: int = 5, rows: slice | None = None, batch: int = 0) -> "Lens":
+        """Return the most probable tokens or classes if the model stopped after each sub-layer.
+
+        Args:
+            count: number of tokens or classes at each station and position.
+            rows: the positions to read; all by default.
+            batch: index of the sequence in the batch.
+        """
+        read = import_module("regard.analysis.lens").lens
+        return read(self, count=count, rows=rows, batch=batch)
+
+    def attribution(
+        self,
+        token: str | int | None = None,
+        *,
+        position: int | None = None,
+        relative_to: str | int | None = None,
+        batch: int = 0,
+    ) -> "Attribution":
+        """Return how much each part of the model adds to the logit of a token or class.
+
+        Args:
+            token: an id, a token of the vocabulary or a class; what was answered by default.
+            position: where it is predicted; by default the last token of a language model, the
+                first gap of a masked text, the first token of a translation.
+            relative_to: another token, whose logit is subtracted.
+            batch: index of the sequence in the batch.
+        """
+        split = import_module("regard.analysis.attribution").attribution
+        return split(self, token, position=position, relative_to=relative_to, batch=batch)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """Show the explorer in a notebook."""
@@ -119,18 +178,3 @@ def _find(entries: dict[str, Any], what: str, path: str) -> Any:
     if path not in entries:
         raise UnknownNameError(f"the trace has no {what} {path!r}; {nearest(path, entries)}.")
     return entries[path]
-
-
-@contextmanager
-def watch(*, edits: Sequence[Edit] = ()) -> Iterator[Trace]:
-    """Record everything that is computed inside the block, changed by `edits`.
-
-    with regard.watch(edits=[regard.ablate("encoder.layers.0.self", head=1)]) as trace:
-        trace.output = model(x)
-    """
-    recorder, editor = Recorder(), Editor(edits)
-    trace = Trace(values=recorder.values)
-    with listen(editor, recorder):
-        yield trace
-    trace.sites.update(recorder.sites())
-    editor.finish()

@@ -19,12 +19,10 @@ class Batch:
     """A field, and its value for an example with nothing to predict."""
 
     def _map(self, function: Any) -> Any:
-        return replace(
-            self, **{one.name: function(getattr(self, one.name)) for one in fields(self)}
-        )
+        changed = {one.name: function(getattr(self, one.name)) for one in fields(self)}
+        return replace(self, **changed)
 
     def to(self, device: torch.device | str) -> Any:
-        """Return a copy on another device."""
         return self._map(lambda tensor: tensor.to(device))
 
     def repeated(self) -> Any:

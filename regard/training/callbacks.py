@@ -111,11 +111,7 @@ class CallbackList:
 
 
 class StepAverages:
-    """Mean loss and speed over several steps.
-
-    Args:
-        size: number of recent steps to average; all since the last `clear` by default.
-    """
+    """Mean loss and speed of the last `size` steps, or of all since the last `clear`."""
 
     def __init__(self, size: int | None = None) -> None:
         self._results: deque[StepResult] = deque(maxlen=size)
@@ -147,25 +143,3 @@ class StepAverages:
         """Return targets per second; 0 if unknown."""
         seconds = sum(one for _, one in self._times)
         return sum(count for count, _ in self._times) / seconds if seconds > 0 else 0.0
-
-
-@dataclass(frozen=True)
-class RunLimits:
-    """Limits of a run; the first that is reached ends it."""
-
-    steps: int | None = None
-    epochs: float | None = None
-    minutes: float | None = None
-
-    def progress(self, position: RunPosition, *, reserve: float = 0.0) -> tuple[float, str | None]:
-        """Return the finished share of the run, and the name of the limit that is reached, if any.
-
-        Args:
-            reserve: seconds needed after the last step, for evaluating and saving.
-        """
-        seconds = None if self.minutes is None else max(1.0, 60 * self.minutes - reserve)
-        limits = {"steps": self.steps, "epochs": self.epochs, "minutes": seconds}
-        done = (position.step, position.epochs, position.seconds)
-        shares = {n: d / limit for (n, limit), d in zip(limits.items(), done, strict=True) if limit}
-        reached = next((name for name, share in shares.items() if share >= 1), None)
-        return min(1.0, max(shares.values(), default=0.0)), reached

@@ -92,30 +92,19 @@ class Checkpoints:
         return sorted(int(match[1]) for match in matches if match)
 
     def path(self, step: int) -> Path:
-        """Return the folder of a step's checkpoint."""
         return self.folder / f"step-{step:08d}"
 
-    def save(self, state: TrainingState, tensors: CheckpointTensors) -> Path:
+    def save(self, state: TrainingState, tensors: CheckpointTensors) -> None:
         """Write a checkpoint, then delete those that are no longer needed."""
-        final = self.path(state.step)
-        try:
-            with atomic_folder(final) as folder:
-                for name, many in zip(_FILES, tensors, strict=True):
-                    if many or name != _FILES[2]:
-                        many = {n: one.detach().cpu().contiguous() for n, one in many.items()}
-                        save_file(many, folder / name)
-                text = json.dumps({"format": FORMAT, **asdict(state)}, indent=1)
-                (folder / _STATE).write_text(text, "utf-8")
-        except (OSError, SafetensorError) as error:
-            steps = self.steps()
-            last = f"the checkpoint of step {steps[-1]:,} is intact" if steps else "there is none"
-            raise FileError(
-                f"the checkpoint {final} cannot be written ({_reason(error)}); {last}: free some "
-                "disk space and continue with --resume."
-            ) from error
+        with atomic_folder(self.path(state.step)) as folder:
+            for name, many in zip(_FILES, tensors, strict=True):
+                if many or name != _FILES[2]:
+                    many = {n: one.detach().cpu().contiguous() for n, one in many.items()}
+                    save_file(many, folder / name)
+            text = json.dumps({"format": FORMAT, **asdict(state)}, indent=1)
+            (folder / _STATE).write_text(text, "utf-8")
         recent = self.scheduled_steps()[-self._keep :]
         self.delete(set(self.steps()) - {*recent, state.step, state.best_step})
-        return final
 
     def delete(self, steps: Iterable[int]) -> None:
         """Delete checkpoints so that a half-deleted one is never taken for a whole one."""
@@ -130,7 +119,6 @@ class Checkpoints:
         return [step for step in self.steps() if self.load_state(step).scheduled]
 
     def load_state(self, step: int) -> TrainingState:
-        """Load the state of a step."""
         path = self.path(step) / _STATE
         try:
             stored: dict[str, Any] = json.loads(path.read_bytes())
@@ -155,7 +143,6 @@ class Checkpoints:
         return tensors.weights | tensors.average
 
     def load(self, step: int) -> tuple[TrainingState, CheckpointTensors]:
-        """Load the checkpoint of a step."""
         tensors = []
         for name in _FILES:
             path = self.path(step) / name
@@ -171,18 +158,13 @@ class Checkpoints:
 def gather(
     model: nn.Module, optimizer: Optimizer, average: Mapping[str, Tensor], *, keep: bool = True
 ) -> CheckpointTensors:
-    """Collect the tensors of a run; all processes must call this at the same time.
-
-    Args:
-        keep: False returns nothing, for a process that only helps to gather.
-    """
+    """Collect the tensors of a run; all processes must call this, those that do not `keep` too."""
     moments = {}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             moments[f"{key}/{name}"] = value
-    return CheckpointTensors(
-        *(gather_tensors(one, keep=keep) for one in (model.state_dict(), moments, average))
-    )
+    parts = model.state_dict(), moments, average
+    return CheckpointTensors(*(gather_tensors(one, keep=keep) for one in parts))
 
 
 def gather_tensors(tensors: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
@@ -225,11 +207,8 @@ def load_weights(weights: Mapping[str, Tensor], model: nn.Module) -> None:
 
 
 def _damaged(path: Path, error: Exception) -> FileError:
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return FileError(
-        f"the checkpoint file {path} is damaged ({_reason(error)}): delete {path.parent}, and "
+        f"the checkpoint file {path} is damaged ({reason}): delete {path.parent}, and "
         "--resume continues from the previous checkpoint."
     )
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.amp import is_autocast_available
 from torch.autograd.function import once_differentiable
 
 CHUNK = 2**22
@@ -35,6 +36,10 @@ def cross_entropy_sum(
     other. The result is the mean of both losses plus α/2 times ½ (KL(p‖q) + KL(q‖p)): half of what
     R-Drop minimizes (Wu et al. 2021).
     """
+    device = states.device.type
+    if is_autocast_available(device) and torch.is_autocast_enabled(device):
+        # Layer normalization returns float32, in which the products below would be slow.
+        states = states.to(torch.get_autocast_dtype(device))
     rows = max(1, chunk // max(1, len(weight)) // (2 if agreement else 1))
     return _Chunked.apply(states, weight, bias, targets, label_smoothing, agreement, rows)  # type: ignore[return-value]
 
@@ -54,7 +59,7 @@ class _Chunked(torch.autograd.Function):
         rows: int,
     ) -> tuple[Tensor, Tensor]:
         needs = ctx.needs_input_grad
-        # Under autocast states are half precision and weights float32: multiply in half precision.
+        # Under autocast states are in half precision and weights in float32.
         narrow = weight.to(states.dtype)
         passes = states.reshape(2 if agreement else 1, -1, states.size(1))
         grad_passes = torch.empty_like(passes) if needs[0] else None

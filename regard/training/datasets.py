@@ -157,7 +157,6 @@ class Datasets:
     """Side and channels of the images."""
 
     def loader(self, *, batch_tokens: int, accumulate: int, seed: int) -> BatchLoader:
-        """Return the batches of training."""
         train = self.splits["train"]
         numbers = Batches(train.lengths, tokens=batch_tokens, seed=seed)
         return BatchLoader(numbers, train, accumulate=accumulate)

@@ -3,44 +3,24 @@
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, isfinite, isnan
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 from safetensors import SafetensorError
-from torch import nn
 
 from regard.errors import FileError, InputError
-from regard.training.batch import Batch
-from regard.training.callbacks import (
-    CallbackList,
-    RunLimits,
-    RunPosition,
-    StepInfo,
-    ValidationResult,
-)
-from regard.training.checkpoint import (
-    Checkpoints,
-    TrainingState,
-    gather,
-    gather_tensors,
-    load_weights,
-    restore,
-)
-from regard.training.divergence import (
-    DivergenceError,
-    LossMonitor,
-    explain,
-    find_extremes,
-    first_nonfinite,
-)
-from regard.training.loader import BatchLoader
-from regard.training.optimizer import MovingAverage, Schedule, mean_weights
-from regard.training.recipe import TrainingSettings
+from regard.training import checkpoint, divergence
+from regard.training.build import build_seeded
+from regard.training.callbacks import RunPosition, StepInfo, ValidationResult
+from regard.training.datasets import Datasets
+from regard.training.optimizer import MovingAverage, make_schedule, mean_weights
+from regard.training.recipe import Recipe
 from regard.training.run_folder import check_settings, fixed_settings
 from regard.training.step import TrainStep
 from regard.training.validation import mean_losses, sum_losses
@@ -74,19 +54,6 @@ def catch_signals() -> Iterator[list[int]]:
 
 
 @dataclass(frozen=True)
-class TrainerHooks:
-    """Functions that the loop calls in the main process."""
-
-    save_model: Callable[[nn.Module, Mapping[str, float]], None]
-    """Writes the model folder, with the metrics of the model."""
-    evaluate: Callable[[nn.Module], ValidationResult] = lambda module: ValidationResult()
-    save_snapshots: Callable[[nn.Module, int], None] = lambda module, step: None
-    build: Callable[[], nn.Module] | None = None
-    """Builds an unsharded model, into which a sharded one is gathered."""
-    callbacks: Any = field(default_factory=CallbackList)
-
-
-@dataclass(frozen=True)
 class LoopResult:
     """The end of a run."""
 
@@ -100,31 +67,39 @@ class LoopResult:
 
 
 class Trainer:
-    """Trains a model, from the first step or from its last checkpoint."""
+    """Trains a model, from the first step or from its last checkpoint.
+
+    Args:
+        folder: folder of the checkpoints.
+        evaluator: a `RunEvaluator`, which scores and saves models in the main process.
+    """
 
     def __init__(
         self,
+        recipe: Recipe,
+        datasets: Datasets,
         train_step: TrainStep,
-        loader: BatchLoader,
-        validation: Callable[[], Iterable[Batch]],
-        settings: TrainingSettings,
         *,
-        schedule: Schedule,
         folder: Path,
-        hooks: TrainerHooks,
-        metric: str = "loss",
+        evaluator: Any,
+        callbacks: Any,
     ) -> None:
-        self.train_step, self.loader, self.validation = train_step, loader, validation
-        self.settings, self.schedule = settings, schedule
-        self.hooks, self.callbacks, self.metric = hooks, hooks.callbacks, metric
+        settings, tokens = recipe.training, recipe.training.batch_tokens
+        self.settings, self.metric = settings, recipe.evaluate.metric
+        self.train_step, self.evaluator, self.callbacks = train_step, evaluator, callbacks
         self.world, self.model = train_step.world, train_step.objective.model
-        self.limits = RunLimits(settings.steps, settings.epochs, settings.minutes)
-        self.checkpoints = Checkpoints(folder, keep=max(settings.keep, settings.average))
-        self.state = TrainingState(seed=settings.seed, settings=fixed_settings(settings))
+        self.loader = datasets.loader(
+            batch_tokens=tokens, accumulate=settings.accumulate, seed=settings.seed
+        )
+        share = {"rank": self.world.rank, "world_size": self.world.size}
+        self.validation = partial(datasets.one_epoch, "validation", batch_tokens=tokens, **share)
+        self.schedule = make_schedule(settings, self.model.config.d_model)
+        self.checkpoints = checkpoint.Checkpoints(folder, keep=max(settings.keep, settings.average))
+        self.state = checkpoint.TrainingState(seed=settings.seed, settings=fixed_settings(settings))
         self.average = MovingAverage(self.model, settings.ema) if settings.ema else None
         self._average_weights = self.average.weights if self.average else {}
-        self.validate_every = settings.validate_every or loader.steps_per_epoch
-        self._monitor = LossMonitor()
+        self.validate_every = settings.validate_every or self.loader.steps_per_epoch
+        self._monitor = divergence.LossMonitor()
         self._last_good_step = 0
         self._start = time.monotonic()
         self._reserve = 0.0
@@ -160,19 +135,29 @@ class Trainer:
 
     @property
     def position(self) -> RunPosition:
-        """Current step, epochs and seconds."""
         return RunPosition(self.state.step, self.loader.epochs, self.state.seconds)
 
     @property
     def progress(self) -> float:
-        """Finished share of the run, from 0 to 1."""
-        return self.limits.progress(self.position, reserve=self._reserve)[0]
+        """Finished share of the run, from 0 to 1, by the limit that is reached first."""
+        return min(1.0, max(self._shares().values(), default=0.0))
+
+    def _shares(self) -> dict[str, float]:
+        """Return the finished share of each limit; time is reserved for evaluating and saving."""
+        settings, position = self.settings, self.position
+        seconds = settings.minutes and max(1.0, 60 * settings.minutes - self._reserve)
+        limits = {
+            "steps": (position.step, settings.steps),
+            "epochs": (position.epochs, settings.epochs),
+            "minutes": (position.seconds, seconds),
+        }
+        return {name: done / limit for name, (done, limit) in limits.items() if limit}
 
     def _end_reason(self) -> str | None:
         patience = self.settings.patience
         if patience and self.state.n_worse >= patience:
             return "patience"
-        return self.limits.progress(self.position, reserve=self._reserve)[1]
+        return next((name for name, share in self._shares().items() if share >= 1), None)
 
     def _resume(self) -> None:
         """Continue from the last checkpoint, or write the first one."""
@@ -184,10 +169,10 @@ class Trainer:
         self.state, tensors = self.checkpoints.load(steps[-1])
         check_settings({"seed": self.state.seed, **self.state.settings}, self.settings)
         self.state = replace(self.state, settings=fixed_settings(self.settings))
-        restore(tensors, self.model, self.train_step.optimizer, self._average_weights)
+        checkpoint.restore(tensors, self.model, self.train_step.optimizer, self._average_weights)
         self.loader.resume(dict(self.state.data))
         self.train_step.scaler.load_state_dict(dict(self.state.scaler))
-        self._monitor = LossMonitor(self.state.average_loss)
+        self._monitor = divergence.LossMonitor(self.state.average_loss)
         good = self.state.last_good_step
         self._last_good_step = self.state.step if good is None else good
         self._start = time.monotonic() - self.state.seconds
@@ -202,7 +187,7 @@ class Trainer:
         if not exploded:  # the loss was computed with the weights of the step before
             self._last_good_step = max(self._last_good_step, step - 1)
         if exploded or self.train_step.failed(result):
-            where = explain(self.train_step, batches, result, step=step)
+            where = divergence.explain(self.train_step, batches, result, step=step)
             self._raise_divergence(f"the loss became {result.loss:.4g} at step {step:,}: {where}")
         if self.average is not None:
             self.average.update(step)
@@ -226,9 +211,9 @@ class Trainer:
             best = better or score == before  # of equals the later, which has been trained longer
             with self._full_model() as model:
                 if model is not None:
-                    self.hooks.save_snapshots(model, self.state.step)
+                    self.evaluator.save_snapshots(model, self.state.step)
                     if best:
-                        self.hooks.save_model(model, result.metrics)
+                        self.evaluator.save_model(model, result.metrics)
         self.state = replace(self.state, n_worse=0 if better else self.state.n_worse + 1)
         if best:
             self.state = replace(self.state, best_score=score, best_step=self.state.step)
@@ -238,10 +223,9 @@ class Trainer:
     def _check_validation_loss(self, loss: float) -> None:
         step = self.state.step
         if not isfinite(loss):
-            where = find_extremes(self.train_step, self.validation(), step=step)
-            self._raise_divergence(
-                f"the validation loss became {loss:.4g} after step {step:,}: {where}"
-            )
+            where = divergence.find_extremes(self.train_step, self.validation(), step=step)
+            what = f"the validation loss became {loss:.4g} after step {step:,}"
+            self._raise_divergence(f"{what}: {where}")
         if self.average is None and not self._monitor.explodes(loss):
             self._last_good_step = step
 
@@ -255,7 +239,7 @@ class Trainer:
             return result, -inf
         with self._full_model() as model:
             if model is not None:
-                found = self.hooks.evaluate(model)
+                found = self.evaluator.evaluate(model)
                 result = ValidationResult(metrics | dict(found.metrics), found.samples)
                 if self.metric not in result.metrics:
                     raise InputError(
@@ -272,10 +256,9 @@ class Trainer:
         """Give the main process the unsharded model in evaluation mode, and None to the others."""
         model = self.model
         if self.settings.shard:
-            weights = gather_tensors(model.state_dict(), keep=self.world.is_main)
-            assert self.hooks.build is not None
+            weights = checkpoint.gather_tensors(model.state_dict(), keep=self.world.is_main)
             if self.world.is_main:
-                model = self.hooks.build()
+                model = build_seeded(model.config, self.settings.seed)
                 model.load_state_dict(weights)
         model.eval()
         with torch.no_grad():
@@ -285,9 +268,9 @@ class Trainer:
 
     def _save(self, *, scheduled: bool) -> None:
         optimizer, is_main = self.train_step.optimizer, self.world.is_main
-        tensors = gather(self.model, optimizer, self._average_weights, keep=is_main)
+        tensors = checkpoint.gather(self.model, optimizer, self._average_weights, keep=is_main)
         names = [name for name, _ in self.model.named_parameters() if name in tensors.weights]
-        bad = first_nonfinite({name: tensors.weights[name] for name in names})
+        bad = divergence.first_nonfinite({name: tensors.weights[name] for name in names})
         if self.world.sum(float(bad is not None))[0]:  # never save such weights
             step = self.state.step
             self._raise_divergence(f"the update of step {step:,} made {bad} non-finite")
@@ -311,7 +294,7 @@ class Trainer:
         result = self._choose_weights()
         with self._full_model() as model:
             if model is not None:
-                self.hooks.save_model(model, result.metrics)
+                self.evaluator.save_model(model, result.metrics)
         self.callbacks.on_validation(self.state.step, result, best=False)
         self.state = replace(self.state, seconds=self._seconds())
         return LoopResult(reason, self.position, result.metrics)
@@ -322,7 +305,7 @@ class Trainer:
         count = self.settings.average
         recent = self.checkpoints.scheduled_steps()[-count:] if count else []
         for steps in (recent or best, best):
-            load_weights(
+            checkpoint.load_weights(
                 mean_weights([self.checkpoints.load_weights(step) for step in steps]), self.model
             )
             listed = ", ".join(f"{step:,}" for step in steps)
@@ -337,24 +320,23 @@ class Trainer:
         return result
 
     def _stop(self, number: int) -> LoopResult:
-        if self.state.step not in self.checkpoints.steps():
+        step = self.state.step
+        if step not in self.checkpoints.steps():
             self._save(scheduled=False)
-        self.callbacks.on_message(
-            f"stopped and saved at step {self.state.step:,}: continue with --resume"
-        )
+        self.callbacks.on_message(f"stopped and saved at step {step:,}: continue with --resume")
         return LoopResult("stopped", self.position, signal=number)
 
     def _raise_divergence(self, what: str) -> NoReturn:
         """Delete all checkpoints after the last good one and raise an error."""
         good = [step for step in self.checkpoints.steps() if step <= self._last_good_step]
         if not good:
-            raise DivergenceError(
+            raise divergence.DivergenceError(
                 f"{what}. No checkpoint is known to be good: start again with a lower training.lr "
                 "or a higher training.warmup."
             )
         if self.world.is_main:
             self.checkpoints.delete(step for step in self.checkpoints.steps() if step > good[-1])
-        raise DivergenceError(
+        raise divergence.DivergenceError(
             f"{what}. The checkpoint of step {good[-1]:,} is good: lower training.lr or raise "
             "training.warmup, and continue from it with --resume."
         )

@@ -39,10 +39,6 @@ class Objective(nn.Module):
 
     def __init__(self, model: Any, *, label_smoothing: float = 0.0, agreement: float = 0.0) -> None:
         super().__init__()
-        if not 0 <= label_smoothing < 1:
-            raise InputError(f"label_smoothing is {label_smoothing}; it must be in [0, 1).")
-        if not agreement >= 0:
-            raise InputError(f"agreement is {agreement}; it must be 0 or more.")
         self.model = model
         self.label_smoothing = label_smoothing
         self._agreement = agreement
@@ -79,22 +75,20 @@ class Objective(nn.Module):
         )
         return LossSums(loss, nll, torch.zeros_like(nll))
 
-    def class_loss(
-        self, logits: Float[Tensor, "batch class"], labels: Int[Tensor, " batch"]
+    def next_token_loss(
+        self,
+        states: Float[Tensor, "batch _ d_model"],
+        ids: Int[Tensor, "batch token"],
+        lengths: Int[Tensor, " batch"],
     ) -> LossSums:
-        """Return the loss of classes, which are few enough to hold all logits."""
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        options: dict[str, Any] = {"ignore_index": IGNORE_INDEX, "reduction": "sum"}
-        loss = F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing, **options)
-        with torch.no_grad():
-            nll = F.cross_entropy(logits, labels, **options)
-            correct = (logits.argmax(dim=-1) == labels).sum().to(loss.dtype)
-        if not self.agreement:
-            return LossSums(loss, nll, correct)
-        # Σ ½ (KL(p‖q) + KL(q‖p)) = Σ ½ (p - q) (log p - log q) between the halves of the batch
-        p, q = logits[labels != IGNORE_INDEX].log_softmax(dim=1).chunk(2)
-        divergence = ((p.exp() - q.exp()) * (p - q)).sum() / 2
-        return LossSums((loss + self.agreement * divergence) / 2, nll / 2, correct / 2)
+        """Return the loss of each token but the first, predicted from the state before it."""
+        predicted = torch.arange(states.size(1), device=states.device) < lengths[:, None] - 1
+        own = self.model.projection
+        return self.vocabulary_loss(
+            *select(predicted, states, ids[:, 1:]),
+            weight=self.model.tokens.weight if own is None else own.weight,
+            bias=getattr(self.model, "logits_bias", None),
+        )
 
 
 class TranslationObjective(Objective):
@@ -103,23 +97,14 @@ class TranslationObjective(Objective):
     def losses(self, batch: PairBatch) -> LossSums:
         # Right padding is in the future of every real token, so the target needs no mask.
         states = self.model.states(batch.source_ids, batch.target_ids, batch.source_lengths)
-        predicted = before_end(states, batch.target_lengths - 1)
-        return self.vocabulary_loss(
-            *select(predicted, states, batch.target_ids[:, 1:]),
-            weight=output_weight(self.model),
-            bias=getattr(self.model, "logits_bias", None),
-        )
+        return self.next_token_loss(states, batch.target_ids, batch.target_lengths)
 
 
 class LanguageObjective(Objective):
     """Predicts every token from the tokens before it."""
 
     def losses(self, batch: TextBatch) -> LossSums:
-        states = self.model.states(batch.ids[:, :-1])
-        predicted = before_end(states, batch.lengths - 1)
-        return self.vocabulary_loss(
-            *select(predicted, states, batch.ids[:, 1:]), weight=output_weight(self.model)
-        )
+        return self.next_token_loss(self.model.states(batch.ids[:, :-1]), batch.ids, batch.lengths)
 
 
 class MaskedObjective(Objective):
@@ -128,9 +113,7 @@ class MaskedObjective(Objective):
     def __init__(self, model: Any, **options: float) -> None:
         super().__init__(model, **options)
         if model.fill is None:
-            raise InputError(
-                "masked training needs a model with a fill head: set model.fill_head = true."
-            )
+            raise InputError("masked training needs a fill head: set model.fill_head = true.")
         _freeze_unused(model.pooler, model.classifier)
 
     def losses(self, batch: MaskedBatch) -> LossSums:
@@ -156,7 +139,19 @@ class ClassificationObjective(Objective):
             logits = self.model.classify(self.model.states(batch.images))
         else:
             logits = self.model.classify(self.model(batch.ids, batch.lengths), batch.lengths)
-        return self.class_loss(logits, batch.labels)
+        labels = batch.labels
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        options: dict[str, Any] = {"ignore_index": IGNORE_INDEX, "reduction": "sum"}
+        loss = F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing, **options)
+        with torch.no_grad():
+            nll = F.cross_entropy(logits, labels, **options)
+            correct = (logits.argmax(dim=-1) == labels).sum().to(loss.dtype)
+        if not self.agreement:
+            return LossSums(loss, nll, correct)
+        # Σ ½ (KL(p‖q) + KL(q‖p)) = Σ ½ (p - q) (log p - log q) between the halves of the batch
+        p, q = logits[labels != IGNORE_INDEX].log_softmax(dim=1).chunk(2)
+        divergence = ((p.exp() - q.exp()) * (p - q)).sum() / 2
+        return LossSums((loss + self.agreement * divergence) / 2, nll / 2, correct / 2)
 
 
 OBJECTIVES: dict[str, type[Objective]] = {
@@ -165,18 +160,6 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "masked": MaskedObjective,
     "classification": ClassificationObjective,
 }
-
-
-def output_weight(model: Any) -> Float[Tensor, "vocab d_model"]:
-    """Return the matrix that projects states onto the vocabulary."""
-    return model.tokens.weight if model.projection is None else model.projection.weight
-
-
-def before_end(
-    states: Float[Tensor, "batch token d_model"], lengths: Int[Tensor, " batch"]
-) -> Bool[Tensor, "batch token"]:
-    """Return True for positions before the end of their row."""
-    return torch.arange(states.size(1), device=states.device) < lengths[:, None]
 
 
 def select(

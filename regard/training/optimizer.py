@@ -13,21 +13,22 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from regard.errors import InputError, UnknownNameError, nearest
+from regard.errors import InputError, UnknownNameError, check_choice, check_counts, nearest
 from regard.training.distributed import World
+from regard.training.recipe import TrainingSettings
 
 
 class Muon(torch.optim.AdamW):
     """Orthogonalized momentum for the groups marked `orthogonal`, AdamW for the others.
 
     `torch.optim.Muon` computes the same update (with adjust_lr_fn="match_rms_adamw") in bfloat16,
-    one matrix at a time, and does not divide the work among processes. In a rough measurement on a
-    busy machine it was about twice as fast as this class on a processor with bfloat16 instructions
-    (width 128 and more), but 7 to 50 times slower with those instructions switched off (AVX2).
+    one matrix at a time, and does not divide the work among processes. Bfloat16 takes half the time
+    of float32 on a processor with instructions for it, and 7 to 50 times as long without (AVX2).
 
     Args:
         groups: parameter groups with the keys `params`, `weight_decay` and `orthogonal`.
         betas: of AdamW; orthogonal groups use `momentum`.
+        dtype: of the orthogonalization, which needs few digits.
         world: the processes that hold the same gradients and share the work.
     """
 
@@ -39,12 +40,13 @@ class Muon(torch.optim.AdamW):
         betas: tuple[float, float] = (0.9, 0.98),
         eps: float = 1e-9,
         momentum: float = 0.95,
+        dtype: torch.dtype = torch.float32,
         world: World | None = None,
     ) -> None:
         groups = [{"orthogonal": False, "weight_decay": 0.0, **group} for group in groups]
         super().__init__(groups, lr=lr, betas=betas, eps=eps, fused=True)
         self._step_supports_amp_scaling = False  # fp16 overflows skip the whole step
-        self._momentum, self.world = momentum, world or World()
+        self._momentum, self._dtype, self.world = momentum, dtype, world or World()
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -78,13 +80,13 @@ class Muon(torch.optim.AdamW):
     def _updates(self, stacks: list[Tensor]) -> list[Tensor]:
         """Orthogonalize all matrices, each in one of the processes."""
         if self.world.size == 1:
-            return [orthogonalize(stack) for stack in stacks]
+            return [orthogonalize(stack.to(self._dtype)) for stack in stacks]
         buffer = torch.zeros(sum(stack.numel() for stack in stacks), device=stacks[0].device)
         parts = buffer.split([stack.numel() for stack in stacks])
         updates = [part.view_as(stack) for part, stack in zip(parts, stacks, strict=True)]
         mine = slice(self.world.rank, None, self.world.size)
         for update, stack in zip(updates, stacks, strict=True):
-            update[mine] = orthogonalize(stack[mine])
+            update[mine] = orthogonalize(stack[mine].to(self._dtype)).to(update.dtype)
         self.world.all_reduce(buffer)
         return updates
 
@@ -103,9 +105,6 @@ def orthogonalize(
     return x if matrices.size(-2) <= matrices.size(-1) else x.mT
 
 
-OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "muon": Muon}
-
-
 def make_optimizer(
     module: nn.Module,
     name: str = "adam",
@@ -113,15 +112,15 @@ def make_optimizer(
     betas: tuple[float, float] = (0.9, 0.98),
     eps: float = 1e-9,
     weight_decay: float = 0.0,
+    dtype: torch.dtype = torch.float32,
     world: World | None = None,
 ) -> Optimizer:
     """Build an optimizer for all trainable parameters; vectors (biases, norms) do not decay.
 
     The defaults are those of Vaswani et al. 2017, section 5.3. The learning rate is set at each
-    step (see `TrainStep`).
+    step (see `TrainStep`), and `dtype` is that of Muon's orthogonalization.
     """
-    if name not in OPTIMIZERS:
-        raise UnknownNameError(f"unknown optimizer {name!r}; {nearest(name, OPTIMIZERS)}.")
+    check_choice("optimizer", name, ("adam", "adamw", "muon"))
     trained = [one for one in module.parameters() if one.requires_grad]
     if not trained:
         raise InputError("every parameter is frozen: freeze fewer, or there is nothing to train.")
@@ -140,8 +139,9 @@ def make_optimizer(
     ]
     if name == "muon":
         groups[0]["orthogonal"] = bool(parts["orthogonal"])
-        return Muon(groups, betas=betas, eps=eps, world=world)
-    return OPTIMIZERS[name](groups, lr=0.0, betas=betas, eps=eps, fused=True)
+        return Muon(groups, betas=betas, eps=eps, dtype=dtype, world=world)
+    kind = torch.optim.Adam if name == "adam" else torch.optim.AdamW
+    return kind(groups, lr=0.0, betas=betas, eps=eps, fused=True)
 
 
 def freeze(module: nn.Module, patterns: Sequence[str]) -> list[str]:
@@ -162,9 +162,6 @@ def freeze(module: nn.Module, patterns: Sequence[str]) -> list[str]:
     return [name for name in names if name in frozen]
 
 
-SCHEDULES = ("paper", "cosine", "linear", "constant")
-
-
 @dataclass(frozen=True)
 class Schedule:
     """Learning rate by step: a linear warm-up to `lr` in `warmup` steps, then `kind`.
@@ -181,24 +178,11 @@ class Schedule:
     final: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.kind not in SCHEDULES:
-            raise UnknownNameError(
-                f"unknown schedule {self.kind!r}; {nearest(self.kind, SCHEDULES)}."
-            )
-        if not self.lr > 0:
-            raise InputError(f"the learning rate is {self.lr}; it must be above 0.")
-        least = 1 if self.kind == "paper" else 0
-        if self.warmup < least:
-            raise InputError(f"warmup is {self.warmup} steps; it must be {least} or more.")
-        if not 0 <= self.final <= 1:
-            raise InputError(f"final is {self.final}; it must be a fraction of lr in [0, 1].")
+        if self.kind == "paper":
+            check_counts(warmup=self.warmup)
 
     def at(self, step: int, progress: float = 0.0) -> float:
-        """Return the learning rate of a step, counted from 1.
-
-        Args:
-            progress: finished share of the run, from 0 to 1, by steps or by the clock.
-        """
+        """Return the learning rate of a step, counted from 1; `progress` runs from 0 to 1."""
         if step < self.warmup:
             return self.lr * step / self.warmup
         if self.kind == "constant":
@@ -214,6 +198,14 @@ class Schedule:
 def paper_rate(d_model: int, warmup: int) -> float:
     """Return the peak of the paper's schedule: 1/sqrt(d_model · warmup)."""
     return (d_model * warmup) ** -0.5
+
+
+def make_schedule(settings: TrainingSettings, d_model: int) -> Schedule:
+    """Build the schedule of a recipe; without lr, "paper" uses the paper's learning rate."""
+    if settings.lr is None and settings.schedule != "paper":
+        raise InputError(f"training.lr is missing: the schedule {settings.schedule!r} needs it.")
+    lr = settings.lr or paper_rate(d_model, settings.warmup)
+    return Schedule(settings.schedule, lr, settings.warmup, settings.final)
 
 
 class MovingAverage:

@@ -162,6 +162,8 @@ class _TextPreparation:
                 normalization=None if settings.normalization == "none" else settings.normalization,
                 lowercase=settings.lowercase,
                 min_frequency=settings.min_frequency,
+                byte_fallback=settings.byte_fallback,
+                tags=tuple(self.recipe.data.tags) if fields != [1] else (),
                 progress=self.progress_bars,
             )
             trained.save(path)
@@ -186,7 +188,14 @@ class _TextPreparation:
         self.callback.on_message(f"train: {len(rest):,} tokens")
         datasets = {}
         for split, ids in streams.items():
-            self._check_length(split, len(ids))
+            given = getattr(data, split)
+            if len(ids) < 2 and isinstance(given, float):
+                raise _share_too_small(split, given)
+            if len(ids) < 2:
+                raise InputError(
+                    f"data.{split} has {len(ids)} tokens, but a prediction needs 2 or more: give "
+                    "more text, or hold out less."
+                )
             shift = split == "train"
             datasets[split] = WindowDataset(ids, length=data.window, seed=seed, shift=shift)
         return Datasets(datasets, tokenizer)
@@ -196,16 +205,6 @@ class _TextPreparation:
         for line in report_lines(stream.report, stream.ledger):
             self.callback.on_message(line.strip())
         return stream.ids
-
-    def _check_length(self, split: str, n_tokens: int) -> None:
-        given = getattr(self.recipe.data, split)
-        if n_tokens < 2 and isinstance(given, float):
-            raise _share_too_small(split, given)
-        if n_tokens < 2:
-            raise InputError(
-                f"data.{split} has {n_tokens} tokens, but a prediction needs 2 or more: give more "
-                "text, or hold out less."
-            )
 
 
 def _image_datasets(recipe: Recipe, n_tokens: Callable[[int], int]) -> Datasets:

@@ -85,11 +85,7 @@ def step_summary(info: StepInfo, averages: StepAverages, run: RunInfo | None = N
 
 
 def sample_lines(result: ValidationResult, columns: int = 0) -> list[str]:
-    """Return the samples of a validation as indented lines of text.
-
-    Args:
-        columns: width of the terminal, in which alignments are drawn; 0 for plain lines.
-    """
+    """Return samples as indented lines; alignments are drawn if they fit into the columns."""
     lines: list[str] = []
     for sample in result.samples:
         lines += [f"{name}: {value}" for name, value in sample.items() if isinstance(value, str)]
@@ -101,11 +97,9 @@ def sample_lines(result: ValidationResult, columns: int = 0) -> list[str]:
 
 def _alignment_line(alignment: Mapping[str, Any]) -> str:
     """Return every target word with the source word that it attends to most."""
-    sources, links = alignment["source_words"], {}
-    for link in alignment["hard"].split():
-        source, _, target = link.partition("-")
-        links[int(target)] = sources[int(source)]
-    pairs = [f"{word}←{links.get(i, '')}" for i, word in enumerate(alignment["target_words"])]
+    sources, links = alignment["source_words"], (x.split("-") for x in alignment["hard"].split())
+    linked = {int(target): sources[int(source)] for source, target in links}
+    pairs = [f"{word}←{linked.get(i, '')}" for i, word in enumerate(alignment["target_words"])]
     return f"alignment: {' '.join(pairs)}"
 
 

@@ -1,5 +1,6 @@
 """Recipes: TOML files that describe a training run; docs/recipes.md explains every key."""
 
+import re
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -49,8 +50,20 @@ class ParallelFiles(Section):
     target: str
 
 
-Source = str | ParallelFiles
-"""A file (text, .tsv, .jsonl, images), a folder of images, or two parallel files.
+class WeightedFile(Section):
+    """A text file that is trained on more or less often than others.
+
+    A weight of 2.5 trains on every row twice and on every second row a third time; one of 0.4
+    leaves out six rows of ten. The test scores the held-out rows of each `domain` separately.
+    """
+
+    file: str
+    weight: Annotated[float, Field(gt=0, le=100)] = 1.0
+    domain: str = ""
+
+
+Source = str | ParallelFiles | WeightedFile
+"""A file (text, .tsv, .jsonl, images), a folder of images, two parallel files, or a weighted file.
 
 One of all files may be "-" for standard input: a .tsv, or a .jsonl if `keys` are given."""
 
@@ -81,6 +94,8 @@ class DataSettings(Section):
     augment: AugmentSettings | None = None
     size: tuple[Positive, Positive] | None = None
     classes: list[str] | None = None
+    tags: dict[Annotated[str, Field(pattern=r"^<\w+>$")], str] = {}
+    tag_dropout: Share = 0.0
     checks: dict[str, Any] = {}
     cache: str | None = None
 
@@ -88,6 +103,11 @@ class DataSettings(Section):
     def _check_source(self) -> "DataSettings":
         if (self.train is None) == (self.generate is None):
             raise ValueError("give either train (files) or generate (generated data)")
+        for tag, pattern in self.tags.items():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"tags.{tag} is not a regular expression: {error}") from error
         if (count := self.paths().count(STANDARD_INPUT)) > 1:
             raise ValueError(
                 f"'-' (standard input) is given {count} times but can be read only once; give "
@@ -99,13 +119,16 @@ class DataSettings(Section):
         """Return the files of a split; none if it is a share or missing."""
         given = getattr(self, split)
         every = given if isinstance(given, list) else [given]
-        return [one for one in every if isinstance(one, str | ParallelFiles)]
+        return [one for one in every if isinstance(one, Source)]
 
     def paths(self) -> list[str]:
         """Return all files and folders of the recipe."""
         paths = []
         for one in (source for split in SPLITS for source in self.sources(split)):
-            paths += [one] if isinstance(one, str) else [one.source, one.target]
+            if isinstance(one, ParallelFiles):
+                paths += [one.source, one.target]
+            else:
+                paths.append(one if isinstance(one, str) else one.file)
         return paths
 
 
@@ -118,9 +141,16 @@ class TokenizerSettings(Section):
     lowercase: bool = False
     normalization: Literal["nfc", "nfkc", "none"] = "nfc"
     min_frequency: Positive = 2
+    byte_fallback: bool = False
     split: Share = 0.0
     load: str | None = None
     load_target: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "TokenizerSettings":
+        if self.byte_fallback and self.kind != "bpe":
+            raise ValueError(f"byte_fallback needs the kind bpe, and the kind is {self.kind}")
+        return self
 
 
 class TrainingSettings(Section):
@@ -171,6 +201,7 @@ class EvaluateSettings(Section):
     metric: Literal["loss", "bleu", "chrf", "exact", "accuracy"] = "loss"
     sentences: NonNegative = 200
     samples: NonNegative = 3
+    examples: NonNegative = 8
     beam: Positive = 1
     snapshots: list[str] = []
 
@@ -195,6 +226,11 @@ class Recipe(Section):
             raise ValueError(
                 f"tokenizer.split is {self.tokenizer.split:g}, but only the task translation "
                 f"supports it, and the task is {self.task}: remove it"
+            )
+        if self.data.tags and self.task != "translation":
+            raise ValueError(
+                f"data.tags is given, but only the task translation supports it, and the task is "
+                f"{self.task}: remove it"
             )
         metric, known = self.evaluate.metric, METRICS_OF[self.task]
         if metric not in known:

@@ -12,19 +12,11 @@ from regard.files import write_atomic
 from regard.hardware import keep_freed_memory, matmul_rate, peak_memory, set_threads
 from regard.interop.model_names import find_model
 from regard.model import Model
-from regard.training.build import (
-    build_seeded,
-    complete_config,
-    config_fields,
-    copy_weights,
-    image_tokens,
-    make_train_step,
-    make_trainer,
-)
+from regard.training import build
 from regard.training.callbacks import CallbackList, RunInfo
 from regard.training.datasets import Datasets
 from regard.training.distributed import World, is_restart, join_world
-from regard.training.loop import LoopResult, TrainerHooks
+from regard.training.loop import LoopResult, Trainer
 from regard.training.metrics import METRICS, CurvesFile, MetricsFile, TensorBoard
 from regard.training.prepare_data import prepare
 from regard.training.progress_report import estimate, format_bytes, format_seconds
@@ -59,7 +51,6 @@ class TrainingResult:
 
     @cached_property
     def model(self) -> Model:
-        """The trained model, loaded from the folder."""
         return Model.load(self.folder)
 
     @property
@@ -128,16 +119,11 @@ def _run(
     recipe, training = stored_recipe(folder), folder / TRAINING
     datasets, module = _prepare(recipe, training, world, callbacks)
     evaluator = RunEvaluator(folder, recipe, datasets, module.config)
-    train_step = make_train_step(recipe, module, world)
-    hooks = TrainerHooks(
-        evaluator.save_model,
-        evaluator.evaluate,
-        evaluator.save_snapshots,
-        evaluator.build,
-        callbacks,
+    train_step = build.make_train_step(recipe, module, world)
+    kept = training / CHECKPOINTS
+    trainer = Trainer(
+        recipe, datasets, train_step, folder=kept, evaluator=evaluator, callbacks=callbacks
     )
-    checkpoints = training / CHECKPOINTS
-    trainer = make_trainer(recipe, datasets, train_step, folder=checkpoints, hooks=hooks)
     steps = trainer.checkpoints.steps()
     world.barrier()
     (peak,) = world.sum(matmul_rate(world.device))
@@ -193,7 +179,7 @@ def _prepare(
     start = recipe.model.get("start_from")
     base = None if start is None else Model.load(find_model(start))
     config = base.config if base else None
-    fields = config_fields(recipe, base=config)
+    fields = build.config_fields(recipe, base=config)
     tokenizers = (None, None)
     if base is not None:
         separate = base.target_tokenizer is not base.tokenizer
@@ -204,17 +190,17 @@ def _prepare(
         recipe,
         folder,
         tokenizers=tokenizers,
-        n_tokens=lambda side: image_tokens(fields, side),
+        n_tokens=lambda side: build.image_tokens(fields, side),
         callback=callbacks,
         progress_bars=bool(callbacks.callbacks) and sys.stderr.isatty(),
     )
     made = make() if world.is_main else None
     world.barrier()
     datasets = made or make()
-    complete = complete_config(fields, recipe, datasets, base=config)
-    module = build_seeded(complete, recipe.training.seed)
+    complete = build.complete_config(fields, recipe, datasets, base=config)
+    module = build.build_seeded(complete, recipe.training.seed)
     if base is not None:
-        fresh = copy_weights(module, base.module.state_dict())
+        fresh = build.copy_weights(module, base.module.state_dict())
         rest = f"; {len(fresh)} are initialized ({', '.join(fresh[:4])})" if fresh else ""
         callbacks.on_message(f"starting from the weights of {start}{rest}")
     return datasets, module

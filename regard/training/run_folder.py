@@ -36,11 +36,7 @@ def check_settings(before: Mapping[str, Any], settings: TrainingSettings) -> Non
 
 
 def open_folder(folder: Path, recipe: Recipe, *, resume: bool, report: Report) -> None:
-    """Start a run in a folder, or continue the one that is there.
-
-    Args:
-        report: gets a sentence for every setting that has changed.
-    """
+    """Start a run in a folder, or continue the one that is there and report what has changed."""
     stored = folder / TRAINING / _RECIPE
     if stored.is_file():
         if not resume:

@@ -88,19 +88,14 @@ class TrainStep:
 
     def clip_gradients(self) -> Tensor:
         """Clip the gradient in place and return its norm from before."""
-        trained = [one for one in self.module.parameters() if one.grad is not None]
+        parameters = list(self.module.parameters())
+        norm = nn.utils.get_total_norm([one.grad for one in parameters if one.grad is not None])
         if self._clip:
-            return full_tensor(nn.utils.clip_grad_norm_(trained, self._clip))
-        return full_tensor(
-            nn.utils.get_total_norm([one.grad for one in trained if one.grad is not None])
-        )
+            nn.utils.clip_grads_with_norm_(parameters, self._clip, norm)
+        return full_tensor(norm)
 
     def compute_gradients(self, batches: Sequence[Batch], *, step: int, n_targets: int) -> Tensor:
-        """Add up the gradients of all batches.
-
-        Returns:
-            This process's sums of loss, -log p and correct answers, on the CPU in float64.
-        """
+        """Add up the gradients of all batches; return the sums of their losses, in float64."""
         sums = torch.zeros(3, dtype=torch.float64)
         # DDP and FSDP average over processes; multiplying by their number undoes that.
         scale = self.world.size / max(1, n_targets)
@@ -119,7 +114,6 @@ class TrainStep:
         torch.manual_seed(place % 2**63)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Return the autocast context of the chosen precision."""
         if self._precision == "float32":
             return nullcontext()
         return torch.autocast(self.world.device.type, PRECISIONS[self._precision])

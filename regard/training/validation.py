@@ -1,5 +1,7 @@
-"""Evaluation during a run: losses, translations with their scores, alignments, snapshots, test."""
+"""Evaluation during a run: losses, translations, scores, alignments, examples, snapshots, test."""
 
+import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from math import exp
@@ -8,25 +10,29 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import nn
 
 from regard.data.batches import pad
+from regard.data.images import center_crop
 from regard.errors import RegardError
 from regard.evaluation.alignment import Alignment, alignment_of
 from regard.evaluation.scores import score_texts
+from regard.files import write_atomic
 from regard.generation.beam import greedy_search
 from regard.generation.search import SearchOptions
 from regard.generation.sentences import sentences
 from regard.generation.tracing import trace_answer
 from regard.generation.translator import TranslatedPart, Translation, open_translator
 from regard.model import Model
-from regard.model_folder import Card
+from regard.model_folder import EXAMPLES, Card
 from regard.models.config import ModelConfig, build
+from regard.text.tokenizer import Tokenizer
 from regard.trace.capture import trace_model
 from regard.training.batch import Batch
 from regard.training.callbacks import ValidationResult
 from regard.training.data_sources import TextSources
-from regard.training.datasets import Datasets
+from regard.training.datasets import Datasets, ImageDataset
 from regard.training.objective import OBJECTIVES, ClassificationObjective, Objective
 from regard.training.recipe import Recipe
 from regard.training.run_folder import TRAINING
@@ -34,6 +40,8 @@ from regard.training.run_folder import TRAINING
 _BATCH = 64
 _MIN_WEIGHT = 0.01
 """Smaller weights are left out of token alignments."""
+_EXAMPLE_CHARACTERS, _PROMPT_WORDS = 200, 8
+"""Longest example texts of a model, and of the prompts of a language model."""
 
 
 def sum_losses(objective: Objective, batches: Iterable[Batch]) -> list[float]:
@@ -90,6 +98,47 @@ def align_sample(model: Model, sample: Mapping[str, Any]) -> dict[str, Any] | No
     return alignment_of(whole, [weights], (source, target)).to_json()
 
 
+def example_prompts(windows: Sequence[str]) -> list[str]:
+    """Return the first words of a line of each window of running text."""
+    prompts = []
+    for window in windows:
+        # a window starts and ends anywhere: its first line, or without lines its first word, is cut
+        _, break_, rest = window.partition("\n") if "\n" in window else window.partition(" ")
+        lines = (rest if break_ else window).split("\n")
+        line = next((line.strip() for line in lines if line.strip()), "")
+        prompts.append(" ".join(line.split()[:_PROMPT_WORDS]))
+    return prompts
+
+
+def hide_one_token(text: str, tokenizer: Tokenizer) -> str:
+    """Return a text with {mask} in place of a token in its middle, a whole word if there is one."""
+    pieces = [one for one in tokenizer.pieces(text, specials=False) if text[one.start : one.end]]
+    words = [one.word for one in pieces]
+    whole = [one for one in pieces if words.count(one.word) == 1 and one.text.strip().isalnum()]
+    if not pieces:
+        return text
+    chosen = (whole or pieces)[len(whole or pieces) // 2]
+    covered = text[chosen.start : chosen.end]
+    spaces = len(covered) - len(covered.lstrip())
+    return f"{text[: chosen.start + spaces]}{{mask}}{text[chosen.end :]}"
+
+
+def example_images(dataset: ImageDataset, count: int) -> dict[str, bytes]:
+    """Return PNG files by name: the first image of each class, as the model reads it."""
+    images, found = dataset.images, {}
+    for number, label in enumerate(images.labels):
+        name = re.sub(r"[^\w -]+", "_", images.classes[label])[:60]
+        if name in found or len(found) == count:
+            continue
+        pixels = center_crop(images.pixels[number : number + 1], dataset.side)[0]
+        if pixels.shape[-1] not in (1, 3):
+            break  # models of other channels read no image files
+        file = io.BytesIO()
+        Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(file, "PNG")
+        found[name] = file.getvalue()
+    return {f"{name}.png": data for name, data in found.items()}
+
+
 class RunEvaluator:
     """Saves, samples and scores the model of a run."""
 
@@ -98,15 +147,10 @@ class RunEvaluator:
     ) -> None:
         self.folder, self.recipe, self.datasets, self.config = folder, recipe, datasets, config
 
-    def build(self) -> nn.Module:
-        """Build a model with initial weights on the CPU."""
-        torch.manual_seed(self.recipe.training.seed)
-        return build(self.config)
-
     def _on_cpu(self, module: nn.Module) -> nn.Module:
         if next(module.parameters()).device.type == "cpu":
             return module
-        copy = self.build()
+        copy = build(self.config)
         copy.load_state_dict(module.state_dict())
         return copy.eval()
 
@@ -123,6 +167,8 @@ class RunEvaluator:
         extras: dict[str, Any] = {"recipe": recipe.model_dump(mode="json")}
         if recipe.task == "translation":
             extras |= self._lengths
+        if self._example_texts:
+            extras[EXAMPLES] = self._example_texts
         return Model(
             module=module,
             task=recipe.task,
@@ -139,14 +185,58 @@ class RunEvaluator:
         """Lengths of the training data, which translators use to split and limit texts."""
         sources, targets = self.datasets.splits["train"].lengths[:2]
         ratios = targets / np.maximum(sources, 1)
-        lines = TextSources(self.recipe).examples("validation", 1000)
-        counts = [len(sentences(line[0])) for line in lines] or [1]
+        counts = [len(sentences(line[0])) for line in self._validation_lines] or [1]
         # Up to one line in a thousand may be an error in the data.
         return {
             "longest_source": int(min(np.max(sources), 2 * np.quantile(sources, 0.999))),
             "target_ratios": np.quantile(ratios, (0.001, 0.999)).round(3).tolist(),
             "sentences": int(np.quantile(counts, 0.95)),
         }
+
+    @cached_property
+    def _validation_lines(self) -> list[tuple[str, ...]]:
+        return TextSources(self.recipe).examples("validation", 1000)
+
+    @cached_property
+    def _example_texts(self) -> list[str]:
+        """Texts of the validation data to open the model with."""
+        task, count = self.recipe.task, self.recipe.evaluate.examples
+        split, tokenizer = self.datasets.splits.get("validation"), self.datasets.tokenizer
+        if not count or split is None or tokenizer is None:
+            return []
+        if task == "language":
+            last = len(split.lengths[0]) - 1
+            starts = sorted({round(i * last / count) for i in range(count)})
+            texts = example_prompts([self._running_text(start, tokenizer) for start in starts])
+        else:
+            texts = [line[task == "classification"] for line in self._validation_lines]
+        texts = [text for text in dict.fromkeys(texts) if text.strip()]
+        cut = {text: self._shortened(text, tokenizer) for text in texts}
+        whole = [text for text in texts if cut[text] == text and task != "language"]
+        chosen = list(dict.fromkeys(text for text in whole or cut.values() if text))[:count]
+        return [hide_one_token(text, tokenizer) for text in chosen] if task == "masked" else chosen
+
+    def _running_text(self, start: int, tokenizer: Tokenizer) -> str:
+        """Return the text of a few windows of the validation data, in which a line may start."""
+        split, ids = self.datasets.splits["validation"], []
+        numbers = range(start, min(start + 4, len(split.lengths[0])))
+        batch, window = split(list(numbers), 0), self.recipe.data.window
+        for row, length in zip(batch.ids.tolist(), batch.lengths.tolist(), strict=True):
+            ids += row[: min(length, window)]  # the last token is also the first of the next window
+        return tokenizer.decode(ids)
+
+    def _shortened(self, text: str, tokenizer: Tokenizer) -> str:
+        """Return the first words of a text, so many as the model can read; "" if there are none."""
+        limit = getattr(self.config, "max_positions", None) or _EXAMPLE_CHARACTERS
+        if self.recipe.task == "language":
+            limit = min(limit, self.recipe.data.window) // 2  # the rest is for what it writes
+        else:
+            limit -= 2  # for start and end
+        while text and (
+            len(text) > _EXAMPLE_CHARACTERS or len(tokenizer.encode(text, specials=False)) > limit
+        ):
+            text = text[:_EXAMPLE_CHARACTERS].rpartition(" ")[0].rstrip()
+        return text
 
     def save_model(self, module: nn.Module, metrics: Mapping[str, float]) -> None:
         """Write the model's files into the run folder, each one atomically.
@@ -156,9 +246,16 @@ class RunEvaluator:
         """
         fresh = self.folder / TRAINING / "model"
         self.model(module, metrics).save(fresh)
+        self._save_example_images()
         for path in sorted(fresh.iterdir(), key=lambda path: path.name == "config.json"):
             path.replace(self.folder / path.name)
         fresh.rmdir()
+
+    def _save_example_images(self) -> None:
+        split, folder = self.datasets.splits.get("validation"), self.folder / EXAMPLES
+        if isinstance(split, ImageDataset) and not folder.exists():
+            for name, data in example_images(split, self.recipe.evaluate.examples).items():
+                write_atomic(folder / name, data)
 
     def evaluate(self, module: nn.Module) -> ValidationResult:
         """Return scores and samples on the validation data."""
@@ -229,15 +326,28 @@ class RunEvaluator:
     def test(self) -> dict[str, float]:
         """Return the metrics of the saved model on the test data, with the recipe's beam size."""
         if self.recipe.task == "translation":
-            pairs = TextSources(self.recipe).examples("test")
-            if not pairs:
-                return {}
-            sources, references = zip(*pairs, strict=True)
-            options = SearchOptions(beam=self.recipe.evaluate.beam)
-            found = open_translator(self.folder).translate(list(sources), options)
-            return score_texts([one.text for one in found], references)
+            return self._test_translations()
         if "test" not in self.datasets.splits:
             return {}
         batches = self.datasets.one_epoch("test", batch_tokens=self.recipe.training.batch_tokens)
         objective = OBJECTIVES[self.recipe.task](Model.load(self.folder).module)
         return mean_losses(objective, *sum_losses(objective, batches))
+
+    def _test_translations(self) -> dict[str, float]:
+        """Return the scores of all test data, and of each domain if there are several."""
+        sources = TextSources(self.recipe)
+        outputs: dict[str, list[tuple[str, str]]] = {}
+        for domain in sources.domains():
+            pairs = sources.examples("test", domain=domain)
+            texts, options = [x for x, _ in pairs], SearchOptions(beam=self.recipe.evaluate.beam)
+            found = open_translator(self.folder).translate(texts, options) if texts else []
+            outputs[domain] = [(one.text, pair[1]) for one, pair in zip(found, pairs, strict=True)]
+        groups = {"": [pair for pairs in outputs.values() for pair in pairs]}
+        if len(outputs) > 1:
+            groups |= {f" ({domain or 'other'})": pairs for domain, pairs in outputs.items()}
+        return {
+            f"{name}{group}": score
+            for group, pairs in groups.items()
+            if pairs
+            for name, score in score_texts(*map(list, zip(*pairs, strict=True))).items()
+        }

@@ -103,7 +103,10 @@ def test_a_trace_without_attention_is_refused():
     ],
 )
 def test_sides_by_path(path, both):
-    assert sides(path) == both
+    query = torch.randn(1, 1, 2, 2)
+    with regard.watch() as trace:
+        regard.attend(query, query, query, site=path)
+    assert sides(trace, path) == both
 
 
 @pytest.mark.parametrize("step", [1, 2])

@@ -93,7 +93,7 @@ def test_causal_needs_as_many_queries_as_keys():
 
 
 def test_an_unknown_normalization_is_refused():
-    with pytest.raises(InputError, match="'softmax' or 'scaling', not 'mean'"):
+    with pytest.raises(InputError, match="normalization is 'mean'; choose one of softmax, scaling"):
         efficient_attention(QUERY, KEY, VALUE, normalization="mean")
 
 

@@ -161,6 +161,19 @@ def test_the_result_has_the_dtype_of_the_inputs(dtype, mask):
     assert_close(explicit.double(), exact, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.parametrize("similarity", ["scaled_dot", Alibi(3)])
+def test_gradients_under_autocast_equal_the_definition(similarity):
+    leaves = [x.bfloat16().requires_grad_() for x in torch.randn(3, 2, 3, 5, 8).unbind()]
+    exact = [x.detach().double().requires_grad_() for x in leaves]
+    with torch.autocast("cpu", torch.bfloat16):
+        context = attend(*leaves, allowed=padding([5, 3]), similarity=similarity)
+    assert context.dtype == torch.bfloat16
+    context.sum().backward()
+    attend_explicitly(*exact, allowed=padding([5, 3]), similarity=similarity).sum().backward()
+    for leaf, one in zip(leaves, exact, strict=True):
+        assert_close(leaf.grad.double(), one.grad, atol=0.02, rtol=0.02)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("similarity", ["dot", "scaled_dot"])
 def test_dot_products_may_exceed_the_range_of_half_precision(dtype, similarity):

@@ -121,8 +121,8 @@ def test_inputs_that_are_too_long_are_refused():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"n_tokens": 0, "n_projected": 3}, "not 0 to 3"),
-        ({"n_tokens": 10, "n_projected": 0}, "not 10 to 0"),
+        ({"n_tokens": 0, "n_projected": 3}, "n_tokens is 0"),
+        ({"n_tokens": 10, "n_projected": 0}, "n_projected is 0"),
         ({"n_tokens": 10, "n_projected": 3, "sharing": "layers"}, "sharing is 'layers'"),
         ({"n_tokens": 10, "n_projected": 3, "sharing": "none"}, "needs n_heads"),
     ],

@@ -220,8 +220,8 @@ def test_cross_attention_is_refused():
     [
         ({"n_buckets": 0}, "1 bucket or an even number of them, not 0"),
         ({"n_buckets": 7}, "1 bucket or an even number of them, not 7"),
-        ({"n_rounds": 0}, "at least 1 round and 1 token in a chunk, not 0 and 64"),
-        ({"chunk": 0}, "at least 1 round and 1 token in a chunk, not 4 and 0"),
+        ({"n_rounds": 0}, "n_rounds is 0"),
+        ({"chunk": 0}, "chunk is 0"),
     ],
 )
 def test_bad_settings_are_refused(options, words):

@@ -117,3 +117,8 @@ def test_at_temperature_0_gradients_are_0_and_not_missing():
     softmax_over_keys(scores, 0.0).sum().backward()
     assert scores.grad is not None
     assert scores.grad.tolist() == [[0, 0, 0], [0, 0, 0]]
+
+
+def test_no_queries_have_no_weights_and_need_no_temperature():
+    empty = softmax_over_keys(torch.zeros(0, 3), torch.ones(0, 1))
+    assert empty.shape == (0, 3)

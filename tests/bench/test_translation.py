@@ -62,10 +62,12 @@ def test_contenders_give_the_same_translations():
     lines = [source for source, _ in pairs(10, seed=-1)]
     ours = OurContender(toy(), engine="ctranslate2")
     peer = CTranslate2Contender(toy(), int8=False, best=True)
-    for batched in (True, False):
-        text = TranslationSetting(beam=4, batched=batched, text=True)
-        ids = TranslationSetting(beam=4, batched=batched, text=False)
-        assert ours.run(lines, text) == peer.run(lines, text) == ours.run(lines, ids)
+    text, ids = (TranslationSetting(beam=4, batched=True, text=text) for text in (True, False))
+    assert (
+        ours.translate(lines, text)
+        == peer.translate(lines, text)
+        == ours.translate(ours.encode(lines), ids)
+    )
 
 
 def test_sentences_are_generated_without_data(monkeypatch, tmp_path):

@@ -29,13 +29,36 @@ def test_ratios_are_printed_as_json(kind, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("command", "option", "given", "least"),
     [
-        (["translate", "--precision", "int4"], "int4"),
-        (["translate", "--count", "0"], "count is 0; it must be 1 or more"),
-        (["train", "--threads", "0"], "threads is 0; it must be 1 or more"),
-        (["attention", "--length", "3"], "it must be 16 or more"),
+        ("translate", "--count", "0", "1"),
+        ("train", "--threads", "0", "1"),
+        ("attention", "--length", "3", "16"),
     ],
 )
-def test_invalid_options_are_refused(words, message):
-    assert message in str(bench(*words).exception)
+def test_numbers_that_are_too_small_are_refused(command, option, given, least):
+    done = bench(command, option, given)
+    assert done.exit_code == 2
+    assert option in done.output
+    assert least in done.output
+
+
+def test_unknown_precisions_are_refused():
+    assert "int4" in str(bench("translate", "--precision", "int4").exception)
+
+
+@pytest.mark.parametrize(
+    ("words", "contenders"),
+    [
+        (["generate", "shakespeare", "--tokens", "4"], {"regard", "CTranslate2 in regard"}),
+        (["classify", "digits", "--count", "3"], {"regard", "one by one"}),
+    ],
+)
+def test_predictions_are_measured_next_to_other_engines(words, contenders, monkeypatch):
+    monkeypatch.setattr("regard.bench.prediction_speed.find_spec", lambda name: None)  # no peers
+    done = bench(*words, "--rounds", "1", "--json")
+    assert done.exit_code == 0, done.output
+    figures = json.loads(done.stdout)["figures"]
+    assert contenders <= {one["name"] for one in figures}
+    assert next(one["ratio"] for one in figures if one["name"] == "regard") == 1.0
+    assert all(one["per_second"] > 0 for one in figures)

@@ -44,7 +44,7 @@ def test_a_folder_for_ctranslate2_small_if_asked(folder, tmp_path):
 
 
 def test_mistakes_get_one_sentence(folder, make_bundle, tmp_path):
-    with pytest.raises(UnknownNameError, match=r"no export to 'onx'; .*the nearest is onnx"):
+    with pytest.raises(UnknownNameError, match=r"to is 'onx'; .*the nearest is onnx"):
         run(folder, "--to", "onx", "-o", tmp_path / "out")
     with pytest.raises(InputError, match="quantization is for ctranslate2"):
         run(folder, "--to", "onnx", "--quantization", "int8", "-o", tmp_path / "out")

@@ -1,12 +1,16 @@
 """fill, classify and generate answer what is piped in line by line."""
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from regard.cli.main import app
+from regard.errors import InputError
 from regard.interop.model_names import bundled
 from regard.model import Model, load
 from regard.models.encoder import Encoder, EncoderConfig
@@ -72,3 +76,37 @@ def test_a_line_that_cannot_be_answered_costs_no_other(filler):
     damaged = CliRunner().invoke(app, ["fill", filler], input=b"a \xff\nthe [MASK]\n")
     assert damaged.exit_code == 0
     assert damaged.stdout.splitlines()[0] == "a \ufffd"
+
+
+def test_a_broken_file_in_a_folder_is_named_and_skipped_only_on_request(tmp_path):
+    for number, file in enumerate(sorted((bundled()["digits"] / "examples").glob("*.png"))[:3]):
+        (tmp_path / f"{number}.png").write_bytes(file.read_bytes())
+    (tmp_path / "1.png").write_bytes(b"no image")
+    refused = CliRunner().invoke(app, ["classify", "digits", str(tmp_path)])
+    assert "1.png is not an image" in str(refused.exception)
+    skipped = CliRunner().invoke(app, ["classify", "digits", str(tmp_path), "--skip-bad"])
+    assert skipped.exit_code == 1
+    assert [Path(x.split("\t")[0]).name for x in skipped.stdout.splitlines()] == ["0.png", "2.png"]
+    assert "1.png is not an image" in skipped.stderr
+    assert "1 of 3 inputs could not be read" in skipped.stderr
+
+
+def test_vectors_are_printed_and_written_in_every_format(filler, tmp_path):
+    (tmp_path / "texts.txt").write_text("the dog\na cat is there\n")
+    words = ["embed", filler, str(tmp_path / "texts.txt")]
+    wanted = load(filler).embed(["the dog", "a cat is there"])
+    printed = [json.loads(line) for line in piped("", *words)]
+    assert np.array(printed) == pytest.approx(wanted, abs=1e-6)
+    assert json.loads(piped("the dog\n", "embed", filler, "-")[0]) == pytest.approx(wanted[0])
+    for suffix, read in (
+        (".npy", np.load),
+        (".safetensors", lambda file: load_file(file)["vectors"]),
+        (".jsonl", lambda file: np.array([json.loads(x) for x in file.read_text().splitlines()])),
+    ):
+        piped("", *words, "-o", str(tmp_path / f"x{suffix}"))
+        assert read(tmp_path / f"x{suffix}") == pytest.approx(wanted, abs=1e-6)
+    similar = json.loads(piped("", *words, "--similarity", "--json")[0])["similarity"]
+    unit = wanted / np.linalg.norm(wanted, axis=1, keepdims=True)
+    assert np.array(similar) == pytest.approx(unit @ unit.T, abs=1e-5)
+    for wrong in (["-o", "x.csv"], ["-o", "x.npy", "--similarity"]):
+        assert isinstance(CliRunner().invoke(app, [*words, *wrong]).exception, InputError)

@@ -20,6 +20,12 @@ def run(*words):
     return result.stdout
 
 
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path, monkeypatch):
+    """Imported models of packages are listed, too."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def folder(make_bundle, tmp_path):
     make_bundle("transformer").save(tmp_path / "model")

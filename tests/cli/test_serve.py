@@ -75,7 +75,7 @@ def test_it_serves_until_it_is_stopped(tmp_path):
     try:
         address = program.stdout.readline().split()[3]
         with urllib.request.urlopen(f"{address}/api/models") as answer:
-            assert json.load(answer)["runs"] == []
+            assert json.load(answer)["runs"] == ["dates-replay"]
     finally:
         program.send_signal(signal.SIGINT)
         assert program.wait(20) == 0

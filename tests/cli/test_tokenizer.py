@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import zstandard
 from typer.testing import CliRunner
 
 from regard.cli.tokenizer_commands import app
 from regard.errors import FileError, InputError, UnknownNameError
+from regard.files import zstd
 from regard.text.tokenizer import Tokenizer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -58,7 +58,7 @@ def test_train_writes_a_tokenizer_that_gives_the_text_back(corpus, tmp_path, kin
 
 def test_train_reads_packed_files_tables_json_and_input_together(tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"first\n"))
-    (tmp_path / "b.tsv.zst").write_bytes(zstandard.compress(b"x\tsecond\tthird\n"))
+    (tmp_path / "b.tsv.zst").write_bytes(zstd.compress(b"x\tsecond\tthird\n"))
     output = tmp_path / "t.json"
     files = [tmp_path / "a.txt.gz", tmp_path / "b.tsv.zst", "-"]
     options = ["-o", output, "--kind", "characters", "--json"]
@@ -101,7 +101,7 @@ def test_pipes_of_ids_come_back_as_the_text(learned):
 
 def test_many_lines_keep_their_order(learned, tmp_path):
     lines = "".join(f"{number} dogs\n" for number in range(5000))
-    (tmp_path / "many.zst").write_bytes(zstandard.compress(lines.encode()))
+    (tmp_path / "many.zst").write_bytes(zstd.compress(lines.encode()))
     ids = run("encode", learned, "--file", tmp_path / "many.zst")
     assert run("decode", learned, "-", input=ids) == lines
 

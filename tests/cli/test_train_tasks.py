@@ -8,8 +8,13 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from regard.cli.main import app
+from regard.data.image_files import read_image
 from regard.errors import InputError
 from regard.model import Model
+from regard.server.catalog import Catalog
+from regard.server.jobs import Job
+from regard.server.model_inputs import TraceRequest
+from regard.server.service import Service
 
 SMALL = "d_model = 16\nn_heads = 2\nd_ff = 32\nn_layers = 1\ndropout = 0.0\n"
 TRAINING = """
@@ -47,6 +52,18 @@ def train(tmp_path):
     return trained
 
 
+def examples(model):
+    """The texts or images that the explorer offers for a model, each of which it can trace."""
+    service = Service(Catalog([model.folder]))
+    entry = next(iter(service.catalog.entries.values()))
+    found = entry.examples()
+    for one in found:
+        asked = {"model": entry.name, "text": one.text, "image": one.image}
+        service.trace(TraceRequest.model_validate(asked), Job(lambda job: None))
+    service.close()
+    return [one.text or one.name for one in found]
+
+
 @pytest.fixture
 def text(tmp_path):
     path = tmp_path / "song.txt"
@@ -62,6 +79,9 @@ def test_language_models_learn_the_next_token(train, text):
     assert last["validation"]["perplexity"] < 4
     assert model.task == "language"
     assert model.tokenizer.id_of("\n") is not None
+    shown = examples(model)  # they leave half of the 16 positions for what the model writes
+    assert "one and" in shown
+    assert all("one and".startswith(one) for one in shown)
 
 
 def test_masked_models_learn_to_fill_gaps(train, text):
@@ -70,6 +90,7 @@ def test_masked_models_learn_to_fill_gaps(train, text):
     first, last, model = train(f"{recipe}{SMALL}{TRAINING}")
     assert last["validation"]["loss"] < first["loss"]
     assert model.task == "masked"
+    assert examples(model) == ["one and two [MASK] three and four"]
 
 
 def test_classes_of_texts_are_learned_and_named(train, tmp_path):
@@ -88,6 +109,10 @@ def test_classes_of_texts_are_learned_and_named(train, tmp_path):
     _, last, model = train(recipe, "evaluate.metric=accuracy")
     assert last["validation"]["accuracy"] > 0.95
     assert model.labels == ("cold", "warm")
+    shown = examples(model)
+    assert len(shown) == 8
+    assert set(shown) <= {f"{text} {n}" for n in range(9) for _, text in rows}
+    assert {model.classify(one)[0].text for one in shown} <= {"cold", "warm"}
 
 
 def test_classes_of_images_are_learned_from_folders(train, tmp_path):
@@ -105,6 +130,10 @@ def test_classes_of_images_are_learned_from_folders(train, tmp_path):
     assert (model.family, model.labels) == ("vision", ("dark", "light"))
     assert model.config.image_size == 8
     assert model.pixels is not None
+    assert examples(model) == ["dark", "light"]
+    shown = read_image(model.folder / "examples" / "dark.png")
+    files = map(read_image, (tmp_path / "images" / "dark").iterdir())
+    assert any((shown == one).all() for one in files)  # as it is in the data
 
 
 def test_recurrent_models_and_separate_vocabularies(train, tmp_path):
@@ -117,6 +146,9 @@ def test_recurrent_models_and_separate_vocabularies(train, tmp_path):
     assert last["validation"]["loss"] < first["loss"]
     assert model.tokenizer.id_of("x") is None
     assert model.target_tokenizer.id_of("x") is not None
+    shown = examples(model)
+    assert len(set(shown)) == 8
+    assert set(shown) <= {f"{n} {n}" for n in range(10, 300)}
 
 
 def test_a_model_can_be_trained_further_with_frozen_parts(train, text, tmp_path):

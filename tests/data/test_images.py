@@ -5,7 +5,6 @@ import gzip
 import numpy as np
 import pytest
 import torch
-import zstandard
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from torch.testing import assert_close
@@ -13,6 +12,7 @@ from torch.testing import assert_close
 from regard.data.image_files import read_idx, read_image, read_images, read_pixels
 from regard.data.images import Augmentation, Images, Normalization, center_crop, parse_normalization
 from regard.errors import FileError, InputError, ShapeError
+from regard.files import zstd
 
 PIXELS = np.random.default_rng(0).integers(1, 256, (40, 6, 8, 3), dtype=np.uint8)
 IMAGES = Images(PIXELS, np.arange(40) % 4, ("a", "b", "c", "d"))
@@ -207,9 +207,9 @@ def test_npz_that_lacks_something_or_hides_objects_is_refused(tmp_path):
         read_images(tmp_path / "c.npz")
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd.compress])
 def test_idx_is_read_packed_and_plain_with_its_labels(tmp_path, pack):
-    end = {bytes: "", gzip.compress: ".gz", zstandard.compress: ".zst"}[pack]
+    end = {bytes: "", gzip.compress: ".gz", zstd.compress: ".zst"}[pack]
     pixels = np.arange(3 * 2 * 2, dtype=np.uint8).reshape(3, 2, 2)
     path = tmp_path / f"train-images-idx3-ubyte{end}"
     path.write_bytes(pack(idx(pixels)))

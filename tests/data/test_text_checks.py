@@ -1,5 +1,8 @@
 """Checks: each problem found, treated by its policy, and reported."""
 
+import json
+from dataclasses import asdict
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -181,7 +184,8 @@ def test_the_ledger_lists_everything_dropped_or_changed_and_nothing_else(write, 
 
 def test_the_ledger_escapes_tabs_and_line_ends(tmp_path):
     with open_ledger(tmp_path / "l") as ledger:
-        ledger.write("f", 1, "dropped", "empty", ["a\tb\\", "c\nd\r", b"\xff\\", None])
+        checker = Checker(("source", "target"), DEFAULT, ledger)
+        checker._record("empty", ("f", 1), ["a\tb\\", "c\nd\r", b"\xff\\", None])
     assert (tmp_path / "l").read_text().splitlines()[1] == (
         "f\t1\tdropped\tempty\ta\\tb\\\\\tc\\nd\\r\t\\xff\\\\\t"
     )
@@ -190,7 +194,7 @@ def test_the_ledger_escapes_tabs_and_line_ends(tmp_path):
 def test_no_ledger_is_left_when_something_fails(tmp_path):
     def fail():
         with open_ledger(tmp_path / "l") as ledger:
-            ledger.write("f", 1, "dropped", "empty", [])
+            ledger.write("f\t1\tdropped\tempty\n")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -199,10 +203,8 @@ def test_no_ledger_is_left_when_something_fails(tmp_path):
 
 
 def test_a_report_survives_being_stored(write):
-    import json
-
     _, checker = checked(two_files(write, "a\n\nb\n", "a\nb\nc\n"))
-    stored = json.loads(json.dumps(checker.report.to_dict()))
+    stored = json.loads(json.dumps(asdict(checker.report)))
     assert CleaningReport.from_dict(stored) == checker.report
     assert checker.report.lines()[1].endswith("a.en line 2): 1 dropped")
 

@@ -87,7 +87,7 @@ def test_a_tokenizer_gives_its_mask_and_its_ordinary_tokens(tokenizer):
     [
         ({"share": 0.0}, r"share of hidden tokens is 0\.0"),
         ({"share": 1.5}, r"share of hidden tokens is 1\.5"),
-        ({"masked": 0.95}, "must be at most 1"),
+        ({"masked": 0.95}, "is 1.05, more than 1"),
         ({"ordinary_ids": ()}, "no ordinary token"),
     ],
 )

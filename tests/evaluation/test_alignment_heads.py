@@ -141,9 +141,9 @@ def test_perplexity_equals_that_of_the_traces(model, parts):
 
 
 def test_gold_links_are_sure_or_possible():
-    read = read_gold("0-0 1p2 3?4", 1)
+    read = read_gold(1, "0-0 1p2 3?4")
     assert read.sure == {(0, 0)}
     assert read.possible == {(0, 0), (1, 2), (3, 4)}
-    assert read_gold("", 1).sure == frozenset()
+    assert read_gold(1, "").sure == frozenset()
     with pytest.raises(InputError, match="Line 7 has '1:2'; write links as 1-2"):
-        read_gold("1:2", 7)
+        read_gold(7, "1:2")

@@ -2,7 +2,7 @@ import pytest
 import sacrebleu
 
 from regard.errors import InputError
-from regard.evaluation.report import EvaluationOptions, ModelReadings, evaluate
+from regard.evaluation.report import ModelReadings, evaluate
 from regard.evaluation.scores import (
     by_length,
     by_rarity,
@@ -91,7 +91,7 @@ def test_f1_by_word_count_by_hand():
 
 def test_an_evaluation_as_json():
     systems = {"good": ModelReadings(GOOD, 1.5), "bad": ModelReadings(BAD)}
-    found = evaluate(REFERENCES, REFERENCES, systems, EvaluationOptions(samples=20))
+    found = evaluate(REFERENCES, REFERENCES, systems, samples=20)
     written = found.to_json()
     assert written["sentences"] == 12
     assert written["words_counted_in"] == "references"
@@ -102,7 +102,8 @@ def test_an_evaluation_as_json():
         REFERENCES,
         REFERENCES,
         {"a": ModelReadings(GOOD)},
-        EvaluationOptions(samples=5, seen={"Ein": 9}),
+        samples=5,
+        seen={"Ein": 9},
     )
     assert counted.counted == "training"
 

@@ -4,7 +4,7 @@ import pytest
 
 from regard.errors import InputError
 from regard.evaluation.alignment_heads import AlignmentHeads, HeadError, HeadErrors
-from regard.evaluation.report import EvaluationOptions, ModelReadings, evaluate
+from regard.evaluation.report import ModelReadings, evaluate
 from regard.figures.colors import SERIES
 from regard.figures.evaluation_figure import draw_evaluation, evaluation_html, mark_differences
 from tests.figures.svg import parse, texts, tooltips
@@ -20,7 +20,7 @@ BEST = AlignmentHeads((("decoder.layers.0.cross", 2),), True, "dictionary", 0.2,
 @pytest.fixture(scope="module")
 def found():
     systems = {"one": ModelReadings(ONE, 2.0, HeadErrors(HEADS, BEST)), "two": ModelReadings(TWO)}
-    return evaluate(SOURCES, REFERENCES, systems, EvaluationOptions(samples=20))
+    return evaluate(SOURCES, REFERENCES, systems, samples=20)
 
 
 def test_every_value_and_label_is_shown(found):
@@ -99,9 +99,7 @@ def test_the_largest_differences_come_first(found):
     rows = evaluation_html(found).rpartition("<tbody>")[2].split("<tr")[1:]
     assert "Two dogs" in rows[0]
     assert "hat" in rows[-1]
-    single = evaluate(
-        SOURCES, REFERENCES, {"two": ModelReadings(TWO)}, EvaluationOptions(samples=5)
-    )
+    single = evaluate(SOURCES, REFERENCES, {"two": ModelReadings(TWO)}, samples=5)
     page = evaluation_html(single, language="ko")
     assert 'id="same">' not in page
     assert "점수가 낮은 문장부터" in page

@@ -7,11 +7,10 @@ from PIL import Image
 
 import regard
 from regard.errors import InputError
-from regard.figures.captions import CAPTIONS, caption
+from regard.figures.captions import CAPTIONS, caption, text_width, truncate
 from regard.figures.colors import darken, shade
 from regard.figures.curves import draw_curves
 from regard.figures.formats import Figure, html_page, rasterize
-from regard.figures.labels import text_width, truncate
 from tests.figures.svg import texts
 
 STARTS = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}

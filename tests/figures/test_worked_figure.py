@@ -68,4 +68,4 @@ def test_latex_has_a_matrix_for_each_step_and_only_known_signs():
 
 def test_markdown_has_the_sum_of_each_row_of_weights():
     rows = [line for line in to_markdown(work()).splitlines() if "0.4498" in line]
-    assert rows == ["| one | 0.1004 | 0.4498 | 0.4498 | 1 |"]
+    assert rows == ["| dogs | 0.1004 | 0.4498 | 0.4498 | 1 |"]

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -62,7 +64,9 @@ def test_gaps_are_filled_with_the_models_probabilities(encoder):
     first = probabilities[0, ids[0].tolist().index(tokenizer.mask_id)]
     assert gaps[0][0].probability == pytest.approx(float(first.max()))
     assert gaps[0][0].text == tokenizer.decode([int(first.argmax())])
-    assert encoder.fill([text, text], count=4) == [gaps, gaps]
+    for again in encoder.fill([text, text], count=4):  # a batch rounds in another order
+        assert [[one.text for one in gap] for gap in again] == [[x.text for x in g] for g in gaps]
+        assert again[0][0].probability == pytest.approx(gaps[0][0].probability)
 
 
 def test_one_image_or_several_are_classified(vision, tmp_path):
@@ -71,7 +75,9 @@ def test_one_image_or_several_are_classified(vision, tmp_path):
     found = vision.classify(path, count=9)
     assert sorted(candidate.text for candidate in found) == ["a", "b", "c"]
     assert sum(candidate.probability for candidate in found) == pytest.approx(1)
-    assert vision.classify([path, path], count=9) == [found, found]
+    for again in vision.classify([path, path], count=9):
+        assert [one.text for one in again] == [one.text for one in found]
+        assert again[0].probability == pytest.approx(found[0].probability)
 
 
 def test_requests_that_do_not_fit_the_model_are_refused(decoder, encoder, vision):
@@ -85,3 +91,44 @@ def test_requests_that_do_not_fit_the_model_are_refused(decoder, encoder, vision
     ):
         with pytest.raises(InputError, match=message):
             request()
+
+
+@pytest.mark.parametrize("pool", ["first", "mean", "max", "sqrt_length", "last"])
+@torch.no_grad()
+def test_texts_are_embedded_in_batches_as_by_themselves(encoder, pool):
+    config = replace(encoder.config, pool=pool)
+    module = Encoder(config)
+    module.load_state_dict(encoder.module.state_dict())
+    model = Model(module=module.eval(), task="embedding", tokenizer=encoder.tokenizer)
+    texts = ["a cat", "the dog is sleeping and a cat", "a"]
+    found = model.embed(texts)
+    for text, vector in zip(texts, found, strict=True):
+        states = module(torch.tensor([model.tokenizer.encode(text)]))[0]
+        by_hand = {
+            "first": states[0],
+            "mean": states.mean(0),
+            "max": states.max(0).values,
+            "sqrt_length": states.sum(0) / len(states) ** 0.5,
+            "last": states[-1],
+        }[pool]
+        assert vector == pytest.approx(by_hand.numpy(), abs=1e-5)
+        assert model.embed(text) == pytest.approx(vector, abs=1e-5)
+    assert np.linalg.norm(model.embed(texts, normalize=True), axis=1) == pytest.approx(np.ones(3))
+    assert model.embed([]).shape == (0, 16)
+
+
+def test_a_text_longer_than_the_model_is_refused(encoder):
+    short = replace(encoder, extras={"longest_text": 5})
+    with pytest.raises(InputError, match=r"starts with 'a cat.* the model reads at most 5"):
+        short.embed(["a cat", "a cat and a dog and a cat"])
+
+
+def test_gaps_and_images_are_answered_in_batches_as_by_themselves(encoder, vision):
+    texts = ["the [MASK]", "a [MASK] is [MASK] and the dog", "[MASK]"]
+    together, alone = encoder.fill(texts), [encoder.fill(text) for text in texts]
+    for one, other in zip(together, alone, strict=True):
+        assert [[c.text for c in gap] for gap in one] == [[c.text for c in gap] for gap in other]
+    torch.manual_seed(0)
+    images = [torch.randn(1, 8, 8) for _ in range(40)]  # more than one batch
+    found = vision.classify(images)
+    assert [one[0].text for one in found] == [vision.classify(x)[0].text for x in images]

@@ -94,5 +94,5 @@ def test_windows_are_sent_in_batches(monkeypatch):
 
 def test_missing_ray_is_explained(toy_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"needs Ray, .* pip install 'regard\[ray\]'"):
+    with pytest.raises(InputError, match=r"needs Ray: pip install 'regard\[ray\]'"):
         ClusterTranslator(toy_folder, opening={"engine": "auto"})

@@ -1,72 +1,75 @@
 from collections import Counter
 from math import inf, log
 
+import numpy as np
 import pytest
 import torch
-from torch.testing import assert_close
+from numpy.testing import assert_allclose
 
 from regard.errors import InputError
 from regard.generation.sampling import sample, shape
 from regard.generation.search import SamplingOptions
-from regard.generation.stepper import DecoderStepper, Stepper
+from regard.generation.stepper import DecoderStepper
+from regard.generation.torch_engine import ArraySteps
 from regard.models.decoder import Decoder, DecoderConfig
 
-PROBABILITIES = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
+PROBABILITIES = np.array([0.5, 0.3, 0.15, 0.05])
 
 
-class Always(Stepper):
+class Always:
     """The same probabilities at every token."""
 
     def __init__(self, n_rows=1, probabilities=PROBABILITIES):
-        self.n_rows, self.line = n_rows, probabilities.log()
+        self.n_rows, self.line = n_rows, np.log(probabilities)
 
     def step(self, ids):
-        return self.line.expand(len(ids), -1)
+        return np.tile(self.line, (len(ids), 1))
 
     def keep(self, rows):
         self.n_rows = len(rows)
 
 
 def shaped(**options):
-    return shape(PROBABILITIES.log(), [[]], SamplingOptions(**options)).exp()
+    return np.exp(shape(np.log(PROBABILITIES), [], SamplingOptions(**options)))
 
 
 def test_shaping_by_hand():
-    assert_close(shaped(), PROBABILITIES)
-    assert_close(shaped(top_k=2), torch.tensor([[0.625, 0.375, 0, 0]]))
-    assert_close(shaped(top_p=0.6), torch.tensor([[0.625, 0.375, 0, 0]]))
-    assert_close(shaped(top_p=0.49), torch.tensor([[1.0, 0, 0, 0]]))
+    assert_allclose(shaped(), PROBABILITIES)
+    assert_allclose(shaped(top_k=2), [0.625, 0.375, 0, 0])
+    assert_allclose(shaped(top_p=0.6), [0.625, 0.375, 0, 0])
+    assert_allclose(shaped(top_p=0.49), [1, 0, 0, 0])
     squares = PROBABILITIES**2
-    assert_close(shaped(temperature=0.5), squares / squares.sum())
-    assert_close(shaped(temperature=0.0), torch.tensor([[1.0, 0, 0, 0]]))
-    assert_close(shaped(temperature=1e6), torch.full((1, 4), 0.25), atol=1e-5, rtol=0)
-    assert_close(shaped(top_k=9, top_p=1.0), PROBABILITIES)
+    assert_allclose(shaped(temperature=0.5), squares / squares.sum())
+    assert_allclose(shaped(temperature=0.0), [1, 0, 0, 0])
+    assert_allclose(shaped(temperature=1e-320), [1, 0, 0, 0])
+    assert_allclose(shaped(temperature=1e6), [0.25] * 4, atol=1e-5)
+    assert_allclose(shaped(top_k=9, top_p=1.0), PROBABILITIES)
 
 
 def test_repetition_is_penalized_or_barred():
-    before = [[0, 1, 0]]
-    penalized = shape(PROBABILITIES.log(), before, SamplingOptions(repetition_penalty=2.0)).exp()
-    raw = torch.tensor([[0.25, 0.09, 0.15, 0.05]])
-    assert_close(penalized, raw / raw.sum())
-    barred = shape(PROBABILITIES.log(), before, SamplingOptions(no_repeat=2))
-    assert barred[0, 1] == -inf  # "0 1" was written already
-    assert (barred[0, [0, 2, 3]] > -inf).all()
-    only_new = shape(PROBABILITIES.log(), before, SamplingOptions(no_repeat=1))
-    assert (only_new[0] == -inf).tolist() == [True, True, False, False]
+    before, given = [0, 1, 0], np.log(PROBABILITIES)
+    penalized = np.exp(shape(given, before, SamplingOptions(repetition_penalty=2.0)))
+    raw = np.array([0.25, 0.09, 0.15, 0.05])
+    assert_allclose(penalized, raw / raw.sum())
+    barred = shape(given, before, SamplingOptions(no_repeat=2))
+    assert barred[1] == -inf  # "0 1" was written already
+    assert (barred[[0, 2, 3]] > -inf).all()
+    only_new = shape(given, before, SamplingOptions(no_repeat=1))
+    assert (only_new == -inf).tolist() == [True, True, False, False]
 
 
 def test_sampled_frequencies_match_the_probabilities():
     options = SamplingOptions(max_tokens=4000, seed=1)
-    (text,) = sample(Always(), torch.tensor([[0]]), options)
+    (text,) = sample(Always(), [[0]], options)
     counts = Counter(text.ids)
-    for token, probability in enumerate(PROBABILITIES[0].tolist()):
+    for token, probability in enumerate(PROBABILITIES.tolist()):
         assert counts[token] / 4000 == pytest.approx(probability, abs=0.03)
-    assert text.log_probs[0] == pytest.approx(log(PROBABILITIES[0, text.ids[0]]), abs=1e-5)
+    assert text.log_probs[0] == pytest.approx(log(PROBABILITIES[text.ids[0]]), abs=1e-5)
 
 
 def test_rows_do_not_depend_on_each_other():
     options = SamplingOptions(max_tokens=30, seed=5)
-    prompts = torch.tensor([[0], [1], [2]])
+    prompts = [[0], [1], [2]]
     together = sample(Always(3), prompts, options, end_id=3)
     alone = sample(Always(1), prompts[:1], options, end_id=3)
     assert together[0] == alone[0]
@@ -75,7 +78,7 @@ def test_rows_do_not_depend_on_each_other():
 
 
 def test_the_end_token_ends_a_text():
-    prompts = torch.zeros(20, 1, dtype=torch.long)
+    prompts = [[0]] * 20
     texts = sample(Always(20), prompts, SamplingOptions(max_tokens=6), end_id=0)
     for text in texts:
         assert 0 not in text.ids
@@ -85,7 +88,7 @@ def test_the_end_token_ends_a_text():
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_text_ends_when_every_token_is_barred(temperature):
     options = SamplingOptions(max_tokens=9, no_repeat=1, temperature=temperature)
-    found = sample(Always(), torch.tensor([[0]]), options, seen=[[]])
+    found = sample(Always(), [[]], options)
     assert sorted(found[0].ids) == [0, 1, 2, 3]
     assert not found[0].finished
 
@@ -93,7 +96,7 @@ def test_a_text_ends_when_every_token_is_barred(temperature):
 def test_on_token_gets_every_token():
     received = []
     (text,) = sample(
-        Always(), torch.tensor([[0]]), SamplingOptions(max_tokens=5),
+        Always(), [[0]], SamplingOptions(max_tokens=5),
         on_token=lambda row, token: received.append((row, token)),
     )  # fmt: skip
     assert received == [(0, token) for token in text.ids]
@@ -107,10 +110,9 @@ def test_padded_prompts_equal_single_ones():
         torch.nn.init.normal_(parameter, std=0.4)
     model = model.double().eval()
     prompts = [[3, 4, 5, 6], [7], [8, 9]]
-    padded = torch.tensor([[0] * (4 - len(p)) + p for p in prompts])
     lengths = torch.tensor([4, 1, 2])
     options = SamplingOptions(max_tokens=12, temperature=0.0)
-    together = sample(DecoderStepper(model, lengths), padded, options, end_id=1, seen=prompts)
+    together = sample(ArraySteps(DecoderStepper(model, lengths)), prompts, options, end_id=1)
     for i, prompt in enumerate(prompts):
         ids = list(prompt)
         for _ in range(12):  # the definition: no cache, no padding, no batch

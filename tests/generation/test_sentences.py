@@ -2,14 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.generation.sentences import (
-    Segment,
-    batches_by_length,
-    clean,
-    segments,
-    sentences,
-    windows,
-)
+from regard.files import chunks
+from regard.generation.sentences import Segment, batches_by_length, clean, segments, sentences
 
 
 def short(limit):
@@ -138,9 +132,9 @@ def test_batches_hold_every_sentence_once_within_the_budget(lengths, tokens, row
         assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= tokens
 
 
-def test_windows_are_lazy():
+def test_chunks_are_lazy():
     taken = []
-    stream = windows((taken.append(i) or i for i in range(10)), 4)
+    stream = chunks((taken.append(i) or i for i in range(10)), 4)
     assert next(stream) == [0, 1, 2, 3]
     assert taken == [0, 1, 2, 3]
-    assert [len(window) for window in stream] == [4, 2]
+    assert [len(chunk) for chunk in stream] == [4, 2]

@@ -3,47 +3,109 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from regard.cli.main import app
 from regard.errors import InputError
 from regard.generation.search import SamplingOptions
-from regard.generation.text_generation import ctranslate2_refusal, generate_with_ctranslate2
+from regard.generation.text_generation import TextStream, open_generator
 from regard.model import load
-from regard.model_folder import read_description
 
 GREEDY = {"temperature": 0.0, "max_tokens": 40}
-
-
-def generated(folder, **options):
-    parts = []
-    generate_with_ctranslate2(folder, "ROMEO:", SamplingOptions(**options), parts.append)
-    return "".join(parts)
+ENGINES = ("numpy", "ctranslate2", "torch")
 
 
 @pytest.fixture(scope="module")
-def folder():
-    return load("shakespeare").folder
+def model():
+    return load("shakespeare")
 
 
-def test_both_engines_generate_the_same_without_sampling(folder):
-    assert generated(folder, **GREEDY) == load(folder).generate("ROMEO:", **GREEDY).written
+def generated(model, **options):
+    return model.generate("ROMEO:", **options)
 
 
-def test_a_seed_determines_the_text(folder):
-    one, two, other = (generated(folder, max_tokens=40, seed=seed) for seed in (1, 1, 2))
-    assert one == two != other
+def test_all_engines_generate_the_same_without_sampling(model):
+    found = [generated(model, engine=engine, **GREEDY) for engine in ENGINES]
+    assert [one.engine for one in found] == list(ENGINES)
+    assert len({one.written for one in found}) == 1
+    assert [one.log_prob for one in found] == [pytest.approx(found[2].log_prob, abs=1e-3)] * 3
+    int8 = generated(model, precision="int8", **GREEDY)
+    assert (int8.engine, int8.precision) == ("ctranslate2", "int8")
 
 
-def test_only_decoders_with_an_end_token_are_run(folder, toy_folder):
-    assert ctranslate2_refusal(read_description(folder)) is None
-    assert "not a decoder" in ctranslate2_refusal(read_description(toy_folder))
+def test_a_seed_determines_the_text(model):
+    for engine in ENGINES:
+        options = {"max_tokens": 20, "engine": engine}
+        one, two, other = (generated(model, seed=seed, **options) for seed in (1, 1, 2))
+        assert one == two
+        assert one.written != other.written
+
+
+def test_torch_and_numpy_draw_the_same_tokens_with_every_option(model):
+    options = {"max_tokens": 30, "seed": 5, "repetition_penalty": 1.3, "no_repeat": 3}
+    more = {"temperature": 0.8, "top_k": 30, "top_p": 0.9}
+    fast, plain = (generated(model, engine=e, **options, **more) for e in ("numpy", "torch"))
+    assert fast.written == plain.written
+    with pytest.raises(InputError, match="repetition options in another way"):
+        generated(model, engine="ctranslate2", **options)
+
+
+def test_prompts_in_a_batch_are_continued_as_by_themselves(model):
+    prompts = ["ROMEO:", "First Citizen:\nWe", "O", "KING HENRY VI:"]
+    options = {"max_tokens": 12, "seed": 3}
+    together = model.generate(prompts, **options)
+    alone = [model.generate(prompt, **options) for prompt in prompts]
+    assert [one.text for one in together] == [one.text for one in alone]
+
+
+def test_a_text_ends_in_front_of_a_stop_text(model):
+    whole = generated(model, **GREEDY)
+    stop = whole.written[9:13]
+    parts = []
+    cut = generated(model, **GREEDY, stop=["never to be found", stop], on_text=parts.append)
+    assert cut.written == whole.written[: whole.written.index(stop)]
+    assert cut.finished
+    assert "".join(parts) == cut.written
+    for wrong, message in (("x", "stop is a string"), ([""], "a stop text is empty")):
+        with pytest.raises(InputError, match=message):
+            SamplingOptions(stop=wrong)
+
+
+def test_the_engine_stays_open_until_weights_change(model):
+    folder = model.folder
+    own = load(folder)
+    first = own.generate("ROMEO:", **GREEDY)
+    opened = dict(own.open_engines)
+    assert own.generate("ROMEO:", **GREEDY) == first
+    assert own.open_engines == opened
+    with torch.no_grad():
+        own.module.tokens.weight.mul_(-1.0)
+    assert own.generate("ROMEO:", **GREEDY).written != first.written
+    assert len(own.open_engines) == 1
+    with pytest.raises(InputError, match="weights that were changed after loading"):
+        own.generate("ROMEO:", engine="ctranslate2", **GREEDY)
+
+
+def test_streams_hold_back_what_could_become_a_stop_text(model):
+    parts, ids = [], model.tokenizer.encode("to be or not", specials=False)
+    stream = TextStream(model.tokenizer, ids[:1], parts.append, ["not to"])
+    assert [stream.add(id) for id in ids[1:]] == [False] * (len(ids) - 1)
+    seen = "".join(parts)
+    stream.close()
+    assert not seen.endswith("not")
+    assert "".join(parts).endswith("not")
+
+
+def test_only_decoders_are_run(model, toy_folder):
+    with pytest.raises(InputError, match="only one of the family decoder"):
+        open_generator(toy_folder)
     with pytest.raises(InputError, match="generate fewer"):
-        generated(folder, max_tokens=10**6)
+        generated(model, max_tokens=10**6)
 
 
-def test_the_command_runs_without_torch_and_prints_log_probabilities_with_it(folder):
-    words = ["generate", "shakespeare", "ROMEO:", "--max-tokens", "8", "--temperature", "0"]
+def test_the_command_prints_the_same_text_in_both_formats_without_torch(tmp_path):
+    words = ["generate", "shakespeare", "ROMEO:", "--max-tokens", "8", "--seed", "4"]
     code = (
         "import sys; from regard.cli.main import app;"
         f"app({words!r}, standalone_mode=False); assert 'torch' not in sys.modules"
@@ -52,5 +114,8 @@ def test_the_command_runs_without_torch_and_prints_log_probabilities_with_it(fol
     found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert done.stdout == found["text"] + "\n"
     assert found["log_prob"] < 0
-    wrong = CliRunner().invoke(app, [*words, "--json", "--engine", "ctranslate2"])
-    assert isinstance(wrong.exception, InputError)
+    (tmp_path / "prompts.txt").write_text("ROMEO:\nROMEO:\n")
+    lines = ["generate", "shakespeare", "--file", str(tmp_path / "prompts.txt"), *words[3:]]
+    assert CliRunner().invoke(app, lines).stdout == 2 * done.stdout
+    for wrong in (["--int8", "--precision", "auto"], ["--file", "x"], ["--precision", "half"]):
+        assert isinstance(CliRunner().invoke(app, [*words, *wrong]).exception, InputError)

@@ -1,6 +1,7 @@
 """BERT: the same numbers as `transformers` on the same weights, in both directions."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -213,3 +214,37 @@ def test_minilm_finds_alike_what_means_the_same(minilm):
         )
     cosine = torch.nn.functional.cosine_similarity
     assert cosine(a, b, dim=0) > 0.6 > 0.2 > cosine(a, c, dim=0)
+
+
+def test_poolings_of_sentence_transformers_are_honored_and_other_modules_refused(saved, tmp_path):
+    both = saved("BertModel", settings=SMALL)
+    folder = both.folder
+    modules = [{"type": f"x.{kind}", "path": kind} for kind in ("Transformer", "Pooling")]
+
+    def read(mode, *more):
+        (folder / "Pooling").mkdir(exist_ok=True)
+        (folder / "Pooling" / "config.json").write_text(json.dumps(mode))
+        (folder / "modules.json").write_text(json.dumps([*modules, *more]))
+        return import_checkpoint(folder)
+
+    normalize = {"type": "x.Normalize", "path": "2"}
+    found = read({"pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": True}, normalize)
+    assert (found.config.pool, found.extras["normalize"]) == ("max", True)
+    assert read({"pooling_mode": "lasttoken"}).config.pool == "last"
+    assert read({"pooling_mode_mean_sqrt_len_tokens": True}).config.pool == "sqrt_length"
+    both_modes = {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}
+    for mode, more, sentence in (
+        (both_modes, (), "pools by cls_token and max_tokens"),
+        ({"pooling_mode_weightedmean_tokens": True}, (), "pools by weightedmean_tokens"),
+        ({"pooling_mode": "mean"}, ({"type": "x.Dense", "path": "2"},), "Pooling, Dense; regard"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            read(mode, *more)
+
+
+def test_classifiers_that_do_not_choose_one_class_are_refused(saved):
+    both = saved("BertForSequenceClassification", settings=SMALL | {"num_labels": 3})
+    for problem in ("multi_label_classification", "regression"):
+        change_config(both.folder, problem_type=problem)
+        with pytest.raises(InputError, match=f"is for {problem}; regard imports"):
+            import_checkpoint(both.folder)

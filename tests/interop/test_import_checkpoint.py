@@ -58,7 +58,7 @@ def test_a_folder_without_settings_is_refused(tmp_path):
     with pytest.raises(FileError, match=r"has no config\.json, so it is not a Hugging Face folder"):
         read_settings(tmp_path)
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(InputError, match=r"config\.json is not valid JSON"):
+    with pytest.raises(FileError, match=r"config\.json is not valid JSON"):
         read_settings(tmp_path)
 
 

@@ -36,7 +36,6 @@ VARIED = [
     ("LlamaForCausalLM", {"attention_bias": True, "mlp_bias": True, "rope_parameters": LLAMA3}),
     ("LlamaForCausalLM", {"hidden_act": "gelu", "num_key_value_heads": 4, "rms_norm_eps": 1e-3}),
     ("MistralForCausalLM", {"sliding_window": None}),
-    ("MistralForCausalLM", {"sliding_window": 64}),
     ("Qwen2ForCausalLM", {}),
 ]
 IDS = torch.randint(0, 40, (1, 30), generator=torch.Generator().manual_seed(0))
@@ -90,7 +89,8 @@ def test_half_precision_checkpoints_are_read_as_float32(saved, tmp_path):
         ),
         ({"rope_parameters": None, "rope_scaling": {"type": "linear"}}, "by 'linear'"),
         ({"partial_rotary_factor": 0.5}, "for a part of 0.5"),
-        ({"sliding_window": 8}, "sliding_window = 8 for 64 positions"),
+        ({"sliding_window": 64}, "has sliding_window = 64, but regard.s Llama has no sliding"),
+        ({"model_type": "mistral"}, "has sliding_window = 4096"),
         ({"layer_types": ["sliding_attention"]}, "no sliding windows"),
         ({"hidden_act": "relu"}, "hidden_act = 'relu', which regard does not support"),
         ({"model_type": "gemma"}, "model type 'gemma'"),

@@ -79,5 +79,5 @@ def test_the_activation_can_be_changed_and_its_path_has_the_position():
 
 
 def test_an_unknown_activation_is_refused_with_the_nearest():
-    with pytest.raises(UnknownNameError, match=r"no activation 'gellu'.*gelu"):
+    with pytest.raises(UnknownNameError, match=r"activation is 'gellu'.*gelu"):
         FeedForward(4, 8, activation="gellu")

@@ -34,7 +34,7 @@ def test_projected_patches_equal_a_convolution_with_the_same_weights():
     image = torch.randn(2, 3, 8, 12)
     kernel = layer.to_token.weight.view(5, 3, 4, 4)
     expected = F.conv2d(image, kernel, layer.to_token.bias, stride=4).flatten(2).transpose(1, 2)
-    assert_close(layer.to_token(cut(image, 4), cut_grid(8, 12, 4)), expected)
+    assert_close(layer.to_token(cut(image, 4)), expected)
 
 
 def test_patches_join_to_the_image_they_were_cut_from():

@@ -5,7 +5,7 @@ from torch.testing import assert_close
 from regard.attention.mask import causal
 from regard.layers.position import LearnedPositions, SinusoidalPositions, sinusoid, token_positions
 from regard.layers.stack import InputEmbedding, LayerConfig, Stack, cache_length, without_padding
-from regard.trace.trace import watch
+from regard.trace.watch import watch
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from regard.errors import InputError
 from regard.models.decoder import Decoder, DecoderConfig, llama_config
-from regard.trace.trace import watch
+from regard.trace.watch import watch
 from tests.layers.torch_weights import copy_layer
 
 SMALL = {"n_vocab": 11, "d_model": 8, "n_heads": 2, "d_ff": 12, "n_layers": 2, "max_positions": 16}

@@ -203,7 +203,7 @@ def test_weights_and_config_survive_a_round_trip_bit_by_bit():
 
 def test_short_targets_wrong_lengths_and_unknown_ids_are_refused():
     model = seq2seq()
-    with pytest.raises(InputError, match="at least its start token and one token"):
+    with pytest.raises(InputError, match="needs its start token and at least one token"):
         model(SOURCE, TARGET[:, :1])
     with pytest.raises(InputError, match="lengths range from 1 to 6"):
         model(SOURCE, TARGET, [6, 3, 1])

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from regard.errors import InputError
 from regard.models.encoder_decoder import shift_right
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.trace.trace import watch
+from regard.trace.watch import watch
 from tests.layers.torch_weights import copy_layer
 
 SMALL = {
@@ -220,7 +220,7 @@ def test_what_the_decoder_reads_is_the_target_without_its_last_token():
     memory = model.encode(SOURCE)
     by_steps = model.project(model.decode(TARGET[:, :-1], memory))
     assert_close(model(SOURCE, TARGET), by_steps)
-    with pytest.raises(InputError, match="the target has 1 token"):
+    with pytest.raises(InputError, match="needs its start token and at least one token"):
         model(SOURCE, TARGET[:, :1])
 
 

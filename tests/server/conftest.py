@@ -106,9 +106,11 @@ def serving(app):
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     thread.start()
-    yield address_of(bound, "127.0.0.1")
-    server.should_exit = True
-    thread.join()
+    try:
+        yield address_of(bound, "127.0.0.1")
+    finally:  # a thread that goes on would keep pytest from ending
+        server.should_exit = True
+        thread.join()
 
 
 @contextmanager

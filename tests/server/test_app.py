@@ -27,7 +27,11 @@ GET /api/runs, GET /api/runs/{run}/{step}, POST /api/trace, POST /api/answer, GE
 GET /api/trace/{id}/alternatives, GET /api/trace/{id}/next, GET /api/trace/{id}/measures,
 GET /api/trace/{id}/thumbnails, GET /api/trace/{id}/vectors, GET /api/trace/{id}/tile,
 GET /api/trace/{id}/steps, GET /api/trace/{id}/projections, GET /api/trace/{id}/space,
-GET /api/trace/{id}/rollout, GET /api/trace/{id}/exact, GET /api/trace/{id}/pixels
+GET /api/trace/{id}/rollout, GET /api/trace/{id}/exact, GET /api/trace/{id}/pixels,
+GET /api/trace/{id}/flow, GET /api/trace/{id}/flow/arrays, GET /api/trace/{id}/stream,
+GET /api/trace/{id}/figure, GET /api/trace/{id}/html,
+GET /api/trace/{id}/units, GET /api/trace/{id}/lens, GET /api/trace/{id}/attribution,
+GET /api/trace/{id}/decoding, POST /api/sweep
 """
 
 
@@ -171,7 +175,7 @@ def test_pages_of_other_servers_are_refused(client):
         ({"model": "vision", "text": "a"}, "needs_image", "reads an image"),
         ({"model": "vision", "image": "!"}, "invalid_base64", "not valid base64"),
         ({"model": "vision", "image": "aGVsbG8="}, "invalid_image", "cannot be read"),
-        ({"model": "vision", "image": "example:0"}, "unknown_example", "no example 0"),
+        ({"model": "vision", "image": "example:9"}, "unknown_example", "no example 9"),
         ({"model": "vision", "image": "example:../x"}, "unknown_example", "no example ../x"),
         ({"model": "vision", "image": "upload:00"}, "upload_gone", "upload it again"),
         ({"model": "transformer", "text": "a", "target": [1, "b"]}, "invalid_field", "target"),
@@ -291,7 +295,7 @@ def test_a_server_without_models_has_the_worked_example(tmp_path, monkeypatch):
         listed = empty.get("/api/models").json()
         assert listed["models"] == []
         shown = empty.get(f"/api/trace/{listed['example']}").json()
-        assert shown["tokens"]["source"] == listed["worked"]["words"] == ["one", "two", "three"]
+        assert shown["tokens"]["source"] == listed["worked"]["words"] == ["dogs", "chase", "cats"]
         # by hand: q of "one" is (2, 0, 1, 1); the keys are (0, 1, 1, 2), (2, 0, 2, 0) and
         # (1, 1, 2, 2), so q · k is 3, 6 and 6, divided by √4
         query = {"site": shown["sites"][0]["path"], "head": 0, "stage": "scores"}

@@ -17,7 +17,7 @@ from regard.server.arrays import (
 )
 from regard.server.error_codes import ApiError, JobCanceledError
 from regard.server.settings import LIMITS
-from regard.trace.trace import watch
+from regard.trace.watch import watch
 
 
 def no_check():

@@ -18,7 +18,7 @@ CROSS = "decoder.layers.0.cross"
 COPIED = """async (pane) => {
   let copied = "";
   navigator.clipboard.writeText = async (text) => void (copied = text);
-  document.querySelector(`${pane} .menu .items button:last-child`).click();
+  document.querySelector(`${pane} .save .items button:last-child`).click();
   await new Promise(requestAnimationFrame);
   return copied;
 }"""
@@ -38,6 +38,8 @@ def page(browser, address):
 
 def opened(page, address):
     page.goto("about:blank")
+    if "model=" in address and "site=" not in address:  # the page opens with the flow
+        address += f"{'&' if '#' in address else '#'}page=explore"
     page.goto(address)
     page.wait_for_selector("#regard[data-ready]")
     return page
@@ -121,7 +123,7 @@ def test_an_edit_shows_the_answer_before_and_after(page, address, client):
     asked = {"model": "transformer", "text": "the dog is sleeping", "edits": [edit]}
     answer = client.post("/api/answer", json=asked).json()["answer"]
     state = "site=decoder.layers.0.self&head=0&query=1&key=0"
-    opened(page, f"{address}/?model=transformer&text=the+dog+is+sleeping#{state}")
+    opened(page, f"{address}/?model=transformer&text=the+dog+is+sleeping#editing=1&{state}")
     assert page.is_hidden(".comparison")
     page.click(".headOff input")
     page.wait_for_selector(".comparison .moved li")
@@ -146,7 +148,7 @@ def test_a_slider_sends_one_request_at_a_time(page, address):
     asked = []
     page.on("request", lambda one: asked.append(one) if one.url.endswith("/api/answer") else None)
     state = f"site={CROSS}&head=0&query=1&key=0"
-    opened(page, f"{address}/?model=transformer&text=the+dog+is+sleeping#{state}")
+    opened(page, f"{address}/?model=transformer&text=the+dog+is+sleeping#editing=1&{state}")
     page.evaluate(
         """async () => {
           const slider = document.querySelector(".edit-controls input[type=range]");
@@ -198,7 +200,7 @@ def assert_close(found, expected):
 
 
 def test_stepwise_sites_offer_no_ablation_to_the_mean(page, address):
-    opened(page, f"{address}/?model=seq2seq&text=the+dog#site=decoder.cross")
+    opened(page, f"{address}/?model=seq2seq&text=the+dog#editing=1&site=decoder.cross")
     assert page.is_visible(".headOff")
     assert page.is_hidden(".headMean")
 
@@ -209,7 +211,8 @@ def test_a_token_is_replaced(page, address, client):
     edit = {"kind": "token", "side": "source", "position": 1, "token": "garden"}
     asked = {"model": "transformer", "text": text, "edits": [edit]}
     same = client.post("/api/answer", json={**asked, "target": described["answer"]["ids"]}).json()
-    opened(page, f"{address}/?model=transformer&text={text}#site={site}&head=0&query=0&key=1")
+    state = f"editing=1&site={site}&head=0&query=0&key=1"
+    opened(page, f"{address}/?model=transformer&text={text}#{state}")
     page.fill(".edit-controls .replaced input", "garden")
     page.press(".edit-controls .replaced input", "Enter")
     page.wait_for_selector(".comparison .after:not(.pending)")
@@ -224,7 +227,7 @@ def test_a_token_is_replaced(page, address, client):
         "x => document.querySelector('.reading .weights b').textContent === x",
         arg=f"{expected:.3f}",
     )
-    assert page.locator(".board svg.grid").count() == 2  # before and after
+    assert page.locator(".board svg.grid path.ring").count() == 1  # before and after
     page.click(".edit-list button:has-text('undo')")
     page.wait_for_function("() => !document.querySelector('.token.replaced')")
 
@@ -238,10 +241,10 @@ def test_a_language_model_continues_a_text_at_a_temperature(page, address, clien
     asked = {"model": "decoder", "text": "the dog", "temperature": 0.0, "max_tokens": 40}
     written = client.post("/api/generate", json=asked).json()["written"]
     opened(page, f"{address}/?model=decoder&text=the+dog")
-    page.fill(".input-bar .others input[type=range]", "0")
-    page.click(".input-bar .continue")
-    page.wait_for_selector(".input-bar .written button")
-    assert text_of(page, ".input-bar .written b") == " ".join(written.split())
+    page.fill(".others input[type=range]", "0")
+    page.click(".continue")
+    page.wait_for_selector(".written button")
+    assert text_of(page, ".written b") == " ".join(written.split())
     url = page.evaluate("new Promise(done => setTimeout(() => done(location.href), 300))")
     assert "sampling=0" in url
 
@@ -302,7 +305,9 @@ def test_without_a_model_the_worked_example_is_open(browser, tmp_path, monkeypat
     monkeypatch.setattr("regard.interop.model_names.ZOO", tmp_path)
     with serving(make_app(Service(Catalog()))) as address:
         context = browser.new_context(locale="ko-KR")
-        page = opened(context.new_page(), address)
+        page = context.new_page()
+        page.goto(address)
+        page.wait_for_selector("#regard[data-ready]")
         assert "regard serve FOLDER" in text_of(page, ".input-bar")
         assert page.is_visible(".worked input")
         assert "니다" in text_of(page, ".input-bar")

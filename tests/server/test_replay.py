@@ -196,6 +196,8 @@ def test_another_text_and_the_link_to_the_models(page):
     assert page.locator(".replay .visually-hidden tr").count() == 4
     page.set_viewport_size({"width": 390, "height": 844})  # what is chosen can be read on a phone
     assert all(one.bounding_box()["width"] > 120 for one in page.locator(".replay select").all())
+    if not page.is_visible("nav a.link"):  # in the menu of a narrow window
+        page.click(".pages-button")
     page.click("nav a.link")
     page.wait_for_selector("#regard[data-ready] .input-bar .text")
     assert page.locator("nav a.link").get_attribute("href") == "?run="

@@ -94,8 +94,15 @@ def test_ids_of_a_target_are_read_as_in_python(trace, answer, model):
     assert text["tokens"] == model.trace(TEXT, "der hund").tokens
 
 
-def test_each_part_of_a_long_text_can_be_traced(client, trace, model):
-    text = "the dog is sleeping in the garden . The garden is sleeping ."
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the dog is sleeping in the garden . The garden is sleeping .",
+        "the dog is sleeping in the garden and " * 26,  # one sentence of more than 256 tokens
+    ],
+    ids=["two sentences", "one long sentence"],
+)
+def test_each_part_of_a_long_text_can_be_traced(client, trace, model, text):
     sources = [part.source for part in model.translate(text).parts]
     assert len(sources) == 2
     for number in range(2):

@@ -125,3 +125,12 @@ def test_pieces_of_the_ids_of_a_text_are_the_pieces_of_the_text(trained, sentenc
 def test_no_text_has_no_pieces_but_specials(trained):
     assert texts(trained["bpe"].pieces("")) == ["[CLS]", "[SEP]"]
     assert trained["bpe"].pieces("", specials=False) == trained["bpe"].pieces_of([]) == []
+
+
+def test_labels_of_byte_level_tokens_show_spaces_as_signs():
+    tokenizer = train_tokenizer(["the dog", "a dog\n"] * 4, kind="byte-bpe", vocab_size=270)
+    labels = [tokenizer.label_of(id) for id in tokenizer.encode("a dog\n", specials=False)]
+    assert "".join(labels) == "a␣dog⏎"
+    assert any(label.startswith("␣d") for label in labels)  # Ġd… in the vocabulary
+    special = next(iter(tokenizer.special_ids))
+    assert tokenizer.label_of(special) == tokenizer.token_of(special)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from regard.errors import FileError, InputError
+from regard.errors import FileError, InputError, RegardError
 from regard.text.tokenizer import Tokenizer
 
 SENTENCES = [
@@ -144,7 +144,7 @@ def test_roles_stated_in_a_file_override_names(tmp_path):
 )
 def test_a_broken_file_is_named_with_the_reason(tmp_path, name, contents, message):
     (tmp_path / name).write_bytes(contents)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(RegardError, match=message):
         Tokenizer.load(tmp_path)
 
 

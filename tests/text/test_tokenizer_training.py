@@ -147,8 +147,8 @@ def test_rare_tokens_are_left_out():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "wordpieces"}, "no tokenizer kind 'wordpieces'; the nearest .*wordpiece"),
-        ({"normalization": "nfd"}, "no normalization 'nfd'; choose nfc, nfkc or none"),
+        ({"kind": "wordpieces"}, "kind is 'wordpieces'; .*the nearest is wordpiece"),
+        ({"normalization": "nfd"}, "normalization is 'nfd'; choose one of nfc, nfkc, none"),
         ({"vocab_size": 5}, "vocab_size is 5; a bpe tokenizer needs 6"),
         (
             {"kind": "byte-bpe", "vocab_size": 260},
@@ -198,3 +198,18 @@ def test_korean_is_decoded_unchanged_and_pieces_are_readable(data, kind):
     for text in texts[::40]:
         assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
         assert "�" not in "".join(piece.text for piece in tokenizer.pieces(text))
+
+
+def test_byte_fallback_makes_no_text_unknown_and_tags_are_one_token():
+    texts = ["a bad cab", "ein Bad", "dabei 가"] * 9
+    tokenizer = train_tokenizer(
+        texts, vocab_size=300, byte_fallback=True, tags=["<formal>"], min_frequency=1
+    )
+    for text in ("a 뷁 cab 💩", "漢字", "bad\u200bcab"):
+        ids = tokenizer.encode(text, literal=True)
+        assert tokenizer.unknown_id not in ids
+        assert tokenizer.decode(ids) == text
+    tag = tokenizer.id_of("<formal>")
+    assert tokenizer.encode("<formal> a cab", literal=True, specials=False).count(tag) == 1
+    assert tag not in tokenizer.special_ids
+    assert len(tokenizer) <= 300

@@ -7,7 +7,7 @@ from regard.attention.kv_cache import KeyValueCache
 from regard.attention.mask import causal
 from regard.attention.multi_head import MultiHeadAttention
 from regard.trace.edits import Edit
-from regard.trace.trace import watch
+from regard.trace.watch import watch
 
 
 class Two(nn.Module):

@@ -27,7 +27,7 @@ from regard.trace.edits import (
     temperature,
     unscaled,
 )
-from regard.trace.trace import watch
+from regard.trace.watch import watch
 from tests.trace.attentions import Two, by_steps
 
 ROOT_2, LOG_3 = 2**0.5, torch.tensor(3.0).log().item()
@@ -376,6 +376,7 @@ EVERY_KIND = [
     {"kind": "weight", "site": SITE, "value": 1.0, "query": 0},
     {"kind": "token", "side": "source", "position": 1, "token": "cat"},
     {"kind": "token", "side": "target", "position": 0, "token": 7},
+    {"kind": "patch", "path": f"{SITE}.context", "source": {"text": "a"}, "head": 1, "position": 0},
 ]
 
 

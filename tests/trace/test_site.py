@@ -26,7 +26,7 @@ from regard.trace.edits import (
     unscaled,
 )
 from regard.trace.site import Site
-from regard.trace.trace import watch
+from regard.trace.watch import watch
 from tests.largest import Largest
 from tests.listeners import Everybody
 

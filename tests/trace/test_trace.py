@@ -15,7 +15,8 @@ from regard.errors import NotFiniteError, UnknownNameError
 from regard.tap import listen, listening, tap
 from regard.trace.edits import ablate, forbid, set_scores, set_value, set_weights, temperature
 from regard.trace.site import Site
-from regard.trace.trace import Trace, watch
+from regard.trace.trace import Trace
+from regard.trace.watch import watch
 from tests.listeners import Everybody
 
 PATHS = ["encoder.layers.0.self", "encoder.layers.1.self", "decoder.layers.0.cross"]

@@ -5,16 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.training.build import (
-    build_seeded,
-    complete_config,
-    config_fields,
-    make_train_step,
-    make_trainer,
-)
-from regard.training.callbacks import Callback, RunPosition, StepInfo
+from regard.training.build import build_seeded, complete_config, config_fields, make_train_step
+from regard.training.callbacks import Callback, RunPosition, StepInfo, ValidationResult
 from regard.training.distributed import World
-from regard.training.loop import TrainerHooks
+from regard.training.loop import Trainer
 from regard.training.prepare_data import prepare
 from regard.training.recipe import load_recipe
 from regard.training.step import StepResult
@@ -36,6 +30,19 @@ TRAINING = {
     "validate_every": 4,
     "threads": 1,
 }
+
+
+class PlainEvaluator:
+    """Keeps the metrics of saved models, and scores them with a function."""
+
+    def __init__(self, evaluate=lambda model: ValidationResult()):
+        self.evaluate, self.saved = evaluate, []
+
+    def save_model(self, model, metrics):
+        self.saved.append(dict(metrics))
+
+    def save_snapshots(self, model, step):
+        pass
 
 
 class Recorder(Callback):
@@ -84,7 +91,7 @@ def make(tmp_path, prepared):
     """A function that makes a trainer: make(folder="run", **changes of [training])."""
     data_file, prepared_folder = prepared
 
-    def made(*, folder="run", hooks=None, model=None, evaluate=None, data=None, **training):
+    def made(*, folder="run", model=None, evaluate=None, data=None, parts=None, **training):
         recipe = load_recipe(
             {
                 "task": "translation",
@@ -99,14 +106,9 @@ def make(tmp_path, prepared):
         datasets = prepare(recipe, prepared_folder)
         config = complete_config(config_fields(recipe), recipe, datasets)
         train_step = make_train_step(recipe, build_seeded(config, 1), World())
-        saved = []
-        hooks = hooks or TrainerHooks(
-            save_model=lambda model, metrics: saved.append(dict(metrics)), callbacks=Recorder()
+        parts = {"evaluator": PlainEvaluator(), "callbacks": Recorder()} | (parts or {})
+        return Trainer(
+            recipe, datasets, train_step, folder=tmp_path / folder / "checkpoints", **parts
         )
-        trainer = make_trainer(
-            recipe, datasets, train_step, folder=tmp_path / folder / "checkpoints", hooks=hooks
-        )
-        trainer.saved = saved
-        return trainer
 
     return made

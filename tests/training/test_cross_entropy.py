@@ -108,12 +108,14 @@ def test_huge_logits_give_a_finite_loss():
     assert torch.isfinite(states.grad).all()
 
 
-def test_states_in_half_precision_stand_beside_weights_in_float32():
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_states_in_half_precision_or_under_autocast_with_weights_in_float32(dtype):
     states, weight, _, targets = example(64, 33, 16)
-    half, full = states.detach().bfloat16(), weight.detach().float()
+    half, full = states.detach().to(dtype), weight.detach().float()
     half.requires_grad_()
     full.requires_grad_()
-    loss, _ = cross_entropy_sum(half, full, targets, label_smoothing=0.1, chunk=330)
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.float32):
+        loss, _ = cross_entropy_sum(half, full, targets, label_smoothing=0.1, chunk=330)
     loss.backward()
     whole = F.cross_entropy(states @ weight.T, targets, label_smoothing=0.1, reduction="sum")
     whole.backward()
@@ -121,6 +123,7 @@ def test_states_in_half_precision_stand_beside_weights_in_float32():
     assert full.grad.dtype == torch.float32
     assert_close(loss.double(), whole, rtol=2e-2, atol=0)
     assert_close(full.grad.double(), weight.grad, rtol=5e-2, atol=5e-2)
+    assert_close(half.grad.double(), states.grad, rtol=5e-2, atol=5e-2)
 
 
 def test_agreement_by_hand():

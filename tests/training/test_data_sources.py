@@ -1,4 +1,6 @@
-"""Where a recipe's data lie, and which part of them is for what."""
+"""The files of a recipe, and their division into training, validation and test data."""
+
+from collections import Counter
 
 import pytest
 
@@ -19,7 +21,7 @@ def first_fields(rows):
 @pytest.fixture
 def pairs(tmp_path):
     path = tmp_path / "pairs.tsv"
-    # every source stands there twice, with different targets
+    # every source occurs twice, with different targets
     path.write_text("".join(f"source {n % 500}\ttarget {n}\n" for n in range(1000)))
     return path
 
@@ -39,7 +41,7 @@ def test_data_is_found_in_root_regard_data_or_the_current_folder(tmp_path, monke
     assert find_data(str(named / "only.txt")) == named / "only.txt"
 
 
-def test_data_that_are_nowhere_say_where_they_were_looked_for(tmp_path, monkeypatch):
+def test_missing_data_error_names_the_searched_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_DATA", str(tmp_path))
     with pytest.raises(FileError, match=r"the data file no\.tsv is not in .* nor in .*REGARD_DATA"):
         find_data("no.tsv")
@@ -47,7 +49,7 @@ def test_data_that_are_nowhere_say_where_they_were_looked_for(tmp_path, monkeypa
         find_data("no.tsv", "/nowhere")
 
 
-def test_parts_held_out_as_shares_are_apart_complete_and_share_no_source(pairs):
+def test_held_out_splits_are_disjoint_complete_and_share_no_source(pairs):
     sources = TextSources(recipe(train=str(pairs), validation=0.2, test=0.1))
     parts = {part: first_fields(sources.rows(part)) for part in ("train", "validation", "test")}
     assert sum(map(len, parts.values())) == 1000
@@ -57,7 +59,7 @@ def test_parts_held_out_as_shares_are_apart_complete_and_share_no_source(pairs):
     assert all(texts.count(texts[0]) == 2 for texts in parts.values())
 
 
-def test_a_test_set_stays_the_same_whatever_is_held_out_for_validation(pairs):
+def test_the_test_split_does_not_depend_on_the_validation_share(pairs):
     some, more = (
         first_fields(TextSources(recipe(train=str(pairs), validation=v, test=0.1)).rows("test"))
         for v in (0.1, 0.5)
@@ -65,7 +67,7 @@ def test_a_test_set_stays_the_same_whatever_is_held_out_for_validation(pairs):
     assert some == more
 
 
-def test_what_is_held_out_has_its_own_fingerprint(pairs):
+def test_held_out_rows_have_a_separate_fingerprint(pairs):
     rows = TextSources(recipe(train=str(pairs))).all_rows()
     halves = [HeldOutRows(rows, 0.0, 0.5), HeldOutRows(rows, 0.5, 1.0)]
     assert len({half.fingerprint() for half in halves} | {rows.fingerprint()}) == 3
@@ -78,7 +80,7 @@ def test_shares_that_leave_nothing_are_refused(pairs):
         TextSources(recipe(train=str(pairs), validation=0.6, test=0.4)).rows("train")
 
 
-def test_files_can_be_several_and_turned_around(tmp_path, pairs):
+def test_several_files_can_be_joined_and_swapped(tmp_path, pairs):
     for name, lines in (("a.en", "x\ny\n"), ("a.de", "u\nv\n")):
         (tmp_path / name).write_text(lines)
     files = {"source": str(tmp_path / "a.en"), "target": str(tmp_path / "a.de")}
@@ -93,7 +95,7 @@ def test_files_can_be_several_and_turned_around(tmp_path, pairs):
     assert len(turned.examples("train")) == 2
 
 
-def test_json_lines_are_read_by_the_keys_of_the_recipe_and_turned_around_too(tmp_path):
+def test_json_lines_use_the_keys_of_the_recipe_and_can_be_swapped(tmp_path):
     path, usual = tmp_path / "p.jsonl", tmp_path / "q.jsonl"
     path.write_text('{"en": "one", "de": "eins"}\n')
     usual.write_text('{"source": "two", "target": "zwei", "label": "n", "text": "3"}\n')
@@ -110,7 +112,7 @@ def test_json_lines_are_read_by_the_keys_of_the_recipe_and_turned_around_too(tmp
         recipe(train=str(path), keys=["en"])
 
 
-def test_texts_for_a_vocabulary_are_those_of_training_by_field(tmp_path):
+def test_tokenizer_texts_are_the_training_texts_of_a_field(tmp_path):
     (tmp_path / "p.tsv").write_text("a\tb\nc\td\n")
     sources = TextSources(recipe(train=str(tmp_path / "p.tsv"), validation=0.0))
     assert list(sources.texts()) == ["a", "b", "c", "d"]
@@ -120,7 +122,7 @@ def test_texts_for_a_vocabulary_are_those_of_training_by_field(tmp_path):
     assert list(running.texts()) == ["one\n", "two\n"]  # the whole, ends of lines with it
 
 
-def test_dates_need_no_file_and_are_never_held_out_and_learned():
+def test_generated_dates_are_disjoint_between_splits():
     sources = TextSources(recipe(generate="dates", count=300, locales=["en", "ko"]))
     train = {row.fields for row in sources.rows("train")}
     held = {row.fields for row in sources.rows("validation")}
@@ -135,3 +137,55 @@ def test_checks_of_running_text_are_lenient_and_unknown_ones_are_refused(pairs, 
     assert changed.duplicate == "drop"
     with pytest.raises(UnknownNameError, match=r"unknown key data\.checks\.duplicat; the nearest"):
         _ = TextSources(recipe(train=str(pairs), checks={"duplicat": "drop"})).checks
+
+
+def test_weights_repeat_or_leave_out_training_rows_and_nothing_else(tmp_path):
+    (tmp_path / "a.tsv").write_text("".join(f"a{n}\tA{n}\n" for n in range(400)))
+    (tmp_path / "b.tsv").write_text("".join(f"b{n}\tB{n}\n" for n in range(400)))
+    files = [{"file": "a.tsv", "weight": 2.5, "domain": "a"}, {"file": "b.tsv", "weight": 0.25}]
+    sources = TextSources(recipe(root=str(tmp_path), train=files, test=0.25, validation=0.25))
+    train = [texts[0] for texts in sources.examples("train")]
+    counts = Counter(train)
+    of_a = [counts[f"a{n}"] for n in range(400) if f"a{n}" in counts]
+    assert {min(of_a), max(of_a)} == {2, 3}
+    assert abs(sum(of_a) / len(of_a) - 2.5) < 0.1
+    assert {counts[f"b{n}"] for n in range(400)} == {0, 1}
+    assert 20 < sum(name.startswith("b") for name in train) < 80  # a quarter of about 200
+    tests = {domain: sources.examples("test", domain=domain) for domain in sources.domains()}
+    assert set(tests) == {"a", ""}
+    assert all(pair[0].startswith("a") for pair in tests["a"])
+    assert not {pair[0] for pairs in tests.values() for pair in pairs} & set(train)
+    assert len(sources.examples("test")) == sum(map(len, tests.values()))
+
+
+def test_sources_that_differ_in_case_and_punctuation_are_in_the_same_split(tmp_path):
+    lines = [
+        f"{text}\tx{text}\n" for n in range(50) for text in (f"Go {n}!", f"go, {n}", f"GO {n}.")
+    ]
+    (tmp_path / "a.tsv").write_text("".join(lines))
+    sources = TextSources(recipe(root=str(tmp_path), train="a.tsv", validation=0.5))
+    train, held_out = (
+        {pair[0].lower().strip("!.").replace(",", "") for pair in sources.examples(split)}
+        for split in ("train", "validation")
+    )
+    assert train
+    assert held_out
+    assert not train & held_out
+
+
+def test_tags_mark_the_sources_of_matching_targets_in_training_only(tmp_path):
+    lines = [f"Come {n}.\t{'Kommen Sie' if n % 2 else 'Komm'} {n}.\n" for n in range(40)]
+    (tmp_path / "a.tsv").write_text("".join(lines))
+    tags = {"<formal>": r"\bSie\b"}
+    sources = TextSources(recipe(root=str(tmp_path), train="a.tsv", validation=0.3, tags=tags))
+    for source, target in sources.examples("train"):
+        assert source.startswith("<formal> ") == ("Sie" in target)
+    assert not any(source.startswith("<") for source, _ in sources.examples("validation"))
+
+
+def test_without_test_data_no_domain_has_any(pairs):
+    sources = TextSources(recipe(train=str(pairs)))
+    assert sources.domains() == [""]
+    assert sources.examples("test", domain="") == []
+    dates = TextSources(recipe(generate="dates", count=10))
+    assert dates.examples("test", 3, domain="") == dates.examples("test", 3) != []

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from regard.errors import FileError, InputError, NotFiniteError
 from regard.training.callbacks import Callback, ValidationResult
-from regard.training.loop import TrainerHooks
+from tests.training.conftest import PlainEvaluator
 
 
 def weights_of(trainer):
@@ -36,11 +36,8 @@ class StopsAt(Callback):
 def scored(scores) -> dict:
     """Options of a run whose validations give these scores."""
     scores = iter(scores)
-    hooks = TrainerHooks(
-        lambda model, metrics: None,
-        evaluate=lambda model: ValidationResult({"bleu": next(scores)}),
-    )
-    return {"hooks": hooks, "evaluate": {"metric": "bleu"}}
+    evaluator = PlainEvaluator(lambda model: ValidationResult({"bleu": next(scores)}))
+    return {"parts": {"evaluator": evaluator}, "evaluate": {"metric": "bleu"}}
 
 
 def test_loss_decreases(make):
@@ -72,8 +69,7 @@ def test_same_seed_gives_identical_weights_and_another_seed_others(make):
 def test_interrupted_runs_resume_to_identical_weights(make, stop, number, options):
     whole = make(folder="whole", **options)
     whole.run()
-    hooks = TrainerHooks(lambda model, metrics: None, callbacks=StopsAt(stop, number))
-    stopped = make(folder="parts", hooks=hooks, **options)
+    stopped = make(folder="parts", parts={"callbacks": StopsAt(stop, number)}, **options)
     outcome = stopped.run()
     assert (outcome.reason, outcome.signal, outcome.position.step) == (
         "stopped",
@@ -84,7 +80,7 @@ def test_interrupted_runs_resume_to_identical_weights(make, stop, number, option
     resumed.run()
     assert resumed.callbacks.messages[0] == f"resuming from step {stop}"
     assert same(weights_of(whole), weights_of(resumed))
-    assert resumed.saved[-1] == whole.saved[-1]
+    assert resumed.evaluator.saved[-1] == whole.evaluator.saved[-1]
 
 
 def test_random_numbers_between_steps_do_not_change_training(make):
@@ -94,7 +90,7 @@ def test_random_numbers_between_steps_do_not_change_training(make):
         return ValidationResult({"other": 1.0})
 
     plain = make(folder="a")
-    other = make(folder="b", hooks=TrainerHooks(lambda model, metrics: None, evaluate=evaluate))
+    other = make(folder="b", parts={"evaluator": PlainEvaluator(evaluate)})
     plain.run(), other.run()
     assert same(weights_of(plain), weights_of(other))
 
@@ -112,7 +108,7 @@ def test_time_limit_ends_with_a_saved_averaged_and_evaluated_model(make):
     outcome = trainer.run()
     assert outcome.reason == "minutes"
     assert "the final model has the" in trainer.callbacks.messages[-1]
-    assert trainer.saved[-1] == outcome.metrics
+    assert trainer.evaluator.saved[-1] == outcome.metrics
     assert outcome.position.seconds < 10
 
 
@@ -163,12 +159,8 @@ def test_moving_average_is_validated_and_saved(make):
 
 
 def test_recent_checkpoints_and_the_best_are_kept(make):
-    scores = iter([9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    hooks = TrainerHooks(
-        lambda model, metrics: None,
-        evaluate=lambda model: ValidationResult({"bleu": next(scores)}),
-    )
-    trainer = make(hooks=hooks, evaluate={"metric": "bleu"}, validate_every=2, keep=2)
+    scores = [9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    trainer = make(**scored(scores), validate_every=2, keep=2)
     trainer.run()
     assert trainer.checkpoints.steps() == [2, 10, 12]
 
@@ -201,8 +193,8 @@ def test_checkpoints_of_diverged_weights_are_deleted(make):
 def test_a_diverged_checkpoint_is_recognized_after_a_stop(make):
     # step 1 ruins the weights and the run stops before another loss shows it
     options = {"lr": 1e30, "warmup": 1, "schedule": "constant", "validate_every": 100}
-    hooks = TrainerHooks(lambda model, metrics: None, callbacks=StopsAt(1, signal.SIGTERM))
-    assert make(hooks=hooks, **options).run().reason == "stopped"
+    stopped = make(parts={"callbacks": StopsAt(1, signal.SIGTERM)}, **options)
+    assert stopped.run().reason == "stopped"
     resumed = make(**options)
     assert resumed.checkpoints.steps()[-1] == 1
     with pytest.raises(NotFiniteError, match=r"at step 2.*The checkpoint of step 0 is good"):
@@ -235,7 +227,7 @@ def test_nonfinite_validation_loss_stops_before_saving(make, ema):
         NotFiniteError, match=r"validation loss became \S+ after step 1: \S+ is the"
     ):
         trainer.run()
-    assert trainer.saved == []
+    assert trainer.evaluator.saved == []
     assert trainer.checkpoints.steps() == [0]
 
 

@@ -58,7 +58,7 @@ def test_weight_decay_applies_to_matrices_and_not_to_vectors(name):
 
 
 def test_unknown_optimizers_and_models_without_trainable_parameters_are_refused():
-    with pytest.raises(UnknownNameError, match="unknown optimizer 'adams'; the nearest"):
+    with pytest.raises(UnknownNameError, match="optimizer is 'adams'; choose one of adam"):
         make_optimizer(nn.Linear(2, 2), "adams")
     module = nn.Linear(2, 2).requires_grad_(False)
     with pytest.raises(InputError, match="every parameter is frozen"):
@@ -108,9 +108,10 @@ def muon_steps(make):
     return weight.detach()
 
 
-def test_muon_equals_torch_muon_up_to_bfloat16():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_muon_equals_torch_muon_up_to_bfloat16(dtype):
     def ours(groups):
-        return Muon([{**groups[0], "orthogonal": True}], lr=0.01)
+        return Muon([{**groups[0], "orthogonal": True}], lr=0.01, dtype=dtype)
 
     def theirs(groups):
         return torch.optim.Muon(groups, lr=0.01, adjust_lr_fn="match_rms_adamw")
@@ -178,18 +179,9 @@ def test_decaying_schedules_by_hand():
     assert Schedule("constant", 0.3, 10).at(999, 0.9) == 0.3
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (("cosin", 1.0), "unknown schedule 'cosin'; the nearest"),
-        (("linear", 0.0), "learning rate is 0"),
-        (("paper", 1.0, 0), "warmup is 0 steps; it must be 1"),
-        (("linear", 1.0, 5, 2.0), "final is 2"),
-    ],
-)
-def test_invalid_schedules_are_refused(given, message):
-    with pytest.raises(InputError, match=message):
-        Schedule(*given)
+def test_the_schedule_of_the_paper_needs_a_warmup():
+    with pytest.raises(InputError, match="warmup is 0; it must be 1 or more"):
+        Schedule("paper", 1.0, 0)
 
 
 def test_moving_average_by_hand_and_in_place():

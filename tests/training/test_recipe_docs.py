@@ -3,14 +3,13 @@
 import re
 import tomllib
 from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regard.data.text_checks import PROBLEMS, Checks
-from regard.models.config import FAMILIES
+from regard.models.config import FAMILIES, config_class
 from regard.training.recipe import (
     DataSettings,
     EvaluateSettings,
@@ -67,7 +66,7 @@ def test_every_field_of_a_model_is_there_and_no_other():
     named = set()
     for line in re.findall(r"^\| (`.*?) \|", PARTS["[model]"], re.MULTILINE):
         named |= set(re.findall(r"`(\w+)`", line))
-    configs = [getattr(import_module(one.module), one.config) for one in FAMILIES.values()]
+    configs = map(config_class, FAMILIES)
     assert named == {field.name for config in configs for field in fields(config)}
 
 

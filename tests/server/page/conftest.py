@@ -143,6 +143,7 @@ def tabs(browser: Browser):
         if key not in found:
             viewport = {"width": width, "height": height}
             contexts.append(browser.new_context(viewport=viewport, **options))
+            contexts[-1].set_default_timeout(15_000)
             found[key] = Explorer(contexts[-1].new_page())
         return found[key]
 

@@ -70,8 +70,8 @@ def test_three_pictures_are_side_by_side_and_follow_the_keyboard(explorer, windo
 
 def test_copied_data_has_both_weights_of_every_pair(explorer, windowed):
     page = explorer.page
-    page.click(".pattern details.menu summary")
-    page.click(".pattern .items button:has-text('copy data')")
+    page.click(".pattern details.save summary")
+    page.click(".pattern .save .items button:has-text('copy data')")
     page.wait_for_selector(".notice")
     lines = page.evaluate("navigator.clipboard.readText()").splitlines()[1:]
     both = [[float(x) for x in line.split("\t")[2:]] for line in lines]

@@ -1,5 +1,7 @@
 """Edits recompute the open head at once, and can be undone, named and shared."""
 
+import re
+
 import pytest
 import torch
 
@@ -7,7 +9,7 @@ import regard
 from regard.trace.capture import trace_model
 
 SITE = "decoder.layers.1.cross"
-CELL = f"site={SITE}&head=1&query=2&key=3&pinned=1"
+CELL = f"site={SITE}&head=1&query=2&key=3&pinned=1&editing=1"
 
 
 @pytest.fixture(scope="session")
@@ -77,8 +79,22 @@ def test_output_after_an_edit_equals_python(explorer, edited, shown, control, va
     assert first_output(explorer) == shown(expected)
 
 
-def test_before_and_after_are_next_to_each_other(explorer, trace, shown):
+def test_one_grid_shows_before_as_rings_and_after_as_discs(explorer, trace):
     page = explorer.open(f"site={SITE}&head=1&edits=temperature:{SITE}:1:0.2")
+    assert page.locator(".board svg.grid").count() == 1
+    assert page.locator(".board figcaption .overlay b").all_inner_texts() == ["before", "after"]
+    old, new = trace[SITE].weights(1), torch.softmax(trace[SITE].scores(1) / 0.2, -1)
+    for name, table in (("ring", old), ("weights", new)):
+        path = page.get_attribute(f"svg.grid path.{name}", "d")
+        radii = sorted(float(r) for r in re.findall(r"a([\d.]+) \1 0 1 0 \d", path))
+        weights = sorted(table.flatten().tolist())[-len(radii) :]
+        largest = max(radii) ** 2 / max(weights)
+        for radius, weight in zip(radii, weights, strict=True):
+            assert radius**2 / largest == pytest.approx(weight, abs=0.01), name
+
+
+def test_before_and_after_can_be_next_to_each_other(explorer, trace, shown):
+    page = explorer.open(f"site={SITE}&head=1&split=1&edits=temperature:{SITE}:1:0.2")
     assert page.locator(".board svg.grid").count() == 2
     assert page.locator(".board figcaption b").all_inner_texts() == ["before", "after"]
     title, plot = (page.locator(f".board {x}").first.bounding_box() for x in ("figcaption", "svg"))
@@ -102,13 +118,13 @@ def test_temperature_slider_and_its_reset(explorer, trace, shown):
 
 
 def test_clicks_change_the_mask_in_mask_mode(explorer, trace, shown):
-    page = explorer.open(f"site={SITE}&head=1&query=0&key=0")
+    page = explorer.open(f"site={SITE}&head=1&query=0&key=0&editing=1")
     page.click("button.pencil")
     box = page.locator("svg.grid rect.chosen").bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert explorer.state()["edits"] == f"forbid:{SITE}:1:0:0"
     assert weight(explorer) == "0.000"
-    box = page.locator(".board figure:nth-child(2) rect.chosen").bounding_box()
+    box = page.locator(".board rect.chosen").bounding_box()
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert "edits" not in explorer.state()
     assert weight(explorer) == shown(trace[SITE].weights(1)[0, 0].item())
@@ -127,6 +143,9 @@ def test_a_head_is_switched_off_or_replaced_by_its_mean(explorer, trace, shown):
     assert explorer.state()["edits"] == f"ablate:{SITE}:1"
     assert "switched off" in explorer.text(".sentence")
     explorer.settle(170)
+    assert weight(explorer) == "0.000"
+    assert explorer.text(".board .range") == "0.000 … 0.000"
+    assert page.input_value(".edit-controls .weight input") == "0"
     assert "its context vector is 0" in explorer.text('[data-step="values"]')
     page.check(".headMean input")  # replaces the ablation
     assert explorer.state()["edits"] == f"mean:{SITE}:1"
@@ -144,8 +163,9 @@ def test_a_score_is_set_in_a_field(explorer, trace, shown):
 
 
 def test_a_link_contains_edits_and_their_name(explorer):
-    page = explorer.open(f"site={SITE}&head=1&edits=unscaled:{SITE}")
+    page = explorer.open(f"site={SITE}&head=1&editing=1&edits=unscaled:{SITE}")
     assert page.is_hidden(".edit-controls .replaced")  # another token needs a model
+    page.click(".edit-list summary")
     page.fill(".edit-list .name", "no √d_k & more = 50 %")
     page.keyboard.press("Tab")
     explorer.state()

@@ -55,7 +55,7 @@ PICTURES = """() => [...document.querySelectorAll(".board figure")].map((one) =>
 
 def test_repainted_pictures_equal_new_ones(open_page, long_file):
     explorer = open_page(long_file[0])
-    place = "site=encoder.layers.1.self&query=9&key=8&head="
+    place = "editing=1&site=encoder.layers.1.self&query=9&key=8&head="
     page = explorer.open(f"{place}0")
     repainted = [page.evaluate(PICTURES)]
     page.keyboard.press("]")
@@ -116,7 +116,7 @@ def test_on_a_phone_two_pictures_are_side_by_side(open_page, image_file):
 
 def test_mask_mode_forbids_a_patch(open_page, image_file):
     explorer = open_page(image_file)
-    page = explorer.open("site=encoder.layers.0.self&head=1&query=0&key=1")
+    page = explorer.open("site=encoder.layers.0.self&head=1&query=0&key=1&editing=1")
     page.click(".pencil")
     page.locator(".pictures canvas").nth(1).click(position={"x": 4, "y": 4})  # the first patch
     assert explorer.state()["edits"] == "forbid:encoder.layers.0.self:1:0:1"
@@ -134,9 +134,9 @@ def test_attention_without_scores_cannot_be_edited(open_page, tmp_path):
         regard.efficient_attention(*torch.randn(3, 1, 2, 5, 4), site="s")
     write_html(trace, tmp_path / "x.html")
     explorer = open_page(tmp_path / "x.html")
-    page = explorer.open("stage=scores")
+    page = explorer.open("stage=scores&editing=1")
     assert not page.is_visible(".edit-controls")
-    assert "no scores" in explorer.text(".pattern")
+    assert "no scores" in explorer.text(".drawer")
     assert page.locator("svg.grid").count() == 1
 
 

@@ -126,7 +126,7 @@ def test_rebuilt_buttons_keep_the_focus(explorer):
 
 
 def test_keys_in_a_field_do_not_move_the_selection(explorer):
-    page = explorer.open(f"site={SITE}&head=1&query=0&key=0")
+    page = explorer.open(f"site={SITE}&head=1&query=0&key=0&editing=1")
     page.focus(".edit-controls .score input")
     page.keyboard.press("]")
     page.keyboard.press("t")
@@ -138,7 +138,7 @@ def test_help_lists_the_keys_and_closes(explorer):
     page = explorer.open()
     page.keyboard.press("?")
     page.locator("dialog dt").first.wait_for()
-    assert page.locator("dialog dt").count() == 15
+    assert page.locator("dialog dt").count() == 19
     page.keyboard.press("Escape")
     page.locator("dialog").wait_for(state="detached")
 
@@ -173,6 +173,7 @@ def test_a_narrow_screen_has_tabs(open_page, file):
         explorer.settle()
         assert page.is_visible(f".pane.{name}")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.click(".pages-button")
     page.click(".top nav button:last-child")
     explorer.settle()
     assert page.is_visible(".pane.worked")

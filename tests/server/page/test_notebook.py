@@ -67,6 +67,7 @@ def test_the_widget_shows_the_numbers_of_the_trace(cell, trace, shown):
 
 def test_python_and_the_widget_share_the_selection(cell):
     page = cell(f"site={SITE}&head=1&query=2&key=3&pinned=1")
+    page.click(".more summary")  # the widget is narrow
     page.click('[data-choice="bars"]')
     page.wait_for_function("window.saved.some((one) => one.includes('view=bars'))")
     page.evaluate(f"window.model.send('state', 'site={SITE}&head=2&query=0&key=0')")
@@ -118,8 +119,11 @@ def test_without_anywidget_the_frame_is_interactive(browser, trace, monkeypatch,
     page.set_content(f"<!doctype html><h1>a notebook</h1>{made['text/html']}")
     inside = page.frame_locator("iframe")
     inside.locator("#regard[data-ready]").wait_for()
+    inside.locator(".edit-toggle").click()
     inside.locator(".headOff input").check()
+    inside.locator(".drawer .close").click()
     inside.locator(".edit-list li").wait_for()
+    inside.locator(".more summary").click()
     inside.locator('[data-choice="lines"]').click()
     inside.locator("svg.lines").first.wait_for()
     page.wait_for_timeout(150)  # a page with an address would write it

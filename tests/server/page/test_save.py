@@ -6,13 +6,16 @@ import xml.etree.ElementTree as ET
 import pytest
 from PIL import Image
 
+from regard.server.html_export import write_html
+from regard.trace.capture import trace_model
+
 SITE = "decoder.layers.1.cross"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def saved(explorer, pane, kind):
     page = explorer.page
-    page.click(f".{pane} details.menu summary")
+    page.click(f".{pane} details.save summary")
     with page.expect_download() as found:
         page.click(f".{pane} .items button:has-text('{kind}')")
     return found.value
@@ -34,15 +37,17 @@ def test_views_are_saved_as_svg_with_real_text(explorer, tmp_path):
         assert circles in svg
 
 
-def test_parts_out_of_view_do_not_overlap_others_when_saved(open_page, file, tmp_path):
-    explorer = open_page(file, height=640)
-    page = explorer.open(f"site={SITE}&head=1&query=1&key=2&view=graph")
-    hidden = page.eval_on_selector(".board", "one => one.scrollHeight - one.clientHeight")
+def test_parts_out_of_view_do_not_overlap_others_when_saved(open_page, translator, tmp_path):
+    longer = trace_model(translator, "the dog is sleeping " * 5, "der Hund schläft " * 6)
+    write_html(longer, tmp_path / "longer.html")
+    explorer = open_page(tmp_path / "longer.html", height=640)
+    page = explorer.open(f"site={SITE}&head=1&query=1&key=2")
+    hidden = page.eval_on_selector(".plot", "one => one.scrollHeight - one.clientHeight")
     assert hidden > 20
     saved(explorer, "pattern", "SVG").save_as(tmp_path / "p.svg")
     texts = ET.parse(tmp_path / "p.svg").iter(f"{SVG}text")
     places = {one.text or "": float(one.get("y", 0)) for one in texts}
-    words = ("thicker", "score")
+    words = ("weights", "score")
     legend, numbers = (next(y for text, y in places.items() if x in text) for x in words)
     assert legend + 10 < numbers
 
@@ -61,8 +66,8 @@ def test_panes_are_saved_as_png(explorer, tmp_path):
 def test_copied_data_is_the_whole_table(open_page, file, trace):
     explorer = open_page(file, permissions=["clipboard-read", "clipboard-write"])
     page = explorer.open(f"site={SITE}&head=1")
-    page.click(".pattern details.menu summary")
-    page.click(".pattern .items button:has-text('copy data')")
+    page.click(".pattern details.save summary")
+    page.click(".pattern .save .items button:has-text('copy data')")
     page.wait_for_selector(".notice")
     text = page.evaluate("navigator.clipboard.readText()")
     lines = [line.split("\t") for line in text.splitlines()]

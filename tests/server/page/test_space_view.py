@@ -110,8 +110,8 @@ def test_table_for_screen_readers_and_copied_data(open_page, file, seen, trace):
     assert page.locator(".pattern .visually-hidden table tr").count() == 1 + len(
         trace.tokens["source"]
     )
-    page.click(".pattern details.menu summary")
-    page.click(".pattern .items button:has-text('copy data')")
+    page.click(".pattern details.save summary")
+    page.click(".pattern .save .items button:has-text('copy data')")
     page.wait_for_selector(".notice")
     lines = page.evaluate("navigator.clipboard.readText()").splitlines()
     row = [float(x) for x in lines[3].split("\t")[1:]]
@@ -121,9 +121,9 @@ def test_table_for_screen_readers_and_copied_data(open_page, file, seen, trace):
 
 def test_the_view_is_saved_as_svg(explorer, tmp_path):
     page = opened(explorer)
-    page.click(".pattern details.menu summary")
+    page.click(".pattern details.save summary")
     with page.expect_download() as found:
-        page.click(".pattern .items button:has-text('SVG')")
+        page.click(".pattern .save .items button:has-text('SVG')")
     found.value.save_as(tmp_path / "space.svg")
     texts = {one.text for one in ET.parse(tmp_path / "space.svg").getroot().iter() if one.text}
     assert any("of the variance" in text for text in texts)

@@ -58,17 +58,18 @@ def test_circle_areas_are_proportional_to_weights(explorer, trace):
 
 def test_row_sums_and_axes_of_the_grid(explorer):
     page = explorer.open(f"site={SITE}&head=0&query=1&key=2")
-    assert set(page.locator("svg.grid text.sum").all_text_contents()) == {"1.000", "sum"}
-    axes = " ".join(page.locator("svg.grid text.axis").all_text_contents())
+    assert set(page.locator(".grid-plot text.sum").all_text_contents()) == {"1.000", "sum"}
+    axes = " ".join(page.locator(".grid-plot text.axis").all_text_contents())
     assert "queries" in axes
     assert "keys" in axes
     before = explorer.text(".reading")
-    rows = page.locator("svg.grid text.tick.query").all_text_contents()
+    rows = page.locator(".grid-plot text.tick.query").all_text_contents()
+    page.click(".more summary")
     page.click("button.turn")
     explorer.settle()
     assert explorer.text(".reading") == before
-    assert "key" in page.locator("svg.grid text.tick").first.get_attribute("class")
-    assert page.locator("svg.grid text.tick.query").all_text_contents() == rows
+    assert "key" in page.locator("svg.labels.aside text.tick").first.get_attribute("class")
+    assert page.locator(".grid-plot text.tick.query").all_text_contents() == rows
 
 
 def test_bars_and_lines_show_the_weights_of_one_query(explorer, trace, shown):
@@ -111,7 +112,7 @@ def test_graph_labels_do_not_overlap(open_page, translator, tmp_path):
 
 def test_tokens_are_grouped_into_words(explorer, trace):
     explorer.open(f"site={SITE}&head=0&words=1")
-    labels = explorer.page.locator("svg.grid text.tick.key").all_text_contents()
+    labels = explorer.page.locator(".grid-plot text.tick.key").all_text_contents()
     words = trace.words["source"]
     n_words = len({word for word in words if word is not None})
     assert len(labels) == n_words + sum(word is None for word in words)
@@ -134,6 +135,7 @@ def test_steps_show_the_numbers_of_the_trace_and_their_inputs(explorer, trace, s
     names = page.evaluate("[...document.querySelectorAll('.step')].map((x) => x.dataset.step)")
     assert names == [
         *("input", "compare", "scale", "mask", "softmax", "values", "join", "output", "residual"),
+        "answer",
     ]
     texts = {name: explorer.text(f'[data-step="{name}"]') for name in names}
     product = shown(site.compared(1)[2, 3].item())

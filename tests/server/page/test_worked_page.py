@@ -13,11 +13,11 @@ def table(page, name):
 NAMES = {"Q": "query", "K": "key", "V": "value", "E": "compared", "S": "scores", "A": "weights"}
 
 
-def check(page, example):
+def check(page, example, tolerance=6e-5):  # the page shows four decimals and at most five digits
     worked = work(example)
     for letter, name in {**NAMES, "Y": "context"}.items():
         expected = [x for row in worked[name].values for x in row]
-        assert table(page, letter) == pytest.approx(expected, abs=6e-5), letter
+        assert table(page, letter) == pytest.approx(expected, rel=5.1e-5, abs=tolerance), letter
 
 
 def test_it_starts_with_pythons_example(explorer):
@@ -75,3 +75,66 @@ def test_hovering_a_number_shows_its_terms(explorer):
     assert explorer.text(".worked > .where").endswith("1.000·1.000 + 0.000·0.000 + 1.000·1.000 = 2")
     lit = page.evaluate("[...document.querySelectorAll('.lit')].map((x) => x.dataset.cell)")
     assert set(lit) == {"X:0:0", "X:0:1", "X:0:2", "WQ:0:0", "WQ:1:0", "WQ:2:0"}
+
+
+def test_the_words_are_real_in_both_languages_and_keys_are_transposed(explorer):
+    page = explorer.open("page=worked")
+    assert explorer.text('[data-table="X"] >> nth=0').split()[1:] == DEFAULT["words"]
+    keys = work(DEFAULT)["key"].values
+    transposed = [x for column in zip(*keys, strict=True) for x in column]
+    assert table(page, "KT") == pytest.approx(transposed)
+    assert "softmax" in explorer.text(".worked .arrow >> nth=1")
+    box = page.locator(".worked .flow .line >> nth=0").bounding_box()
+    whole, middle = (page.locator(one).bounding_box() for one in ("body", ".worked .flow"))
+    assert middle["x"] + middle["width"] / 2 == pytest.approx(whole["width"] / 2, abs=12)
+    assert box["x"] > 60  # not at the left edge
+    page.click('.language [lang="ko"]')
+    explorer.settle()
+    assert "고양이를" in explorer.text('[data-table="X"] >> nth=0')
+
+
+def test_the_formula_has_the_temperature(explorer):
+    page = explorer.open("page=worked")
+    page.fill(".worked input[type=range]", "0.5")
+    explorer.settle()
+    spoken = page.get_attribute(".worked .flow > .math", "aria-label")
+    assert spoken == "Attention(Q, K, V) = softmax(Q Kᵀ / √d_k / 0.50) V"
+
+
+def test_new_numbers_are_computed_like_the_others(explorer):
+    page = explorer.open("page=worked")
+    page.click(".worked .new")
+    explorer.settle()
+
+    def given(name, columns):
+        cells = page.locator(f'[data-table="{name}"] >> nth=0').locator("input").all()
+        values = [float(cell.input_value()) for cell in cells]
+        return [values[i : i + columns] for i in range(0, len(values), columns)]
+
+    example = {"x": given("X", 3), "w_query": given("WQ", 4), "w_key": given("WK", 4)}
+    assert {**example, "w_value": given("WV", 4)} != {name: DEFAULT[name] for name in example}
+    whole = {"words": DEFAULT["words"], **example, "w_value": given("WV", 4)}
+    check(page, whole, tolerance=6e-4)  # numbers from 10 on have three decimals
+    assert "work" in explorer.state()  # a link keeps them
+
+
+def test_the_quiz_checks_an_answer(explorer):
+    page = explorer.open("page=worked")
+    page.click(".worked .ask")
+    asked = explorer.text(".quiz form > span")
+    i, j = map(int, asked.split("Q")[1].split("=")[0].strip().split(","))
+    hidden = page.locator("td.asked-for")
+    assert {one.inner_text() for one in hidden.all()} == {"?"}
+    value = work(DEFAULT)["query"].values[i][j]
+    page.fill(".quiz .answer", str(value + 1))
+    page.keyboard.press("Enter")
+    assert explorer.text(".quiz .says").startswith("Not yet.")
+    assert page.locator(".lit").count() > 0
+    assert page.locator("td.asked-for").count() == hidden.count() > 0
+    page.fill(".quiz .answer", f"{value:.2f}")
+    page.keyboard.press("Enter")
+    assert explorer.text(".quiz .says").startswith("Right.")
+    assert "1 of 1 right" in explorer.text(".quiz .says")
+    assert page.locator("td.asked-for").count() == 0
+    page.click(".quiz .says button")
+    assert "K" in explorer.text(".quiz form > span")

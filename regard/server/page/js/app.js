@@ -3,7 +3,9 @@
 import { Controller, openHead } from "./controller.js";
 import { useSchema } from "./edits.js";
 import { showDigits } from "./format.js";
+import { divideEdits, nameHead } from "./kept_choices.js";
 import { listenToKeys } from "./keyboard.js";
+import { savedLessons } from "./lessons.js";
 import { messagesFor } from "./messages.js";
 import { withinBounds } from "./selection.js";
 import { Store } from "./state.js";
@@ -47,10 +49,20 @@ import { layout } from "./views/layout.js";
  * @property {import("./messages.js").Translate} t
  * @property {{ query: number, key: number } | null} peek where the mouse is
  * @property {(peek: App["peek"]) => void} setPeek called when the mouse moves over a pattern
+ * @property {() => void} redraw draw again what may have been hidden
  * @property {<T>(work: Promise<T>) => Promise<T>} whileBusy mark the page as busy until the work is done
  * @property {((app: App) => Pane)[]} extras panes that the host adds above and below the others
- * @property {(source: Source, stays?: boolean) => Promise<void>} show replace the
- *   trace; `stays` keeps the selection if the new one has the same sites
+ * @property {(source: Source, keep?: Keep) => Promise<void>} show replace the trace
+ * @property {() => { kind: "model" | "examples", name: string, request: import("./http.js").TraceRequest }[]} [requests]
+ *   models and examples that can be opened; only with a server
+ * @property {Map<string, unknown>} refused edits that the model refuses, as JSON, and its errors
+ * @property {(error: unknown, edits: State["edits"]) => void} refuse let an edit rest that the model refuses
+ */
+
+/**
+ * What to show of another trace: the selection as it is, that of an address, or by default what the
+ * reader has chosen.
+ * @typedef {{ selection?: boolean, address?: string }} Keep
  */
 
 /** A pane of the page: built once, then updated when the selection changes. */
@@ -69,8 +81,10 @@ export async function start(root, source, address, extras = []) {
   showDigits(about.digits ?? 3);
   useSchema(about.edit_schema);
   const store = new Store(firstState(about), address);
-  const app = /** @type {App} */ ({ root, source, about, sites, store, extras, peek: null });
-  app.store.state = withinBounds(app, store.state);
+  const app = /** @type {App} */ ({ root, source, about, sites, store, extras, peek: null, refused: new Map() });
+  app.store.state = withinBounds(app, divideEdits(app, store.state));
+  if (!store.state.kept && nameHead(store.state) !== nameHead(about.start)) store.state.kept = nameHead(store.state); // a link to a head
+  store.fit = (state) => divideEdits(app, state);
   app.t = messagesFor(store.state.language);
   app.open = await openHead(app);
   const panes = layout(app);
@@ -79,10 +93,12 @@ export async function start(root, source, address, extras = []) {
     app.peek = peek;
     controller.schedule(["peek"]);
   };
+  app.redraw = () => controller.schedule(["size"]);
   app.whileBusy = (work) => controller.whileBusy(work);
-  app.show = (other, stays = false) => controller.whileBusy(controller.replaceTrace(other, firstState, stays));
+  app.show = (other, keep = {}) => controller.whileBusy(controller.replaceTrace(other, firstState, keep));
+  app.refuse = (error, edits) => controller.refuse(error, edits);
   store.subscribe(({ edits }, changed) => {
-    if (changed.has("edits") && edits.length) app.source.model?.effect(edits).catch(() => null); // the model computes while the panes are drawn
+    if (changed.has("edits") && edits.length) app.source.model?.effect(edits).catch((error) => app.refuse(error, edits)); // the model computes while the panes are drawn
     controller.schedule(changed);
   });
   listenToKeys(app);
@@ -99,7 +115,7 @@ export async function start(root, source, address, extras = []) {
 function firstState(about) {
   return {
     ...about.start,
-    page: "explore",
+    page: about.live && about.title ? "flow" : "explore",
     pinned: false,
     view: about.image ? "image" : "grid",
     stage: "weights",
@@ -111,12 +127,20 @@ function firstState(about) {
     heads: "",
     spin: 0,
     language: navigator.language.startsWith("ko") ? "ko" : "en",
+    kept: "",
     edits: [],
+    resting: [],
     name: "",
     sampling: 1,
     work: "",
+    spot: "",
+    editing: false,
+    lens: false,
+    split: false,
+    compare: "",
     drawing: false,
     lesson: 0,
-    learned: [],
+    step: 0,
+    learned: savedLessons(),
   };
 }

@@ -126,6 +126,7 @@ export function readSafetensors(file) {
  */
 function decodeNumbers(dtype, bytes) {
   if (dtype === "U8") return new Uint8Array(bytes);
+  if (dtype === "I32") return Float32Array.from(new Int32Array(bytes)); // indices, exact up to 2²⁴
   if (dtype === "F16") return float16ToFloat32(new Uint16Array(bytes));
   return new Float32Array(bytes);
 }

@@ -2,8 +2,10 @@
 
 import { changesOf } from "./edits.js";
 import { computeRow, computeTables } from "./head.js";
+import { carryOver, divideEdits, keyOrLargest } from "./kept_choices.js";
 import { messagesFor } from "./messages.js";
 import { isLarge, otherHead, otherLayer, findSite, withinBounds } from "./selection.js";
+import { readFullState } from "./state.js";
 import { querySide, ticksOf, withReplacedTokens } from "./tokens.js";
 
 /**
@@ -30,6 +32,8 @@ export class Controller {
     this.opened = 0;
     this.refined = 0;
     this.busy = 0;
+    /** The view that the reader chose, and the one that is shown because the trace does not have it. */
+    this.wished = { view: app.store.state.view, shown: app.store.state.view };
     /** @type {{ what: string, source: App["source"], open: Promise<Open> } | null} */
     this.prepared = null;
   }
@@ -98,7 +102,7 @@ export class Controller {
    */
   reportFailure(error) {
     const { app } = this;
-    app.store.set({ site: app.open.site.path, head: app.open.head });
+    app.store.set({ site: app.open.site.path, head: app.open.head, kept: app.store.state.kept });
     app.root.dispatchEvent(new CustomEvent("regard-error", { detail: error }));
     return null;
   }
@@ -120,25 +124,64 @@ export class Controller {
   }
 
   /**
-   * Show another trace; the selection is reset, view and language stay.
+   * Show another trace; what the reader has chosen stays.
    * @param {import("./source.js").Source} source
    * @param {(about: import("./source.js").About) => import("./state.js").State} firstState
-   * @param {boolean} stays
+   * @param {import("./app.js").Keep} keep
    */
-  async replaceTrace(source, firstState, stays) {
+  async replaceTrace(source, firstState, keep) {
     const { app } = this;
     const [about, sites] = await Promise.all([source.about(), source.sites()]);
     const first = firstState(about);
-    const fresh = stays ? {} : { ...about.start, edits: [], pinned: false, view: about.image ? first.view : app.store.state.view };
-    const next = { ...app, source, about, sites, peek: null };
-    const state = withinBounds(next, { ...app.store.state, ...fresh });
+    const next = { ...app, source, about, sites, peek: null, refused: new Map() };
+    const wanted = divideEdits(next, this.stateOf(next, first, keep));
+    const state = withinBounds(next, wanted);
     const open = await openHead({ ...next, store: { state } });
+    state.key = Math.max(0, keyOrLargest(open, wanted));
     this.opened = ++this.opening; // cancel heads of the old trace that are still loading
     this.refined++;
-    Object.assign(app, { source, about, sites, open, peek: null });
+    Object.assign(app, { source, about, sites, open, peek: null, refused: next.refused });
+    app.t = messagesFor(state.language);
+    this.wished = { view: this.wishedView(), shown: state.view };
     app.store.begin(first, state);
-    this.pendingChanges.add(stays ? "trace" : "all");
+    this.pendingChanges.add(keep.selection ? "trace" : "all");
     await this.show();
+    this.whileBusy(this.refine());
+  }
+
+  /**
+   * Return the state for another trace, before it is limited to what exists.
+   * @param {Pick<App, "about" | "sites">} next
+   * @param {import("./state.js").State} first
+   * @param {import("./app.js").Keep} keep
+   */
+  stateOf(next, first, keep) {
+    const { state } = this.app.store;
+    if (keep.address !== undefined) return readFullState(first, keep.address);
+    if (keep.selection) return state;
+    if (state.lesson) return { ...state, ...next.about.start, edits: [], pinned: false, view: next.about.image ? first.view : state.view }; // the lesson chooses
+    return carryOver(next, state, this.app.about, this.wishedView());
+  }
+
+  wishedView() {
+    const { view } = this.app.store.state;
+    return view === this.wished.shown ? this.wished.view : view;
+  }
+
+  /**
+   * Let an edit rest that the model refuses; the list says why.
+   * @param {any} error
+   * @param {import("./edits.js").Edit[]} edits that were requested
+   */
+  refuse(error, edits) {
+    const { store, refused } = this.app;
+    if (!error?.isServerError || error.status !== 422 || JSON.stringify(edits) !== JSON.stringify(store.state.edits)) return;
+    const { position, side } = error.params;
+    const named = edits.find((edit) => edit.kind === "token" && edit.position === position && edit.side === side);
+    const edit = named ?? edits[edits.length - 1];
+    if (!edit) return;
+    refused.set(JSON.stringify(edit), error);
+    store.change({ edits: [...edits] }, true);
   }
 
   /**

@@ -45,6 +45,20 @@ export function fill(parent, ...children) {
 }
 
 /**
+ * Replace the children of an element around one that stays where it is, so that it keeps its scrolling.
+ * @param {Element} parent
+ * @param {(Child | Child[])[]} before
+ * @param {Element} kept
+ * @param {(Child | Child[])[]} after
+ */
+export function fillAround(parent, before, kept, after) {
+  if (kept.parentElement !== parent) return parent.replaceChildren(...toNodes(before), kept, ...toNodes(after));
+  for (const child of [...parent.childNodes]) if (child !== kept) child.remove();
+  kept.before(...toNodes(before));
+  kept.after(...toNodes(after));
+}
+
+/**
  * @param {Element} made
  * @param {Props} props
  * @param {(Child | Child[])[]} children
@@ -88,6 +102,11 @@ function toNodes(children) {
  */
 export function isPage(root) {
   return root.parentElement === document.body;
+}
+
+/** Return whether the main pointer is a finger. */
+export function isTouch() {
+  return matchMedia("(pointer: coarse)").matches;
 }
 
 /**

@@ -10,6 +10,7 @@
  *   | { kind: "allow", site: string, head: number, query: number, key: number }
  *   | { kind: "score", site: string, head: number, query: number, key: number, value: number }
  *   | { kind: "weight", site: string, head: number, query: number, key: number, value: number }
+ *   | { kind: "patch", path: string, source: Record<string, any>, head?: number, position?: number, query?: number }
  *   | { kind: "token", side: string, position: number, token: string }} Edit
  */
 
@@ -53,11 +54,22 @@ export function readEdits(text) {
 }
 
 /**
- * Escape the separators of the address.
- * @param {string | number} field
+ * Return the path of the site that an edit changes; "" for replaced tokens.
+ * @param {Edit} edit
+ */
+export function editedSite(edit) {
+  if (edit.kind === "patch") return edit.path.slice(0, edit.path.lastIndexOf("."));
+  return "site" in edit ? edit.site : "";
+}
+
+/**
+ * Escape the separators of the address; only patches leave fields out or have objects.
+ * @param {string | number | object | undefined} field
  */
 function encodeField(field) {
-  return typeof field === "number" ? field : field.replace(/[%:~&=#]/g, (sign) => `%${sign.charCodeAt(0).toString(16)}`);
+  if (typeof field === "number" || field === undefined) return field ?? "";
+  const text = typeof field === "object" ? JSON.stringify(field) : field;
+  return text.replace(/[%:~&=#]/g, (sign) => `%${sign.charCodeAt(0).toString(16)}`);
 }
 
 /** @param {string} text */
@@ -73,8 +85,19 @@ function decodeField(text) {
 function readField(schema, text) {
   if (schema.enum) return schema.enum.includes(text) ? text : undefined;
   if (schema.type === "integer") return readCount(text);
+  if (schema.type === "object") return readObject(decodeField(text));
   if (schema.type === "number" || schema.anyOf) return text && Number.isFinite(Number(text)) ? Number(text) : undefined;
   return decodeField(text) || undefined;
+}
+
+/** @param {string} text */
+function readObject(text) {
+  try {
+    const made = JSON.parse(text);
+    return made && typeof made === "object" && !Array.isArray(made) ? made : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /**
@@ -93,7 +116,8 @@ function readEdit(text) {
   const [kind, ...rest] = text.split(":");
   const fields = Object.hasOwn(fieldsOf, kind) ? fieldsOf[kind] : null;
   if (rest.length !== fields?.length) return null;
-  const named = fields.map(([name, schema], i) => [name, readField(schema, rest[i])]);
+  const given = fields.map(([name, schema], i) => ({ name, schema, text: rest[i] })).filter(({ schema, text }) => kind !== "patch" || text || !("default" in schema));
+  const named = given.map(({ name, schema, text }) => [name, readField(schema, text)]);
   return named.some(([, value]) => value === undefined) ? null : /** @type {Edit} */ ({ kind, ...Object.fromEntries(named) });
 }
 
@@ -133,7 +157,7 @@ const EXCLUSIVE = [["forbid", "allow"], ["ablate", "mean"]];
  */
 function isReplacedBy(older, newer) {
   if (older.kind !== newer.kind && !EXCLUSIVE.some((pair) => pair.includes(older.kind) && pair.includes(newer.kind))) return false;
-  return ["site", "head", "query", "key", "side", "position"].every((field) => older[field] === newer[field]);
+  return ["site", "path", "head", "query", "key", "side", "position"].every((field) => older[field] === newer[field]);
 }
 
 /**

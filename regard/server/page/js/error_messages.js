@@ -45,5 +45,42 @@ export const ERROR_MESSAGES = {
   comparison_too_long: "{site}은(는) 너무 길어 표준 어텐션과 비교할 수 없습니다. 텍스트를 줄여 주세요.",
   not_a_translation: "번역 모델에만 다른 단어 후보가 있습니다.",
   not_a_language_model: "언어 모델만 다음 토큰을 예측합니다.",
+  writes_no_text: "번역 모델과 언어 모델만 텍스트를 생성합니다.",
   no_image: "이 추적 결과에는 이미지가 없습니다.",
+  invalid_input: "입력을 쓸 수 없습니다({message}).",
+  unknown_name: "그런 이름이 없습니다({message}).",
+  invalid_shape: "텐서의 크기가 맞지 않습니다({message}).",
+  invalid_mask: "마스크를 쓸 수 없습니다({message}).",
+  not_finite: "유한한 수가 아닙니다({message}).",
+  file_error: "파일을 읽거나 쓸 수 없습니다({message}).",
+  missing_extra: "필요한 패키지가 설치되어 있지 않습니다({message}).",
 };
+
+/** What is wrong with a field, by the kind of pydantic's error or by its first word. */
+/** @type {Record<string, string>} */
+const PROBLEMS = {
+  greater_than_equal: "{limit} 이상이어야 합니다",
+  greater_than: "{limit}보다 커야 합니다",
+  less_than_equal: "{limit} 이하여야 합니다",
+  less_than: "{limit}보다 작아야 합니다",
+  literal_error: "{limit} 중 하나여야 합니다",
+  string: "문자열이어야 합니다",
+  int: "정수여야 합니다",
+  float: "수여야 합니다",
+  bool: "참 또는 거짓이어야 합니다",
+  list: "목록이어야 합니다",
+  dict: "JSON 객체여야 합니다",
+};
+
+/**
+ * Return the parameters of an error with their English parts in Korean.
+ * @param {Record<string, any>} params
+ * @returns {Record<string, any>}
+ */
+export function koreanParams(params) {
+  const kind = String(params.kind ?? "");
+  const problem = (PROBLEMS[kind] ?? PROBLEMS[kind.split("_")[0]])?.replace("{limit}", String(params.limit).replace(/ or /g, ", "));
+  const hint = String(params.hint ?? "").replace(/^the nearest (is|are) /, "비슷한 이름: ").replace(/^there are none$/, "하나도 없습니다").replace(/^it has none yet$/, "아직 없습니다");
+  const side = { source: "입력", target: "타깃", output: "출력", answer: "출력" }[String(params.side)];
+  return { ...params, ...(problem ? { problem } : {}), ...(hint ? { hint } : {}), ...(side ? { side } : {}) };
+}

@@ -2,6 +2,8 @@
 
 import { unpack } from "./arrays.js";
 import { rolloutLayer } from "./attention.js";
+import { readoutOf } from "./file_readout.js";
+import { flowRows } from "./flow_rows.js";
 import { computeRow, computeTables, contextOf, stageOf } from "./head.js";
 import { matrix, pooled, row } from "./matrix.js";
 import { parseTemperature } from "./source.js";
@@ -27,12 +29,45 @@ export class FileSource {
     this.described = new Map(data.about.sites.map((/** @type {any} */ site) => [site.path, site]));
     /** @type {Source["model"]} */
     this.model = null;
+    if (data.about.readout) Object.assign(this, readoutOf(data.about.readout, (name) => this.array(name)));
   }
 
   async about() {
     const about = this.data.about;
     const image = about.image && { ...about.image, rgb: await this.array(about.image.pixels) };
     return { ...about, image, live: false };
+  }
+
+  /** @returns {Promise<import("./source.js").Flow | null>} */
+  async flow() {
+    const { flow } = this.data.about;
+    if (!flow) return null;
+    const row = async (/** @type {string} */ path, /** @type {number} */ position) => {
+      const width = this.data.arrays[path]?.shape.at(-1) ?? 0;
+      return width ? /** @type {Float32Array} */ ((await this.array(path)).subarray(position * width, (position + 1) * width)) : null;
+    };
+    return {
+      sides: flow.sides,
+      predicts: flow.names.length ? flow.sides[flow.sides.length - 1].name : null,
+      limit: Infinity,
+      rows: (side) => this.flowRows(side),
+      vector: async (path, position) => {
+        const vector = await row(path, position);
+        return vector && { vector };
+      },
+      units: async () => null,
+    };
+  }
+
+  /** @param {import("./source.js").FlowSide} side */
+  async flowRows(side) {
+    const { flow } = this.data.about;
+    const owned = (/** @type {string} */ name) => name.startsWith(`flow.${side.name}.`) || name.startsWith("flow.predictions.");
+    const names = Object.keys(this.data.arrays).filter(owned);
+    const found = await Promise.all(names.map(async (name) =>
+      [name.slice(5), { data: await this.array(name), shape: this.data.arrays[name].shape, about: {} }]));
+    const last = side.name === flow.sides[flow.sides.length - 1].name;
+    return flowRows(side, 0, side.n_tokens, Object.fromEntries(found), last ? flow.names : []);
   }
 
   /** @returns {Promise<Site[]>} */

@@ -24,6 +24,15 @@ export function short(x, digits = DIGITS) {
 }
 
 /**
+ * Format a probability: small ones keep two significant digits instead of becoming 0.000.
+ * @param {number} x
+ */
+export function probability(x) {
+  if (!(x > 0) || x >= 10 ** -DIGITS) return short(x);
+  return x >= 1e-6 ? String(Number(x.toPrecision(2))) : minus(x.toExponential(1));
+}
+
+/**
  * Format a number with all digits of a 32-bit float.
  * @param {number} x
  */

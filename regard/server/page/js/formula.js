@@ -1,6 +1,6 @@
 // Formulas made of plain elements, so that they can be saved as pictures like everything else.
 
-import { el } from "./dom.js";
+import { el, shape } from "./dom.js";
 
 /** @typedef {import("./dom.js").Child} Child */
 
@@ -33,7 +33,9 @@ export function fraction(above, below) {
 
 /** @param {Child | Child[]} inside */
 export function root(inside) {
-  return el("span.root", {}, "√", el("span", {}, inside));
+  // the sign is drawn, not set: in fonts with wide CJK glyphs "√" would part from its bar
+  const sign = shape("svg.radical", { viewBox: "0 0 10 20", preserveAspectRatio: "none", "aria-hidden": "true" }, shape("path", { d: "M0.5 12 L2.5 10.5 L5.5 19 L9.5 0.6" }));
+  return el("span.root", {}, el("span.visually-hidden", {}, "√"), sign, el("span.radicand", {}, inside));
 }
 
 /** @param {Child | Child[]} exponent */

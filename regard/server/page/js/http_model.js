@@ -108,4 +108,23 @@ export class HttpModel {
   async alternatives(position) {
     return (await requestJson(`/api/trace/${this.described.id}/alternatives?position=${position}`)).alternatives;
   }
+
+  /**
+   * Write the answer again, after edits and with forced tokens if there are any, and trace the text.
+   * @param {Edit[]} edits
+   * @param {Record<string, any>} query temperature, top_k, top_p, seed, forced
+   */
+  async decode(edits, query) {
+    const asked = { ...this.described.asked, ...(edits.length ? { edits: editsToJson(edits) } : {}) };
+    const id = edits.length ? (await requestJson("/api/answer", asked)).id : this.described.id;
+    const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined);
+    const path = (/** @type {string} */ one) => `/api/trace/${one}/decoding?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}`;
+    /** @type {import("./source.js").Decoding} */
+    const info = await requestJson(path(id)).catch(async (error) => {
+      if (error.status !== 404) throw error;
+      return requestJson(path((await requestJson("/api/answer", asked)).id)); // the server had dropped the trace
+    });
+    const written = info.kind === "sample" ? { ...asked, text: info.text } : { ...asked, target: info.ids };
+    return { info, source: info.traceable ? this.sourceOf(await requestJson("/api/trace", info.kind === "given" ? asked : written)) : null };
+  }
 }

@@ -2,6 +2,9 @@
 
 import { readSafetensors } from "./arrays.js";
 import { streamRequest, request, requestJson } from "./http.js";
+import { fetchChoices, fetchOther, fetchSweep } from "./http_compare.js";
+import { HttpFlow } from "./http_flow.js";
+import { fetchAttribution, fetchLens } from "./http_lens.js";
 import { HttpModel } from "./http_model.js";
 import { matrix } from "./matrix.js";
 import { parseTemperature } from "./source.js";
@@ -235,6 +238,50 @@ export class HttpSource {
   }
 
   /**
+   * @param {Edit[]} edits
+   * @returns {Promise<import("./source.js").Flow | null>}
+   */
+  async flow(edits) {
+    if (edits.length && this.model) return (await this.model.effect(edits))?.source.flow([]) ?? null;
+    const info = await this.retry(() => requestJson(`/api/trace/${this.described.id}/flow`));
+    return info.sides.length ? new HttpFlow(this, info) : null;
+  }
+
+  /**
+   * @param {Edit[]} edits
+   * @param {number} position
+   * @returns {Promise<import("./source.js").Lens | null>}
+   */
+  async lens(edits, position) {
+    if (edits.length && this.model) return (await this.model.effect(edits))?.source.lens([], position) ?? null;
+    return fetchLens(this, position);
+  }
+
+  /**
+   * @param {Edit[]} edits
+   * @param {{ position?: number, token?: number, relative_to?: number }} place
+   * @returns {Promise<import("./source.js").Attribution | null>}
+   */
+  async attribution(edits, place) {
+    if (edits.length && this.model) return (await this.model.effect(edits))?.source.attribution([], place) ?? null;
+    return fetchAttribution(this, place);
+  }
+
+  /** @param {import("./compare_spec.js").Comparison} spec */
+  other(spec) {
+    return fetchOther(this, (described) => new HttpSource(described, this.worked), spec);
+  }
+
+  choices() {
+    return fetchChoices();
+  }
+
+  /** @param {Parameters<typeof fetchSweep>[1]} options */
+  sweep(options) {
+    return fetchSweep(this, options);
+  }
+
+  /**
    * @param {string} path
    * @param {number} head
    */
@@ -262,11 +309,20 @@ export class HttpSource {
   }
 
   /**
-   * Fetch arrays of the trace; if the server has dropped it, it is traced again.
+   * Fetch arrays of the trace.
    * @param {string} key
    */
   async fetch(key) {
-    const ask = async () => readSafetensors(await (await request(`/api/trace/${this.described.id}/${key}`)).arrayBuffer());
+    return this.retry(async () => readSafetensors(await (await request(`/api/trace/${this.described.id}/${key}`)).arrayBuffer()));
+  }
+
+  /**
+   * Ask again if the server has dropped the trace, after it is traced again.
+   * @template T
+   * @param {() => Promise<T>} ask
+   * @returns {Promise<T>}
+   */
+  async retry(ask) {
     try {
       return await ask();
     } catch (error) {

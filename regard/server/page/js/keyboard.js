@@ -1,10 +1,12 @@
 // Keyboard shortcuts, and the dialog that lists them.
 
 import { el, isPage } from "./dom.js";
-import { otherHead, otherLayer, viewsOf } from "./selection.js";
+import { isPresenting, pressPresenting, togglePresenting } from "./present.js";
+import { openView, otherHead, otherLayer, viewsOf } from "./selection.js";
 import { SHOWN_STAGES } from "./state.js";
 import { toggleCell } from "./views/edit_controls.js";
 import { firstUnlearnedLesson, openLesson } from "./views/lesson_panel.js";
+import { openPalette } from "./views/palette.js";
 
 /** @typedef {import("./app.js").App} App */
 
@@ -13,14 +15,29 @@ export function listenToKeys(app) {
   const place = isPage(app.root) ? app.root.ownerDocument : app.root; // in a notebook: only while the widget has the focus
   if (place === app.root) app.root.addEventListener("pointerdown", () => keepFocus(app.root));
   place.addEventListener("keydown", (/** @type {any} */ event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !app.root.isConnected) return;
+    if (!app.root.isConnected || document.querySelector("dialog[open]")) return;
+    if ((event.ctrlKey || event.metaKey) && event.key === "k") return open(event, () => openPalette(app));
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (usesKey(/** @type {HTMLElement} */ (event.target), event.key)) return;
-    if (app.store.state.page !== "explore" && !["?", "Escape"].includes(event.key)) return;
+    if (event.key === "/") return open(event, () => openPalette(app));
+    if (event.key === "p" && !app.root.dataset.replays) return open(event, () => togglePresenting(app));
+    const presented = isPresenting(app) ? pressPresenting(app, event.key) : undefined;
+    if (presented !== undefined) return open(event, () => presented && app.store.set(presented));
+    if (app.store.state.page !== "explore" && !["?", "Escape", "l", "<", ">"].includes(event.key)) return;
     const parts = press(app, event.key);
     if (parts === undefined) return;
     event.preventDefault();
     if (parts) app.store.set(parts);
   });
+}
+
+/**
+ * @param {Event} event
+ * @param {() => void} act
+ */
+function open(event, act) {
+  event.preventDefault();
+  act();
 }
 
 /**
@@ -40,6 +57,7 @@ function usesKey(target, key) {
   if (key === "Escape") return false;
   if (target.closest("input[type=range]")) return key.startsWith("Arrow");
   if (target.closest("input[type=checkbox]")) return key === "Enter";
+  if (target.closest(".lesson") && /^(Arrow(Up|Down)|Page|Home|End| |Enter)/.test(key)) return true; // they scroll the story
   return target.closest("input, textarea, select, [contenteditable]") !== null;
 }
 
@@ -71,12 +89,14 @@ function press(app, key) {
 function pressOther(app, key) {
   const { state } = app.store;
   const view = viewsOf(app, app.open.site)[Number(key) - 1];
-  if (view) return { view };
+  if (view) return openView(app, view);
+  if (key in ZOOM) return pressButton(app, `[data-zoom="${ZOOM[key]}"]`);
   switch (key) {
     case "Enter":
       return document.activeElement?.closest("button, a, summary") ? undefined : { pinned: true };
     case "Escape":
       if (document.querySelector("dialog[open]")) return undefined;
+      if (state.editing) return { editing: false, drawing: false };
       return state.pane ? { pane: "" } : { pinned: false };
     case "s":
       return { stage: SHOWN_STAGES[(SHOWN_STAGES.indexOf(state.stage) + 1) % SHOWN_STAGES.length] };
@@ -87,6 +107,8 @@ function pressOther(app, key) {
     case "m":
       toggleCell(app, state.query, state.key);
       return null;
+    case "e":
+      return { editing: !state.editing };
     case "u":
       app.store.undo();
       return null;
@@ -105,6 +127,19 @@ function pressOther(app, key) {
   }
 }
 
+/** The buttons that keys press if they are shown. @type {Record<string, string>} */
+const ZOOM = { "+": "zoomIn", "=": "zoomIn", "-": "zoomOut", "−": "zoomOut", 0: "zoomFit" };
+
+/**
+ * @param {App} app
+ * @param {string} selector
+ */
+function pressButton(app, selector) {
+  const button = /** @type {HTMLElement | null} */ (app.root.querySelector(selector));
+  button?.click();
+  return button ? null : undefined;
+}
+
 /** The keys in the order of the help dialog. */
 const KEYS = /** @type {const} */ ([
   ["↑ ↓", "keyQuery"],
@@ -114,13 +149,17 @@ const KEYS = /** @type {const} */ ([
   ["Enter", "keyPin"],
   ["Esc", "keyUnpin"],
   ["1 2 3 4", "keyView"],
+  ["+ − 0", "keyZoom"],
   ["s", "keyStage"],
   ["t", "keyTurn"],
   ["w", "keyWords"],
   ["m", "keyMask"],
+  ["e", "keyEdit"],
   ["u", "keyUndo"],
   ["l", "keyLesson"],
   ["< >", "keyLessonNext"],
+  ["/", "palette"],
+  ["p", "present"],
   ["?", "keyHelp"],
 ]);
 
@@ -130,7 +169,7 @@ const REPLAY_KEYS = /** @type {const} */ ([[", .", "keyCheckpoint"], ["p", "keyP
 /** @param {App} app */
 export function showHelp(app) {
   const { t } = app;
-  const all = app.root.dataset.replays ? [...KEYS, ...REPLAY_KEYS] : KEYS;
+  const all = app.root.dataset.replays ? [...KEYS.filter(([key]) => key !== "p"), ...REPLAY_KEYS] : KEYS;
   const rows = all.map(([key, word]) => [el("dt", {}, key.split(" ").map((one) => el("kbd", {}, one))), el("dd", {}, t(word))]);
   const dialog = el(
     "dialog.help",

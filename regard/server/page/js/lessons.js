@@ -1,171 +1,96 @@
-// The lessons: setup, task, and the check that the task is done.
+// The course: lessons in their order, which of them the page can open, and which are done.
 
-import { largest } from "./matrix.js";
-import { rowAt } from "./selection.js";
+import { ATTENDING_LESSONS } from "./course/attending.js";
+import { BEYOND_LESSONS } from "./course/beyond.js";
+import { READING_LESSONS } from "./course/reading.js";
+import { STACKING_LESSONS } from "./course/stacking.js";
+import { fetchModels } from "./http.js";
 
 /**
  * @typedef {import("./app.js").App} App
- * @typedef {import("./state.js").State} State
- * @typedef {import("./messages.js").MessageKey} MessageKey
- */
-
-/**
- * What the reader has done in the open lesson.
- * @typedef {object} LessonProgress
- * @property {State} first the state at the start
- * @property {boolean} peeked whether the mouse was over the pattern
- * @property {Set<string>} heads opened so far
- * @property {{ low: boolean, high: boolean }} temperature whether it was below and above the model's
- */
-
-/**
- * @typedef {object} Lesson
- * @property {string} name prefix of its messages; CSS highlights its subject by it
- * @property {(app: App) => Partial<State>} [setup] changes of state when it opens
- * @property {(app: App) => MessageKey} task
- * @property {(app: App, since: LessonProgress) => boolean} done
- * @property {(app: App) => boolean} [possible] whether the open head allows the task
+ * @typedef {import("./course/parts.js").Lesson} Lesson
+ * @typedef {{ models: any[], runs: string[] }} Served what the server can open
  */
 
 /** @type {Lesson[]} */
-export const LESSONS = [
-  {
-    name: "Attention",
-    setup: (app) => ({ ...startSelection(app), pinned: false }),
-    task: () => "lessonAttentionDo",
-    done: ({ store }, { first, peeked }) => peeked || hasMoved(store.state, first, ["query", "key"]),
-  },
-  {
-    name: "Vectors",
-    setup: (app) => ({ ...startSelection(app), pinned: false }),
-    task: () => "lessonVectorsDo",
-    done: ({ store }) => store.state.pinned,
-  },
-  {
-    name: "Scores",
-    setup: () => ({ stage: "weights" }),
-    task: () => "lessonScoresDo",
-    done: ({ store }) => store.state.stage === "scores",
-    possible: hasScores,
-  },
-  {
-    name: "Scale",
-    setup: () => ({ stage: "weights" }),
-    task: (app) => (isScaled(app) ? "lessonScaleDo" : "lessonScaleNone"),
-    done: (app, { first }) => isEdited(app, "unscaled") || (!isScaled(app) && hasMoved(app.store.state, first, ["site", "head"])),
-    possible: hasScores,
-  },
-  {
-    name: "Mask",
-    setup: (app) => ({ ...(lastMatchingSite(app, (path) => path.startsWith("decoder") && path.endsWith("self")) ?? {}), stage: "weights" }),
-    task: () => "lessonMaskDo",
-    done: (app) => isEdited(app, "forbid"),
-    possible: hasScores,
-  },
-  {
-    name: "Softmax",
-    setup: (app) => ({ ...startSelection(app), stage: "weights" }),
-    task: () => "lessonSoftmaxDo",
-    done: (_, { temperature }) => temperature.low && temperature.high,
-    possible: hasScores,
-  },
-  {
-    name: "Values",
-    setup: (app) => ({ stage: "weights", key: smallestKey(app), pinned: true }),
-    task: () => "lessonValuesDo",
-    done: (app, { first }) => hasMoved(app.store.state, first, ["query", "key"]) && isLargest(app),
-  },
-  {
-    name: "Heads",
-    task: () => "lessonHeadsDo",
-    done: (_, { heads }) => heads.size > 2,
-  },
-  {
-    name: "Cross",
-    setup: (app) => lastMatchingSite(app, (path) => path.endsWith("cross")) ?? {},
-    task: (app) => (hasCross(app) ? "lessonCrossDo" : "lessonCrossNone"),
-    done: (app, { first }) => (hasCross(app) ? hasMoved(app.store.state, first, ["query"]) : app.store.state.view === "lines"),
-  },
-  {
-    name: "Whole",
-    setup: (app) => startSelection(app),
-    task: (app) => (app.source.model ? "lessonWholeDo" : "lessonWholeFile"),
-    done: (app) => isEdited(app, "ablate"),
-    possible: hasScores,
-  },
-];
+export const LESSONS = [...READING_LESSONS, ...ATTENDING_LESSONS, ...STACKING_LESSONS, ...BEYOND_LESSONS];
+
+/** @type {Promise<Served> | null} */
+let asked = null;
+/** @type {Served | null} what the server has answered */
+let served = null;
 
 /**
- * Return the changes of state that open a lesson; edits are reset.
+ * Ask the server once what it can open; nothing for a file.
  * @param {App} app
- * @param {number} number counted from 1
- * @returns {Partial<State>}
+ * @returns {Promise<Served | null>}
  */
-export function lessonState(app, number) {
-  const lesson = LESSONS[number - 1];
-  if (!lesson) return { lesson: 0, drawing: false };
-  const reset = { page: /** @type {const} */ ("explore"), edits: [], drawing: false, pane: /** @type {const} */ ("") };
-  const grid = app.about.image ? {} : { view: /** @type {const} */ ("grid") };
-  return { ...reset, ...grid, ...lesson.setup?.(app), lesson: number };
-}
-
-/** @param {App} app */
-function startSelection({ about }) {
-  return { ...about.start };
+export async function loadServed({ about }) {
+  if (!about.live) return null;
+  asked ??= fetchModels().catch(() => ({ models: [], runs: [] }));
+  served = await asked;
+  return served;
 }
 
 /**
- * Return the start selection if it matches, otherwise the first head of the last matching site.
+ * Return the reason why a lesson cannot be opened here; "" if it can.
  * @param {App} app
- * @param {(path: string) => boolean} fits
+ * @param {Lesson} lesson
  */
-function lastMatchingSite({ about, sites }, fits) {
-  if (fits(about.start.site)) return { ...about.start };
-  const site = sites.filter((one) => fits(one.path)).pop();
-  return site ? { site: site.path, head: 0, query: Math.min(2, site.n_query - 1), key: 0 } : null;
-}
-
-/** @param {App} app */
-function hasCross(app) {
-  return app.sites.some((site) => site.path.endsWith("cross"));
-}
-
-/** @param {App} app */
-function hasScores({ open }) {
-  return !open.large && open.before.scores !== null;
-}
-
-/** @param {App} app */
-function isScaled({ open }) {
-  return open.site.scale !== 1;
+export function whyClosed(app, lesson) {
+  const { t, about, root } = app;
+  if (lesson.replay) return root.dataset.replays || served?.runs.length ? "" : t("lessonNeedsRun");
+  if (root.dataset.replays) return lesson.fits?.(app) && !about.live ? "" : t("lessonNeedsPage");
+  if (modelOf(lesson) || lesson.fits?.(app)) return "";
+  if (about.live && !served) return ""; // not known yet
+  return t(about.live ? "lessonNeedsModel" : "lessonNeedsServer", { model: lesson.models[0] });
 }
 
 /**
+ * Return the model with which a lesson opens, as the server describes it.
+ * @param {Lesson} lesson
+ */
+function modelOf({ models }) {
+  return models.map((name) => served?.models.find((one) => one.name === name)).find(Boolean) ?? null;
+}
+
+/**
+ * Return the request that a lesson needs; null if the open trace will do.
  * @param {App} app
- * @param {string} kind
+ * @param {Lesson} lesson
+ * @param {boolean} keepsText whether another text of the same model is kept
+ * @returns {import("./http.js").TraceRequest | null}
  */
-function isEdited({ store }, kind) {
-  return store.state.edits.some((edit) => edit.kind === kind);
+export function requestOf({ about }, lesson, keepsText) {
+  const model = modelOf(lesson);
+  if (!model) return null;
+  const now = /** @type {any} */ (about).asked ?? {};
+  const example = lesson.example === undefined ? null : model.examples[lesson.example];
+  const wanted = { model: model.name, text: lesson.text ?? example?.text ?? undefined, image: example?.image ?? undefined };
+  if (now.model === wanted.model && (keepsText || (now.text === wanted.text && now.image === wanted.image && !now.target))) return null;
+  return wanted;
 }
+
+const LEARNED = "regard-lessons";
 
 /**
- * @param {State} state
- * @param {State} first
- * @param {(keyof State)[]} parts
+ * Return the names of the lessons that are done.
+ * @returns {string[]}
  */
-function hasMoved(state, first, parts) {
-  return parts.some((part) => state[part] !== first[part]);
+export function savedLessons() {
+  try {
+    const found = JSON.parse(localStorage.getItem(LEARNED) ?? "[]");
+    return LESSONS.map(({ name }) => name).filter((name) => found.includes(name));
+  } catch {
+    return []; // a page from disk may not have localStorage
+  }
 }
 
-/** @param {App} app */
-function smallestKey(app) {
-  const { data } = rowAt(app, app.store.state.query, "before").weights;
-  return data.reduce((best, x, i) => (x < data[best] ? i : best), 0);
-}
-
-/** @param {App} app */
-function isLargest(app) {
-  const { query, key } = app.store.state;
-  const { data } = rowAt(app, query).weights;
-  return data[key] === largest(data);
+/** @param {string[]} names */
+export function saveLessons(names) {
+  try {
+    localStorage.setItem(LEARNED, JSON.stringify(names));
+  } catch {
+    // it is remembered until the page is closed
+  }
 }

@@ -3,11 +3,13 @@
 import { start } from "./app.js";
 import { fetchModels, ServerError } from "./http.js";
 import { HttpSource } from "./http_source.js";
+import { acceptDrops } from "./image_upload.js";
 import { messagesFor } from "./messages.js";
 import { startReplay } from "./replay.js";
 import { pageAddress } from "./state.js";
 import { comparison } from "./views/comparison.js";
-import { inputBar, PROGRESS_MESSAGES } from "./views/input_bar.js";
+import { inputBar } from "./views/input_bar.js";
+import { skeleton } from "./views/skeleton.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -23,19 +25,23 @@ import { inputBar, PROGRESS_MESSAGES } from "./views/input_bar.js";
  * @property {TraceRequest | null} request the one that is shown
  * @property {Progress | null} progress of a running request
  * @property {unknown} error of the last request; null if it succeeded
- * @property {(request: TraceRequest) => Promise<void>} run trace a request and show it
+ * @property {(request: TraceRequest, continues?: boolean) => Promise<void>} run trace a request and show it;
+ *   `continues` if it replaces the last one, as while drawing
  * @property {() => void} stop
  */
 
 /**
- * Return the request of an address, or the first example of the first model.
+ * Return the request of an address, or the first example: of the model that was named when the server
+ * was started, or of the translator into the reader's language.
  * @param {string} search
  * @param {any[]} models
+ * @param {string} [language] of the browser
  * @returns {TraceRequest | null}
  */
-export function parseRequest(search, models) {
+export function parseRequest(search, models, language = navigator.language) {
   const given = new URLSearchParams(search);
-  const model = models.find((one) => one.name === given.get("model")) ?? models[0];
+  const first = models.some((one) => one.named) ? undefined : models.find((one) => one.name === (language.startsWith("ko") ? "en-ko" : "en-de"));
+  const model = models.find((one) => one.name === given.get("model")) ?? first ?? models[0];
   if (!model) return null;
   /** @type {any} */
   const request = { model: model.name };
@@ -44,7 +50,15 @@ export function parseRequest(search, models) {
     if (given.get("ids")) request.target = /** @type {string} */ (given.get("ids")).split(",").map(Number);
     for (const name of ["beam", "part"]) if (Number(given.get(name))) request[name] = Number(given.get(name));
   }
-  return request.text || request.image ? request : { ...model.examples[0], name: undefined, model: model.name };
+  return request.text || request.image ? request : firstExample(model);
+}
+
+/**
+ * @param {any} model
+ * @returns {TraceRequest}
+ */
+function firstExample({ name, examples: [one] }) {
+  return { model: name, text: one?.text ?? undefined, image: one?.image ?? undefined, target: one?.target ?? undefined };
 }
 
 /**
@@ -69,15 +83,18 @@ export function formatRequest(request) {
  */
 export async function startLive(root) {
   const t = messagesFor(navigator.language.slice(0, 2));
-  root.textContent = t("loading");
+  const embed = new URLSearchParams(location.search).get("embed");
+  if (embed === "pattern" || embed === "flow") root.dataset.embed = embed; // a frame in another page
+  const show = skeleton(root, t);
   try {
     const { models, worked, example, runs } = await fetchModels();
     root.dataset.runs = String(runs.length);
     const request = parseRequest(location.search, models);
     const live = /** @type {Live} */ ({ models, worked, request, progress: null, error: null });
-    const source = await firstSource(live, example, (text) => (root.textContent = text || t("loading")));
+    const source = await firstSource(live, example, show);
     return await openPage(root, source, live);
   } catch (error) {
+    root.removeAttribute("aria-busy");
     root.textContent = t.error(error);
     throw error;
   }
@@ -87,13 +104,12 @@ export async function startLive(root) {
  * Return the first trace: that of the request, or of the worked example if there is none.
  * @param {Live} live
  * @param {string} example
- * @param {(text: string) => void} show
+ * @param {(progress: Progress) => void} show
  */
 async function firstSource(live, example, show) {
-  const t = messagesFor(navigator.language.slice(0, 2));
   if (live.request) {
     try {
-      return await HttpSource.trace(pickFields(live.request), live.worked, { onProgress: ({ doing }) => show(t(PROGRESS_MESSAGES[doing] ?? "loading")) });
+      return await HttpSource.trace(pickFields(live.request), live.worked, { onProgress: show });
     } catch (error) {
       if (!(error instanceof ServerError)) throw error;
       live.error = error;
@@ -108,6 +124,7 @@ async function firstSource(live, example, show) {
  * @param {Live} live
  */
 async function openPage(root, source, live) {
+  if (root.dataset.embed && !/page=/.test(location.hash)) history.replaceState(null, "", `#${location.hash.slice(1)}&page=${root.dataset.embed === "flow" ? "flow" : "explore"}`);
   if (!live.models.length && !location.hash) history.replaceState(null, "", "#page=worked");
   const app = await start(root, source, pageAddress(), [(app) => inputBar(app, live), comparison]);
   /** @type {AbortController | null} */
@@ -116,24 +133,31 @@ async function openPage(root, source, live) {
     Object.assign(live, parts);
     root.dispatchEvent(new CustomEvent("regard-status"));
   };
-  const show = async (/** @type {TraceRequest} */ request) => {
+  app.requests = () => requestsOf(live.models);
+  const show = async (/** @type {TraceRequest} */ request, /** @type {import("./app.js").Keep} */ keep = {}) => {
     pending?.abort();
     const mine = (pending = new AbortController());
     update({ request, error: null, progress: { doing: "waiting", done: 0, of: null } });
     try {
       const next = await HttpSource.trace(pickFields(request), live.worked, { signal: mine.signal, onProgress: (progress) => update({ progress }) });
       if (mine.signal.aborted) return;
-      await app.show(next);
+      await app.show(next, keep);
       update({ progress: null });
     } catch (error) {
       if (mine.signal.aborted) return;
       update({ progress: null, error });
+    } finally {
+      if (pending === mine) app.store.waits = false;
     }
   };
-  live.run = async (request) => {
-    history.pushState(null, "", `${formatRequest(request)}${location.hash}`);
-    await show(request);
+  live.run = async (request, continues = false) => {
+    app.store.address.flush?.(); // the entry of the old text keeps its selection and edits
+    const stays = continues && live.request?.model === request.model;
+    if (stays) history.replaceState(null, "", `${formatRequest(request)}${location.hash}`);
+    else history.pushState(null, "", `${formatRequest(request)}${location.hash}`);
+    await show(request, { selection: stays });
   };
+  acceptDrops(app, live);
   root.addEventListener("regard-request", (event) => live.request && live.run({ model: live.request.model, .../** @type {CustomEvent} */ (event).detail }));
   root.addEventListener("regard-error", (event) => update({ error: /** @type {CustomEvent} */ (event).detail }));
   live.stop = () => {
@@ -142,10 +166,23 @@ async function openPage(root, source, live) {
   };
   addEventListener("popstate", () => {
     const request = parseRequest(location.search, live.models);
-    if (request && live.request && formatRequest(request) !== formatRequest(live.request)) show(request);
+    if (!request || !live.request || formatRequest(request) === formatRequest(live.request)) return;
+    app.store.waits = true; // the hash belongs to the other text
+    show(request, { address: location.hash.slice(1) });
   });
   if (live.request && !location.search) history.replaceState(null, "", `${formatRequest(live.request)}${location.hash}`);
   return app;
+}
+
+/**
+ * Return what can be opened: the first example of each model, then all examples.
+ * @param {any[]} models
+ * @returns {{ kind: "model" | "examples", name: string, request: TraceRequest }[]}
+ */
+function requestsOf(models) {
+  const first = models.filter((one) => one.examples.length).map((one) => ({ kind: /** @type {const} */ ("model"), name: one.name, request: firstExample(one) }));
+  const all = models.flatMap(({ name, examples }) => examples.map((/** @type {any} */ one) => ({ kind: "examples", name: `${name}: ${one.text ?? one.name}`, request: firstExample({ name, examples: [one] }) })));
+  return [...first, ...all];
 }
 
 /**

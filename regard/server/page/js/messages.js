@@ -1,12 +1,24 @@
 // The message catalog: every text on the page, in English and in Korean. {names} are filled in.
 
-import { ERROR_MESSAGES } from "./error_messages.js";
+import { COURSE_MESSAGES } from "./course_messages.js";
+import { COMPARE_MESSAGES } from "./compare_messages.js";
+import { DECODING_MESSAGES } from "./decoding_messages.js";
+import { ERROR_MESSAGES, koreanParams } from "./error_messages.js";
+import { FLOW_MESSAGES } from "./flow_messages.js";
+import { LENS_MESSAGES } from "./lens_messages.js";
 import { LESSON_MESSAGES } from "./lesson_messages.js";
+import { ACTION_MESSAGES } from "./action_messages.js";
 
 export const MESSAGES = {
+  ...ACTION_MESSAGES,
   ...LESSON_MESSAGES,
+  ...COURSE_MESSAGES,
+  ...FLOW_MESSAGES,
+  ...DECODING_MESSAGES,
+  ...LENS_MESSAGES,
+  ...COMPARE_MESSAGES,
   // the page
-  explore: ["explore", "탐색"],
+  explore: ["head", "헤드"],
   worked: ["worked example", "계산 예제"],
   pages: ["pages", "페이지"],
   language: ["language", "언어"],
@@ -21,6 +33,11 @@ export const MESSAGES = {
   roundedNumbers: ["Numbers are rounded to keep the file small; about two digits are exact.", "파일 크기를 줄이려고 수를 반올림했습니다. 유효 숫자는 약 두 자리입니다."],
   loading: ["loading …", "불러오는 중 …"],
   cannotOpen: ["The explorer cannot open this trace: {why}", "추적 결과를 열 수 없습니다: {why}"],
+  skip: ["skip to the picture", "그림으로 건너뛰기"],
+  startHere: ["Start here", "처음이라면 여기"],
+  progress: ["progress", "진행 상황"],
+  seconds: ["{n} s", "{n}초"],
+  loadingLong: ["The first text needs the whole model; later ones are fast.", "처음에는 모델 전체를 불러와야 합니다. 다음 텍스트부터는 빠릅니다."],
   // panes
   overview: ["overview", "전체 보기"],
   pattern: ["pattern", "패턴"],
@@ -47,6 +64,7 @@ export const MESSAGES = {
   kindAlignment: ["alignment", "번역 정렬"],
   kindImage: ["self-attention of patches", "패치 셀프 어텐션"],
   overviewLabel: ["{kind}: {layers} layers of {heads} heads; choose one with the arrow keys", "{kind}: 레이어 {layers}개, 레이어마다 헤드 {heads}개. 화살표 키로 고르세요"],
+  overviewLabelTouch: ["{kind}: {layers} layers of {heads} heads; tap one", "{kind}: 레이어 {layers}개, 레이어마다 헤드 {heads}개. 하나를 누르세요"],
   layerName: ["layer {layer}", "레이어 {layer}"],
   headName: ["head {head}", "헤드 {head}"],
   layerHead: ["layer {layer} · head {head}", "레이어 {layer} · 헤드 {head}"],
@@ -106,8 +124,14 @@ export const MESSAGES = {
   seeSpread: ["For {query}, this head spreads its weight over {n} keys; the largest weight is {most}.", "{query} 토큰에서 이 헤드는 가중치를 키 {n}개에 나누어 줍니다. 가장 큰 값은 {most}입니다."],
   seeOff: ["This head is switched off and adds nothing to {query}.", "이 헤드는 꺼져 있어 {query} 토큰에 아무것도 더하지 않습니다."],
   seeNothing: ["All keys are masked for {query}, so this head adds nothing to it.", "{query} 토큰에는 모든 키가 막혀 있어 이 헤드가 아무것도 더하지 않습니다."],
+  split: ["before and after in two pictures", "이전과 이후를 그림 두 개로"],
+  splitHelp: ["one picture shows both: rings, dashed lines and upper halves are before the edits", "그림 하나에서는 고리, 점선, 칸의 위쪽 절반이 이전입니다"],
+  moreTools: ["more tools", "도구 더 보기"],
   // edits
   editHead: ["edit this head", "이 헤드 수정"],
+  editHint: ["Change a weight, forbid a connection, switch the head off: the answer follows.", "가중치를 바꾸거나 연결을 막거나 헤드를 끄면 출력이 바로 바뀝니다."],
+  selectedCell: ["selected cell", "선택한 칸"],
+  allChanges: ["show all changes", "모든 변화 보기"],
   temperature: ["temperature", "온도"],
   resetTemperature: ["reset to the model's value", "모델의 값으로 되돌리기"],
   scaleOnHelp: ["divide scores by √d_k", "점수를 √d_k로 나누기"],
@@ -219,6 +243,22 @@ export const MESSAGES = {
   examples: ["examples", "예시"],
   alternatives: ["alternatives", "다른 번역"],
   otherWords: ["other words here", "이 자리의 다른 단어"],
+  otherWordsFor: ["other words instead of {token}", "{token} 자리의 다른 단어"],
+  probability: ["probability", "확률"],
+  logScore: ["log-probability, divided by the length penalty", "길이 페널티로 나눈 로그 확률"],
+  intro_en_de: ["This model translates English into German. Click a word of the answer to see which words it looked at.", "이 모델은 영어를 독일어로 번역합니다. 출력의 단어를 누르면 모델이 어떤 단어를 보았는지 나옵니다."],
+  intro_en_ko: ["This model translates English into Korean. Click a word of the answer to see which words it looked at.", "이 모델은 영어를 한국어로 번역합니다. 출력의 단어를 누르면 모델이 어떤 단어를 보았는지 나옵니다."],
+  intro_dates: ["This model writes dates as year-month-day. Click a digit of the answer to see which letters it looked at.", "이 모델은 날짜를 연-월-일 형식으로 바꿉니다. 출력의 숫자를 누르면 모델이 어떤 글자를 보았는지 나옵니다."],
+  intro_translation: ["This model translates. Click a word of the answer to see which words it looked at.", "이 모델은 텍스트를 번역합니다. 출력의 단어를 누르면 모델이 어떤 단어를 보았는지 나옵니다."],
+  intro_language: ["This model continues a text. Click a token to see which earlier tokens it looked at.", "이 모델은 텍스트를 이어 씁니다. 토큰을 누르면 모델이 앞의 어떤 토큰을 보았는지 나옵니다."],
+  intro_masked: ["This model fills masked words. Click a token to see which other tokens it looked at.", "이 모델은 가려진 단어를 채웁니다. 토큰을 누르면 모델이 다른 어떤 토큰을 보았는지 나옵니다."],
+  intro_classification: ["This model sorts texts into classes. Click a token to see which other tokens it looked at.", "이 모델은 텍스트를 분류합니다. 토큰을 누르면 모델이 다른 어떤 토큰을 보았는지 나옵니다."],
+  intro_embedding: ["This model turns a text into vectors. Click a token to see which other tokens it looked at.", "이 모델은 텍스트를 벡터로 바꿉니다. 토큰을 누르면 모델이 다른 어떤 토큰을 보았는지 나옵니다."],
+  intro_image: ["This model says what a picture shows. Click a patch to see which other patches it looked at.", "이 모델은 이미지를 분류합니다. 패치를 누르면 모델이 다른 어떤 패치를 보았는지 나옵니다."],
+  shows_negation: ["negation", "부정"],
+  shows_reordering: ["reordering", "어순"],
+  shows_distance: ["long distance", "먼 거리"],
+  shows_antecedent: ["its antecedent", "대명사가 가리키는 말"],
   textPart: ["part of the text", "텍스트의 부분"],
   modelAnswer: ["the model's own answer", "모델의 원래 출력"],
   continueText: ["continue the text", "이어 쓰기"],
@@ -299,6 +339,7 @@ export const MESSAGES = {
   keyTurn: ["swap rows and columns", "행과 열 바꾸기"],
   keyWords: ["tokens or words", "토큰 또는 단어"],
   keyMask: ["forbid or allow the selected connection", "선택한 연결 막기 또는 허용하기"],
+  keyEdit: ["open or close the edit controls", "수정 도구 열기 또는 닫기"],
   keyUndo: ["undo the last edit", "마지막 수정 되돌리기"],
   keyHelp: ["this list", "이 목록"],
   countedFromZero: ["Layers, heads and positions are counted from 0, as in Python.", "레이어, 헤드, 위치는 파이썬처럼 0부터 셉니다."],
@@ -331,7 +372,7 @@ export function messagesFor(language) {
   const error = (/** @type {any} */ error) => {
     if (!error?.isServerError) return t("noServer");
     const template = index === 1 ? /** @type {Record<string, string>} */ (ERROR_MESSAGES)[error.code] : undefined;
-    return template ? fillIn(template, error.params) : error.message;
+    return template ? fillIn(template, koreanParams(error.params)) : error.message;
   };
   return Object.assign(t, { parts, error, language });
 }

@@ -134,7 +134,7 @@ function addPlayback(app, replay, sources) {
     try {
       const source = await sources(replay.text, replay.at);
       if (mine !== latest) return; // the slider has moved on
-      await app.show(source, stays);
+      await app.show(source, { selection: stays });
       writeAddress(replay);
       if (replay.at < last) sources(replay.text, replay.at + 1); // prefetch
     } catch (error) {

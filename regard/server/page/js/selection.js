@@ -28,6 +28,16 @@ export function withinBounds(app, state) {
   };
 }
 
+/**
+ * Return whether the model predicts words at the queries of a site, and a server or the file can say why.
+ * @param {App["about"]} about
+ * @param {Site} site
+ */
+export function leadsToWords(about, site) {
+  const side = { transformer: "decoder.", decoder: "decoder.", encoder: "encoder.", vision: "encoder." }[about.family];
+  return Boolean(about.live || about.readout) && side !== undefined && site.path.startsWith(side);
+}
+
 /** The largest number of points that can be distinguished. */
 const MAX_POINTS = 1024;
 
@@ -44,6 +54,8 @@ export function viewsOf({ about }, site) {
     ["space", site.space && site.n_query <= MAX_POINTS],
     ["rollout", stacked],
     ["exact", EFFICIENT_FORMS.has(site.similarity) && !isLarge(site)],
+    ["lens", leadsToWords(about, site)],
+    ["attribution", leadsToWords(about, site)],
   ]);
   return ["grid", "lines", "bars", "graph", ...own.filter(([, known]) => known).map(([view]) => view)];
 }
@@ -85,6 +97,32 @@ export function otherLayer(app, by, from = app.store.state) {
   const group = app.sites.filter((site) => site.group === here.group);
   const next = group[group.indexOf(here) + by];
   return next ? { site: next.path } : null;
+}
+
+/** Where a reader was before the rollout moved to the last layer. */
+/** @type {WeakMap<App, { from: string, to: string }>} */
+const BEFORE_ROLLOUT = new WeakMap();
+
+/**
+ * Return the change of state that opens a view. A rollout starts with all layers; the other views go
+ * back to the layer before it.
+ * @param {App} app
+ * @param {State["view"]} view
+ * @returns {Partial<State>}
+ */
+export function openView(app, view) {
+  const { site, head, kept, view: shown } = app.store.state;
+  const goTo = (/** @type {string} */ to) => ({ view, site: to, kept: kept && `${to}@${head}` });
+  if (view === "rollout" && shown !== "rollout") {
+    const { group } = findSite(app, site);
+    const last = app.sites.filter((one) => one.group === group).at(-1);
+    if (!last || last.path === site) return { view };
+    BEFORE_ROLLOUT.set(app, { from: site, to: last.path });
+    return goTo(last.path);
+  }
+  const before = BEFORE_ROLLOUT.get(app);
+  BEFORE_ROLLOUT.delete(app);
+  return shown === "rollout" && before?.to === site && app.sites.some((one) => one.path === before.from) ? goTo(before.from) : { view };
 }
 
 /**

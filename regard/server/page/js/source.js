@@ -10,6 +10,7 @@
  * @typedef {object} About
  * @property {string} title the model's name; may be ""
  * @property {string} family "transformer", "seq2seq", "encoder", "decoder", "vision" or ""
+ * @property {any} [readout] lens and attributions of a file
  * @property {boolean} live whether there is a model that can run with edits
  * @property {number} digits decimal places that are exact
  * @property {Record<string, string[]>} tokens by side: "source", "target", "output"
@@ -129,10 +130,131 @@
  *   next-token candidates; null if another temperature was requested meanwhile
  * @property {(position: number) => Promise<any[]>} alternatives
  *   other words for a position of a translation
+ * @property {(edits: import("./edits.js").Edit[], query: Record<string, any>) => Promise<{ info: Decoding, source: Source | null }>} decode
+ *   how the answer is written, and the trace of what is written; null if it cannot be traced
  */
 
 /**
+ * One step of decoding: the most probable tokens, and the id of the one that was written.
+ * @typedef {object} DecodingStep
+ * @property {number} chosen
+ * @property {string} name
+ * @property {boolean} forced whether the reader chose it
+ * @property {{ id: number, name: string, rank: number, log_prob: number, scaled: number | null, cut: "" | "top_k" | "top_p", probability: number }[]} candidates
+ */
+
+/** @typedef {{ step: number, parent: number | null, id: number, name: string, log_prob: number, score: number, fate: string, won: boolean }} TreeNode */
+
+/**
+ * How a text was written; see DecodingInfo in Python.
+ * @typedef {object} Decoding
+ * @property {"beam" | "sample" | "given"} kind
+ * @property {string} text
+ * @property {number[]} ids
+ * @property {boolean} finished
+ * @property {DecodingStep[]} steps
+ * @property {TreeNode[] | null} tree
+ * @property {boolean} is_answer
+ * @property {boolean} traceable
+ */
+
+/**
+ * A place where the residual stream can be read. `path` is the value of the trace.
+ * @typedef {object} Station
+ * @property {string} path
+ * @property {number} width of the vectors
+ * @property {"tokens" | "embedding" | "self" | "cross" | "context" | "feed_forward" | "recurrent" | "output"} kind
+ * @property {number | null} layer
+ * @property {string | null} site the attention site just before it
+ * @property {string | null} before path of the station before it
+ * @property {string[]} added paths of what was added since then
+ * @property {boolean} normalized whether a norm follows the sum
+ */
+
+/** @typedef {{ name: "encoder" | "decoder", tokens: string, n_tokens: number, stations: Station[] }} FlowSide */
+
+/**
+ * The largest weights of each query of a site: `mean` over heads, and `top` of single heads.
+ * @typedef {{ keys: Matrix, weights: Matrix, heads: Matrix | null }} FlowLines
+ */
+
+/**
+ * The numbers of some positions of a side, by path of the station or site.
+ * @typedef {object} FlowRows
+ * @property {number} start
+ * @property {number} stop
+ * @property {Record<string, Float32Array>} norm of the stream
+ * @property {Record<string, Float32Array>} added norm of what was added to it
+ * @property {Record<string, Matrix>} strip the stream, as means of neighboring dimensions
+ * @property {Record<string, { mean: FlowLines, top: FlowLines }>} lines
+ * @property {Candidate[][] | null} predictions the most probable tokens at each position
+ */
+
+/** @typedef {{ index: number, activation: number, norm: number, written: { name: string, amount: number }[] }} HiddenUnit */
+/** @typedef {{ n_units: number, n_active: number, writes: "logits" | "dimensions", units: HiddenUnit[] }} HiddenUnits */
+
+/**
+ * The residual stream of a trace.
+ * @typedef {object} Flow
+ * @property {FlowSide[]} sides
+ * @property {string | null} predicts the side whose positions predict tokens
+ * @property {number} limit positions that can be requested at once
+ * @property {(side: FlowSide, start: number, stop: number) => Promise<FlowRows>} rows
+ * @property {(path: string, position: number) => Promise<Record<string, Float32Array> | null>} vector
+ *   "vector", the one "before" it, and what was added by path; null if the file does not have them
+ * @property {(path: string, position: number) => Promise<HiddenUnits | null>} units
+ */
+
+/**
+ * What the model would predict if it stopped at a station: tables of station × position (× rank).
+ * @typedef {object} Lens
+ * @property {"tokens" | "classes"} entries
+ * @property {"layer" | "rms" | "none"} norm the final norm that was applied
+ * @property {string[]} stations
+ * @property {string[]} positions tokens that are read; of the window
+ * @property {number} start the first position of the window
+ * @property {number} n_positions of the whole text
+ * @property {number[][][]} ids
+ * @property {number[][][]} probabilities
+ * @property {number[][]} entropy in bits
+ * @property {number[][]} divergence from the final distribution, in bits
+ * @property {number[]} answers
+ * @property {number[][]} answer_probabilities
+ * @property {Record<number, string>} names
+ */
+
+/**
+ * @typedef {{ path: string, kind: "embedding" | "head" | "bias" | "feed_forward" | "norm" | "readout" | "edit", head: number | null, value: number }} AttributionPart
+ */
+
+/**
+ * The logit of a word as a sum of parts.
+ * @typedef {object} Attribution
+ * @property {"tokens" | "classes"} entries
+ * @property {number | null} position null for classes
+ * @property {number} token
+ * @property {string} name
+ * @property {number | null} relative_to the token whose logit was subtracted
+ * @property {number} logit
+ * @property {number} bias
+ * @property {AttributionPart[]} parts they sum to logit - bias
+ */
+
+/**
+ * Changes of the answer's log-probability with one head off: head × token by site.
+ * @typedef {object} Sweep
+ * @property {string[]} tokens the answer
+ * @property {(number | null)[]} positions where each token is predicted; null for classes
+ * @property {number[]} log_probabilities with all heads on
+ * @property {Record<string, number[][]>} changes
+ */
+
+/** @typedef {{ models: { name: string, reads: "text" | "image" }[], runs: import("./replay.js").Run[] }} OtherRuns */
+
+/**
  * @typedef {object} Source
+ * @property {(edits: import("./edits.js").Edit[]) => Promise<Flow | null>} flow
+ *   the residual stream, after edits if there is a model; null if the source does not have it
  * @property {() => Promise<About>} about
  * @property {() => Promise<Site[]>} sites in the order of computation
  * @property {(path: string, head: number) => Promise<Vectors>} vectors
@@ -148,6 +270,15 @@
  * @property {(path: string, head: number) => Promise<Matrix | null>} exact
  *   the weights that an efficient form approximates
  * @property {(path: string) => Promise<Measures[]>} measures of every head
+ * @property {(edits: import("./edits.js").Edit[], position: number) => Promise<Lens | null>} [lens]
+ *   the window that contains a position; null if it is not known after edits
+ * @property {(edits: import("./edits.js").Edit[], place: { position?: number, token?: number, relative_to?: number }) => Promise<Attribution | null>} [attribution]
+ *   of the answer at a position by default; null if it is not known after edits
+ * @property {(spec: import("./compare_spec.js").Comparison) => Promise<Source | null>} [other]
+ *   the run on the second side of a comparison; only with a server
+ * @property {() => Promise<OtherRuns>} [choices] models and training runs to compare with; only with a server
+ * @property {(options: { signal?: AbortSignal, onProgress?: (progress: import("./http.js").Progress) => void }) => Promise<Sweep>} [sweep]
+ *   switch every head off in turn; only with a model
  * @property {Model | null} model null in offline files
  */
 

@@ -1,17 +1,18 @@
 // The state that all panes share, and its text form in the address.
 
+import { readComparison } from "./compare_spec.js";
 import { readCount, readEdits, writeEdits } from "./edits.js";
 import { STAGES } from "./source.js";
 
 /**
  * @typedef {object} State
- * @property {"explore" | "worked"} page
+ * @property {"flow" | "explore" | "decoding" | "worked"} page the whole model, one head, the writing of the answer, or the worked example
  * @property {string} site
  * @property {number} head
  * @property {number} query
  * @property {number} key
  * @property {boolean} pinned whether query and key no longer follow the mouse
- * @property {"grid" | "lines" | "bars" | "graph" | "image" | "space" | "rollout" | "exact"} view
+ * @property {"grid" | "lines" | "bars" | "graph" | "image" | "space" | "rollout" | "exact" | "lens" | "attribution"} view
  * @property {"scores" | "masked" | "weights" | "all"} stage
  * @property {boolean} turned whether rows and columns are swapped
  * @property {boolean} words
@@ -21,16 +22,24 @@ import { STAGES } from "./source.js";
  * @property {string} heads whose arrows the space view shows, as "0,2"; "" for all
  * @property {number} spin rotation of the space view in degrees
  * @property {string} language
+ * @property {string} kept the head that the reader chose, as "PATH@HEAD"; "" if the page chooses
  * @property {import("./edits.js").Edit[]} edits
+ * @property {import("./edits.js").Edit[]} resting edits that do not apply to this trace
  * @property {string} name of the edits, given by the reader
  * @property {number} sampling temperature of a language model
  * @property {string} work the numbers of the worked example, if changed
+ * @property {boolean} editing whether the drawer with the edit controls is open
+ * @property {boolean} lens whether the flow shows what each layer would predict
+ * @property {boolean} split whether before and after an edit are two grids instead of one
+ * @property {string} spot the place of the flow whose numbers are open, as "PATH@POSITION"
+ * @property {string} compare what the open head is compared with, as compare_spec.js writes it; "" for nothing
  * @property {boolean} drawing whether clicks on the pattern change its mask
  * @property {number} lesson the open lesson, counted from 1; 0 for none
- * @property {number[]} learned lessons that are done
+ * @property {number} step the paragraph of the lesson, counted from 0
+ * @property {string[]} learned names of the lessons that are done; kept by the browser, not in the address
  */
 
-const VIEWS = ["grid", "lines", "bars", "graph", "image", "space", "rollout", "exact"];
+const VIEWS = ["grid", "lines", "bars", "graph", "image", "space", "rollout", "exact", "lens", "attribution"];
 /** The stages that can be shown, and "all" of them next to each other. */
 export const SHOWN_STAGES = /** @type {const} */ ([...STAGES, "all"]);
 export const SORTS = /** @type {const} */ (["layer", "entropy", "distance", "diagonal", "peak", "alignment"]);
@@ -39,7 +48,7 @@ export const PANES = /** @type {const} */ (["overview", "pattern", "steps"]);
 /** Parsers of the address; undefined if a text is not valid. */
 /** @type {Record<string, (text: string) => any>} */
 const READERS = {
-  page: oneOf(["explore", "worked"]),
+  page: oneOf(["flow", "explore", "decoding", "worked"]),
   site: (text) => text || undefined,
   head: readCount,
   query: readCount,
@@ -55,29 +64,49 @@ const READERS = {
   heads: (text) => (/^(none|\d+(,\d+)*)$/.test(text) ? text : undefined),
   spin: (text) => (/^\d+$/.test(text) && Number(text) <= 180 ? Number(text) : undefined),
   language: oneOf(["en", "ko"]),
+  kept: (text) => (/^[\w.]+@\d+$/.test(text) ? text : undefined),
   edits: readEdits,
+  resting: readEdits,
   name: (text) => text,
   sampling: (text) => (Number(text) >= 0 && Number(text) <= 2 ? Number(text) : undefined),
   work: (text) => text,
+  spot: (text) => (/^[\w.]+@\d+$/.test(text) ? text : undefined),
+  editing: (text) => text === "1",
+  lens: (text) => text === "1",
+  split: (text) => text === "1",
+  compare: (text) => (readComparison(text) ? text : undefined),
   lesson: readCount,
-  learned: (text) => text.split(",").map(Number).filter((n) => Number.isInteger(n) && n > 0),
+  step: readCount,
 };
 
 /**
  * Storage of the state: the hash of the page, or a model value in notebooks.
- * @typedef {{ read: () => string, write: (text: string) => void, listen: (f: () => void) => void }} Address
+ * @typedef {{ read: () => string, write: (text: string) => void, listen: (f: () => void) => void, flush?: () => void }} Address
  */
 
 /** @returns {Address} */
 export function pageAddress() {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let writing;
+  /** @type {(() => void) | null} */
+  let waiting = null;
+  const flush = () => {
+    clearTimeout(writing);
+    waiting?.();
+    waiting = null;
+  };
+  addEventListener("popstate", () => { // another entry of the history has its own state
+    clearTimeout(writing);
+    waiting = null;
+  });
   return {
     read: () => location.hash.slice(1),
     write: (text) => {
       clearTimeout(writing); // browsers limit how often the address may change
-      if (hasAddress()) writing = setTimeout(() => history.replaceState(null, "", `#${text}`), 120);
+      waiting = () => history.replaceState(history.state, "", `#${text}`);
+      if (hasAddress()) writing = setTimeout(flush, 120);
     },
+    flush: () => hasAddress() && flush(),
     listen: (f) => addEventListener("hashchange", f),
   };
 }
@@ -101,7 +130,11 @@ export class Store {
     this.listeners = [];
     /** @type {State["edits"][]} */
     this.past = [];
-    address.listen(() => this.change(readFullState(this.start, address.read()), false));
+    /** Limit a state to what applies to the trace. */
+    this.fit = (/** @type {State} */ state) => state;
+    /** Whether the address belongs to a trace that is still loading. */
+    this.waits = false;
+    address.listen(() => this.waits || this.change(readFullState(this.start, address.read()), false));
   }
 
   /** @param {(state: State, changed: Set<string>) => void} listener */
@@ -114,26 +147,34 @@ export class Store {
    * @param {boolean} [continues] whether this continues the last edit, as while a slider moves
    */
   set(parts, continues = false) {
-    if (parts.edits && !continues) this.past.push(this.state.edits);
-    this.change(parts, true);
+    if (parts.edits && !continues) this.past.push([...this.state.edits, ...this.state.resting]);
+    this.change({ ...this.choice(parts), ...parts }, true);
   }
 
   /**
-   * Reset the state for another trace.
+   * Return what a reader who opens a head thereby keeps.
+   * @param {Partial<State>} parts
+   * @returns {Partial<State>}
+   */
+  choice({ site = this.state.site, head = this.state.head }) {
+    return site === this.state.site && head === this.state.head ? {} : { kept: `${site}@${head}` };
+  }
+
+  /**
+   * Set the state for another trace.
    * @param {State} start
    * @param {State} state
    */
   begin(start, state) {
     this.start = start;
     this.state = state;
-    this.past = [];
     this.address.write(writeState(state, start));
   }
 
   /** Undo the last edit. */
   undo() {
-    const before = this.past.pop() ?? this.state.edits.slice(0, -1);
-    this.change({ edits: before }, true);
+    const before = this.past.pop();
+    this.change(before ? { edits: before, resting: [] } : { edits: this.state.edits.slice(0, -1) }, true);
   }
 
   /**
@@ -142,9 +183,10 @@ export class Store {
    */
   change(parts, write) {
     const old = /** @type {any} */ (this.state);
-    const changed = new Set(Object.keys(parts).filter((key) => !same(old[key], /** @type {any} */ (parts)[key])));
+    const next = this.fit({ ...this.state, ...parts });
+    const changed = new Set([...Object.keys(parts), "edits", "resting"].filter((key) => !same(old[key], /** @type {any} */ (next)[key])));
     if (!changed.size) return;
-    this.state = { ...this.state, ...parts };
+    this.state = next;
     if (write) this.address.write(writeState(this.state, this.start));
     for (const listener of this.listeners) listener(this.state, changed);
   }
@@ -160,8 +202,8 @@ export function writeState(state, start) {
   for (const key of Object.keys(READERS)) {
     const value = /** @type {any} */ (state)[key];
     const selected = ["site", "head", "query", "key"].includes(key);
-    if (!selected && same(value, /** @type {any} */ (start)[key])) continue;
-    const text = key === "edits" ? writeEdits(value) : typeof value === "boolean" ? Number(value) : value;
+    if (key === "page" ? value === "explore" : !selected && same(value, /** @type {any} */ (start)[key])) continue;
+    const text = key === "edits" || key === "resting" ? writeEdits(value) : typeof value === "boolean" ? Number(value) : value;
     parts.push(`${key}=${encodeURI(String(text)).replace(/[&#=]/g, encodeURIComponent)}`);
   }
   return parts.join("&");
@@ -179,6 +221,7 @@ export function readState(text) {
     const read = READERS[key]?.(decode(value));
     if (read !== undefined) made[key] = read;
   }
+  if (made.site && !made.page) made.page = "explore"; // a link to a head
   return made;
 }
 
@@ -186,7 +229,7 @@ export function readState(text) {
  * @param {State} start
  * @param {string} text
  */
-function readFullState(start, text) {
+export function readFullState(start, text) {
   return { ...start, ...readState(text) };
 }
 

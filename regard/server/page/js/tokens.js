@@ -13,8 +13,11 @@ import { matrix } from "./matrix.js";
  * @typedef {{ label: string, first: number, last: number, special: boolean }} Tick
  */
 
+/** The mark in front of a piece that continues a word. */
+export const CONTINUES = "·";
+
 /**
- * Return the label of a token: without spaces, with a hyphen if it continues a word.
+ * Return the label of a token: without spaces, with a middle dot if it continues a word.
  * @param {string} token
  * @param {boolean} [continues]
  */
@@ -22,7 +25,8 @@ export function labelOf(token, continues = false) {
   const text = token.replace(/▁/g, " ").replace(/\n/g, "⏎").replace(/\t/g, "⇥"); // some tokenizers mark spaces this way
   const bare = text.trim();
   if (!bare) return text ? "␣" : "∅";
-  return continues ? `‑${bare.replace(/^##/, "")}` : bare;
+  if (/^##./u.test(bare)) return `${CONTINUES}${bare.slice(2)}`;
+  return continues && /^(##)?\p{L}/u.test(bare) ? `${CONTINUES}${bare.replace(/^##/, "")}` : bare; // digits and punctuation need no mark
 }
 
 /** @type {WeakMap<About, Map<string, Tick[]>>} */
@@ -52,8 +56,9 @@ export function ticksOf(about, side, count) {
 function makeTicks(about, side, count) {
   const tokens = side ? about.tokens[side] : null;
   const words = (side && about.words[side]) || [];
+  const characters = tokens?.every((token, i) => words[i] === null || [...token].length < 2); // nothing to mark
   return Array.from({ length: count }, (_, i) => {
-    const continues = words[i] !== null && words[i] !== undefined && words[i] === words[i - 1];
+    const continues = !characters && words[i] !== null && words[i] !== undefined && words[i] === words[i - 1];
     const token = tokens ? labelOf(tokens[i], continues) : String(i);
     const label = about.image && /^\d+,\d+$/.test(token) ? `(${token})` : token; // a patch
     return { label, first: i, last: i, special: words.length > 0 && words[i] === null };
@@ -83,7 +88,7 @@ export function withReplacedTokens(about, edits) {
 
 /**
  * Return the side that labels the queries: in cross-attention, the token being written.
- * @param {Site} site
+ * @param {Pick<Site, "group" | "asks" | "writes">} site
  */
 export function querySide(site) {
   return site.group.endsWith("cross") ? (site.writes ?? site.asks) : site.asks;

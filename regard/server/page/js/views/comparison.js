@@ -1,7 +1,7 @@
 // The answer before and after edits, and how the probabilities of its tokens changed.
 
 import { el, fill } from "../dom.js";
-import { short } from "../format.js";
+import { probability as shortProbability } from "../format.js";
 import { labelOf } from "../tokens.js";
 
 /** @typedef {import("../app.js").App} App */
@@ -19,7 +19,9 @@ const SEARCH_DELAY = 150;
  * @returns {import("../app.js").Pane}
  */
 export function comparison(app) {
-  const element = el("section.comparison", { "aria-live": "polite" });
+  const content = el("div.content", { "aria-live": "polite" });
+  const more = el("button.icon.unfold", { title: app.t("allChanges"), "aria-label": app.t("allChanges"), "aria-expanded": "false", onclick: () => more.setAttribute("aria-expanded", String(element.toggleAttribute("data-open"))) }, "▴");
+  const element = el("section.comparison", { "aria-label": app.t("answerAfter") }, content, more);
   let lastEdits = "";
   let pending = new AbortController();
   const show = async (/** @type {import("../edits.js").Edit[]} */ edits, /** @type {AbortSignal} */ signal) => {
@@ -28,21 +30,23 @@ export function comparison(app) {
     try {
       const effect = await model.effect(edits);
       if (!effect || signal.aborted) return;
-      fill(element, renderAnswer(app, effect.answer, effect.final));
+      fill(content, renderAnswer(app, effect.answer, effect.final));
       if (effect.final) return;
       await new Promise((done) => setTimeout(done, SEARCH_DELAY));
       if (signal.aborted || !same(edits, app.store.state.edits)) return; // a slider is moving
       const answer = await model.answer(edits, signal);
-      if (!signal.aborted) fill(element, renderAnswer(app, answer, true));
+      if (!signal.aborted) fill(content, renderAnswer(app, answer, true));
     } catch (error) {
-      if (!signal.aborted) fill(element, el("p.error", {}, app.t.error(error)));
+      if (signal.aborted) return;
+      fill(content, el("p.error", {}, app.t.error(error)));
+      app.refuse(error, edits);
     }
   };
   return {
     element,
     update: (changed) => {
       const { edits, page } = app.store.state;
-      element.hidden = !edits.length || page !== "explore";
+      element.hidden = !edits.length || page === "worked";
       const text = JSON.stringify(edits);
       if (text !== lastEdits || changed.has("all")) {
         pending.abort();
@@ -104,7 +108,7 @@ function bestOf(answer) {
  * @param {import("../source.js").Candidate} one
  */
 function candidate(when, { name, probability }) {
-  return el(`span.${when}`, {}, labelOf(name), " ", el("span.digits", {}, short(probability)));
+  return el(`span.${when}`, {}, labelOf(name), " ", el("span.digits", {}, shortProbability(probability)));
 }
 
 /**
@@ -122,7 +126,8 @@ function markNewTokens(before, after) {
  * @param {any} one
  */
 function probabilityRow(app, { name, before, after }) {
-  const sign = short(before) === short(after) ? "=" : after > before ? "▲" : "▼";
+  const [old, now] = [shortProbability(before), shortProbability(after)];
+  const sign = old === now ? "=" : after > before ? "▲" : "▼";
   return el("li", { title: app.t("probabilityOf", { token: labelOf(name) }) },
-    el("b", {}, labelOf(name)), " ", el("span.digits", {}, `${short(before)} → ${short(after)} ${sign}`));
+    el("b", {}, labelOf(name)), " ", el("span.digits", {}, `${old} → ${now} ${sign}`));
 }

@@ -1,15 +1,52 @@
-// Edit controls of the open head: temperature, scale, mask, scores, weights, ablation, tokens.
+// The drawer with the edit controls of the open head: temperature, scale, ablation; and of the
+// selected cell: mask, score, weight, token. It lies over the overview and never moves the pattern.
 
-import { el } from "../dom.js";
+import { el, fill } from "../dom.js";
 import { withEdit, withoutEdit } from "../edits.js";
 import { short } from "../format.js";
 import { formula, root, v } from "../formula.js";
 import { rowAt } from "../selection.js";
+import { groupTitle } from "./overview.js";
 
 /** @typedef {import("../app.js").App} App */
 
+/**
+ * @param {App} app
+ * @returns {import("../app.js").Pane}
+ */
+export function editDrawer(app) {
+  const { t, store } = app;
+  const controls = editControls(app);
+  const title = el("span.title");
+  const close = () => {
+    store.set({ editing: false, drawing: false });
+    /** @type {HTMLElement | null} */ (app.root.querySelector(".edit-toggle"))?.focus();
+  };
+  const onkeydown = (/** @type {KeyboardEvent} */ event) => {
+    if (event.key !== "Escape") return;
+    event.stopPropagation();
+    close();
+  };
+  const element = el("aside.drawer", { "aria-label": t("editHead"), onkeydown },
+    el("header", {}, el("h2", {}, t("editHead")), title, el("button.icon.close", { title: t("close"), "aria-label": t("close"), onclick: close }, "×")),
+    controls.element);
+  return {
+    element,
+    update: () => {
+      const { site, head } = app.open;
+      element.hidden = !store.state.editing;
+      app.root.classList.toggle("editing", store.state.editing);
+      app.root.classList.toggle("drawing", store.state.drawing);
+      if (element.hidden) return;
+      const layer = site.layer === null ? "" : ` · ${t("layerName", { layer: site.layer })}`;
+      fill(title, `${groupTitle(app, site.group)}${layer} · ${t("headName", { head })}`);
+      controls.update();
+    },
+  };
+}
+
 /** @param {App} app */
-export function editControls(app) {
+function editControls(app) {
   const { t, store } = app;
   const heat = temperature(app);
   const scale = toggle(app, "scaleOn", (on) => setEdit(app, { kind: "unscaled", site: app.open.site.path }, !on));
@@ -19,12 +56,17 @@ export function editControls(app) {
   const score = numberField(app, "score");
   const weight = numberField(app, "weight");
   const token = tokenField(app);
-  const element = el("div.edit-controls.tools", { "aria-label": t("editHead"), role: "group" }, heat.element, scale.element, pencil, score.element, weight.element, off.element, mean.element, token.element);
-  const closed = el("p.note.tools", {}, t("notEditable"));
-  const both = el("div", {}, element, closed);
+  const cell = el("h3.cell");
+  const element = el("div.edit-controls", { "aria-label": t("editHead"), role: "group" },
+    el("div.controls", {}, heat.element, el("div.row", {}, scale.element, off.element, mean.element)),
+    cell,
+    el("div.controls", {}, el("div.row", {}, score.element, weight.element, token.element), pencil));
+  const closed = el("p.note", {}, t("notEditable"));
   return {
-    element: both,
+    element: el("div.edit-body", {}, element, closed),
     update: () => {
+      const { query, key } = store.state;
+      fill(cell, t("selectedCell"), " ", el("b.term.query", {}, app.open.rows[query].label), " → ", el("b.term.key", {}, app.open.columns[key].label));
       const { changes, site } = app.open;
       const possible = !app.open.large && app.open.before.scores !== null;
       element.hidden = !possible;
@@ -36,7 +78,6 @@ export function editControls(app) {
       mean.update(changes?.mean ?? false);
       mean.element.hidden = app.source.model !== null && site.group === "decoder.cross"; // a recurrent decoder has no mean before the last query
       pencil.setAttribute("aria-pressed", String(store.state.drawing));
-      app.root.classList.toggle("drawing", store.state.drawing);
       score.update();
       weight.update();
       token.update();
@@ -119,10 +160,12 @@ function numberField(app, kind) {
   return {
     element: el(`label.${kind}`, { title: app.t(kind === "score" ? "scoreHelp" : "weightHelp") }, app.t(name), field),
     update: () => {
+      const off = kind === "weight" && app.open.after.off; // it takes nothing from any key
+      field.disabled = off;
       if (document.activeElement === field) return;
       const { query, key } = app.store.state;
       const line = rowAt(app, query);
-      const number = (kind === "score" ? line.scores : line.weights)?.data[key] ?? 0;
+      const number = off ? 0 : ((kind === "score" ? line.scores : line.weights)?.data[key] ?? 0);
       field.value = String(Number(number.toFixed(3)));
     },
   };

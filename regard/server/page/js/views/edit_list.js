@@ -1,11 +1,13 @@
 // The list of edits, with undo, reset, a name and a link.
 
 import { el, fill, rememberFocus, isPage } from "../dom.js";
+import { editedSite } from "../edits.js";
 import { short } from "../format.js";
+import { whyResting } from "../kept_choices.js";
 import { copyText } from "../save.js";
-import { findSite } from "../selection.js";
 import { hasAddress } from "../state.js";
 import { querySide, labelOf, ticksOf } from "../tokens.js";
+import { describePatch, patchedPlace } from "./patch_names.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -22,35 +24,44 @@ export function editList(app) {
   return {
     element,
     update: () => {
-      const { edits, name } = app.store.state;
-      element.hidden = edits.length === 0;
-      const now = JSON.stringify([edits, name]);
+      const { edits, resting, name } = app.store.state;
+      element.hidden = edits.length + resting.length === 0;
+      const now = JSON.stringify([edits, resting, name, app.about.tokens]);
       const refocus = rememberFocus(element);
-      if (now !== shown) fill(element, edits.length ? renderBar(app, edits) : "");
+      if (now !== shown) fill(element, element.hidden ? "" : renderBar(app));
       refocus();
       shown = now;
     },
   };
 }
 
-/**
- * @param {App} app
- * @param {Edit[]} edits
- */
-function renderBar(app, edits) {
+/** @param {App} app */
+function renderBar(app) {
   const { t, store } = app;
-  const chips = edits.map((edit, i) =>
-    el("li", {}, el("button.chip", { title: t("showEdit"), onclick: () => store.set(placeOf(app, edit)) }, describe(app, edit)),
-      el("button.icon", { title: t("removeEdit"), "aria-label": t("removeEdit"), onclick: () => store.set({ edits: edits.filter((_, n) => n !== i) }) }, "×")));
+  const { edits, resting } = store.state;
+  const remove = (/** @type {"edits" | "resting"} */ list, /** @type {Edit} */ edit) =>
+    el("button.icon", { title: t("removeEdit"), "aria-label": t("removeEdit"), onclick: () => store.set({ [list]: store.state[list].filter((one) => one !== edit) }) }, "×");
+  const chips = edits.map((edit) =>
+    el("li", {}, el("button.chip", { title: t("showEdit"), onclick: () => store.set(placeOf(app, edit)) }, describe(app, edit)), remove("edits", edit)));
+  const gray = resting.map((edit) => el("li.resting", { title: reasonOf(app, edit) }, el("span", {}, el("span.reason", {}, reasonOf(app, edit)), " · ", describe(app, edit)), remove("resting", edit)));
   return [
     el("h2", {}, `${t("edits")} (${edits.length})`),
-    el("ul", {}, chips),
-    el("span.gap"),
-    nameField(app),
-    el("button.quiet", { onclick: () => store.undo() }, "↶ ", t("undo")),
-    el("button.quiet", { onclick: () => store.set({ edits: [] }) }, t("reset")),
-    hasAddress() && isPage(app.root) ? el("button.quiet", { onclick: () => copyText(app, location.href) }, t("copyLink")) : "",
+    el("ul", {}, chips, gray),
+    el("button.quiet.undo", { "aria-label": t("undo"), onclick: () => store.undo() }, "↶ ", el("span.wide", {}, t("undo"))),
+    el("button.quiet", { onclick: () => store.set({ edits: [], resting: [] }) }, t("reset")),
+    el("details.menu.up", {}, el("summary.icon", { title: t("nameEdits"), "aria-label": t("nameEdits") }, "⋯"),
+      el("div.items", {}, nameField(app), hasAddress() && isPage(app.root) ? el("button.quiet", { onclick: () => copyText(app, location.href) }, t("copyLink")) : "")),
   ];
+}
+
+/**
+ * Return why an edit does not apply to this text.
+ * @param {App} app
+ * @param {Edit} edit
+ */
+function reasonOf(app, edit) {
+  const why = whyResting(app, edit);
+  return !why ? "" : "error" in why ? app.t.error(why.error) : app.t(why.key, why.values);
 }
 
 /**
@@ -72,6 +83,7 @@ function placeOf({ sites, open }, edit) {
     const site = open.site.answers === edit.side ? open.site : sites.find((one) => one.answers === edit.side);
     return site ? { site: site.path, key: edit.position } : {};
   }
+  if (edit.kind === "patch") return patchedPlace(edit);
   const { kind: _, value: __, ...place } = /** @type {any} */ (edit);
   return place;
 }
@@ -83,13 +95,14 @@ function placeOf({ sites, open }, edit) {
 function describe(app, edit) {
   const { t } = app;
   if (edit.kind === "token") {
-    const old = labelOf(app.about.tokens[edit.side]?.[edit.position] ?? "");
-    return [el("span.small", {}, `${edit.position} `), t("editToken", { old, token: edit.token })];
+    const old = app.about.tokens[edit.side]?.[edit.position];
+    return [el("span.small", {}, `${edit.position} `), old === undefined ? `→ ${edit.token}` : t("editToken", { old: labelOf(old), token: edit.token })];
   }
-  const site = findSite(app, edit.site);
+  const site = siteOf(app, editedSite(edit));
   const place = `${site.layer === null ? "" : `${site.group.split(".")[0][0]}${site.layer} `}${site.path.split(".").pop()}`;
   const where = "head" in edit ? `${place} · ${edit.head}` : place;
-  const label = (/** @type {string | null} */ side, /** @type {number} */ n, /** @type {number} */ i) => ticksOf(app.about, side, n)[i]?.label ?? String(i);
+  if (edit.kind === "patch") return [el("span.small", {}, where), " ", describePatch(app, site, edit)];
+  const label = (/** @type {string | null} */ side, /** @type {number} */ n, /** @type {number} */ i) => (n ? ticksOf(app.about, side, n)[i]?.label : undefined) ?? String(i);
   const pair = "query" in edit ? `${label(querySide(site), site.n_query, edit.query)} → ${label(site.answers, site.n_key, edit.key)}` : "";
   const text = {
     temperature: () => t("editTemperature", { x: short(/** @type {any} */ (edit).value, 2) }),
@@ -102,4 +115,16 @@ function describe(app, edit) {
     weight: () => t("editWeight", { pair, x: short(/** @type {any} */ (edit).value) }),
   }[edit.kind]();
   return [el("span.small", {}, where), " ", text];
+}
+
+/**
+ * Return a site, or what its path says about one that another model has.
+ * @param {App} app
+ * @param {string} path
+ * @returns {Pick<import("../source.js").Site, "path" | "group" | "layer" | "n_query" | "n_key" | "asks" | "answers" | "writes">}
+ */
+function siteOf({ sites }, path) {
+  const layer = /\.(\d+)\./.exec(path)?.[1];
+  const elsewhere = { path, group: path.replace(/\.\d+\./, ".*."), layer: layer ? Number(layer) : null, n_query: 0, n_key: 0, asks: null, answers: null, writes: null };
+  return sites.find((site) => site.path === path) ?? elsewhere;
 }

@@ -1,15 +1,19 @@
 // A pattern as a grid of circles whose area is the weight; rings are negative scores.
 
-import { fill, shape, textWidth } from "../dom.js";
+import { el, fill, isTouch, shape, textWidth } from "../dom.js";
 import { short } from "../format.js";
+import { move, tween } from "../motion.js";
 import { shortened } from "./plot.js";
 
 /** @typedef {import("./plot.js").Plot} Plot */
 
 const FONT = 12;
-/** The smallest cell in pixels, for one picture and for several; labels need this height. */
-const MIN_CELL = 14;
-const MIN_CELL_SHARED = 13;
+/** The smallest cell in pixels, for a mouse and for a finger; larger grids scroll under their labels. */
+const MIN_CELL = 22;
+const MIN_CELL_TOUCH = 28;
+const MAX_CELL = 52;
+/** Narrower pictures have no row sums. */
+const MIN_SUMS_WIDTH = 420;
 const GAP = 8;
 
 /**
@@ -42,12 +46,16 @@ export function draw(element, plot) {
   });
   const marks = markers(plot);
   const frame = shape("g.marks", {}, marks.across, marks.down, marks.chosen, edits(plot, layout.cell, layout.left, layout.top));
-  picture.append(...ground(plot, layout), frame, ...cells(plot, layout), ...labels(plot, layout));
+  const circles = cells(plot, layout);
+  picture.append(...ground(plot, layout), frame, ...circles.paths);
   if (layout.sums) picture.append(...sums(plot, layout));
-  listen(picture, plot, layout);
-  fill(element, picture);
+  const whole = el("div.grid-plot", { style: { width: `${layout.width}px`, height: `${layout.height}px` } }, picture, ...strips(plot, layout));
+  listen(whole, plot, layout);
+  fill(element, whole);
   const select = (/** @type {number} */ query, /** @type {number} */ key, peek = false) =>
-    mark(picture, marks, plot, layout, query, key, peek);
+    mark(whole, marks, plot, layout, query, key, peek);
+  animate(whole, plot, layout, circles);
+  reveal(element, plot, layout);
   select(plot.query, plot.key);
   return select;
 }
@@ -62,12 +70,12 @@ function layOut(plot) {
   const widest = (/** @type {typeof rows} */ ticks) =>
     Math.max(...ticks.map((tick) => textWidth(shortened(tick.label), FONT)), 10);
   const left = Math.max(Math.ceil(widest(down)) + 16, 58);
-  const sums = plot.stage === "weights" && plot.alone;
+  const sums = plot.stage === "weights" && plot.alone && plot.width > MIN_SUMS_WIDTH;
   const right = sums && !turned ? 52 : 12;
   const wide = widest(across);
   const low = sums ? 22 : 6;
   const fit = (/** @type {number} */ head) =>
-    Math.max(plot.alone ? MIN_CELL : MIN_CELL_SHARED, Math.floor(Math.min((plot.width - left - right) / across.length, (plot.height - head - low) / down.length, 52)));
+    Math.max(isTouch() ? MIN_CELL_TOUCH : MIN_CELL, Math.floor(Math.min((plot.width - left - right) / across.length, (plot.height - head - low) / down.length, MAX_CELL)));
   const heads = { level: 46, slanted: 38 + Math.ceil(wide * 0.72) };
   const slanted = wide > fit(heads.level) - 5;
   const top = slanted ? heads.slanted : heads.level;
@@ -118,33 +126,72 @@ function hiddenPath({ allowed, rows, columns, turned, stage }, cell, left, top) 
   return path;
 }
 
+/** The grid that was drawn last, from which the next one moves. @type {{ plot: Plot, cell: number, radii: Float32Array } | null} */
+let previous = null;
+
 /**
+ * Let circles grow and shrink from one stage to the next, and let a turned grid turn. Other
+ * changes, such as a moving slider, are shown at once.
+ * @param {HTMLElement} whole
+ * @param {Plot} plot
+ * @param {Layout} layout
+ * @param {ReturnType<typeof cells>} circles
+ */
+function animate(whole, plot, { cell }, { radii, put }) {
+  const old = previous;
+  previous = plot.alone ? { plot, cell, radii } : null;
+  if (!old || !plot.alone || old.plot.rows !== plot.rows || old.plot.columns !== plot.columns) return;
+  if (old.plot.turned !== plot.turned) {
+    move(whole.querySelector("svg.grid"), { transform: `rotate(${plot.turned ? 90 : -90}deg)`, opacity: 0.2 });
+    return;
+  }
+  if (old.plot.stage === plot.stage || old.radii.length !== radii.length) return;
+  const scale = cell / old.cell;
+  move(whole.querySelector(".hatch"), { opacity: 0 });
+  whole.setAttribute("aria-busy", "true");
+  tween((part) => {
+    put(radii.map((r, i) => r * part + old.radii[i] * scale * (1 - part)));
+    if (part === 1) whole.removeAttribute("aria-busy");
+  });
+}
+
+/**
+ * Return the circles of all cells, their radii (negative for negative numbers), and a function that
+ * draws other radii.
  * @param {Plot} plot
  * @param {Layout} layout
  */
 function cells(plot, { cell, left, top }) {
   const { table, columns, turned, kept, stage } = plot;
-  const paths = { dots: "", positive: "", negative: "" };
   const most = stage === "weights" ? 1 : Math.max(Math.abs(plot.range[0]), Math.abs(plot.range[1])) || 1;
   const largest = cell / 2 - Math.max(1, cell * 0.06);
-  for (let at = 0; at < table.data.length; at++) {
-    const x = table.data[at];
-    const i = Math.floor(at / columns.length);
-    const j = at % columns.length;
+  const radii = table.data.map((x, at) => ((!kept || kept[at]) && Number.isFinite(x) && !plot.off ? Math.sign(x) * Math.sqrt(Math.abs(x) / most) * largest : 0));
+  const middle = (/** @type {number} */ at) => {
+    const [i, j] = [Math.floor(at / columns.length), at % columns.length];
     const [across, down] = turned ? [i, j] : [j, i];
-    const [cx, cy] = [left + (across + 0.5) * cell, top + (down + 0.5) * cell];
-    const shown = (!kept || kept[at]) && Number.isFinite(x) && !plot.off;
-    const r = shown ? Math.sqrt(Math.abs(x) / most) * largest : 0;
-    if (r < 0.7) paths.dots += visible(plot, at) ? disc(cx, cy, 0.7) : "";
-    else if (x >= 0) paths.positive += disc(cx, cy, r);
-    else paths.negative += disc(cx, cy, Math.max(0.7, r - 0.8));
-  }
-  const name = stage === "weights" ? "path.weights" : "path.positive";
-  return [
-    shape("path.dots", { d: paths.dots }),
-    shape(name, { d: paths.positive }),
-    shape("path.negative", { d: paths.negative }),
-  ];
+    return /** @type {const} */ ([left + (across + 0.5) * cell, top + (down + 0.5) * cell]);
+  };
+  const [dots, positive, negative, before] = [shape("path.dots"), shape(stage === "weights" ? "path.weights" : "path.positive"), shape("path.negative"), shape("path.ring")];
+  const put = (/** @type {Float32Array} */ sizes) => {
+    const paths = { dots: "", positive: "", negative: "" };
+    sizes.forEach((r, at) => {
+      const [x, y] = middle(at);
+      if (Math.abs(r) < 0.7) paths.dots += visible(plot, at) ? disc(x, y, 0.7) : "";
+      else if (r >= 0) paths.positive += disc(x, y, r);
+      else paths.negative += disc(x, y, Math.max(0.7, -r - 0.8));
+    });
+    dots.setAttribute("d", paths.dots);
+    positive.setAttribute("d", paths.positive);
+    negative.setAttribute("d", paths.negative);
+  };
+  put(radii);
+  let rings = "";
+  plot.before?.table.data.forEach((x, at) => {
+    const r = !plot.before?.off && (plot.before?.kept?.[at] ?? 1) ? Math.sqrt(x) * largest : 0;
+    if (r >= 0.7) rings += disc(...middle(at), r);
+  });
+  before.setAttribute("d", rings);
+  return { radii, put, paths: [dots, positive, negative, ...(plot.before ? [before] : [])] };
 }
 
 /**
@@ -163,6 +210,37 @@ function visible({ allowed, stage }, at) {
 function disc(x, y, r) {
   const [d, s] = [(2 * r).toFixed(2), r.toFixed(2)];
   return `M${(x - r).toFixed(2)} ${y.toFixed(2)}a${s} ${s} 0 1 0 ${d} 0a${s} ${s} 0 1 0 -${d} 0z`;
+}
+
+/**
+ * Return the labels in three strips that stay in view while the cells scroll: above, to the left,
+ * and in the corner of both.
+ * @param {Plot} plot
+ * @param {Layout} layout
+ */
+function strips(plot, layout) {
+  const { left, top, width, height } = layout;
+  const strip = (/** @type {string} */ name, /** @type {number} */ wide, /** @type {number} */ high) =>
+    shape(`svg.labels.${name}`, { width: wide, height: high, "aria-hidden": "true" }, shape("rect.ground", { width: wide, height: high }));
+  const [above, aside, corner] = [strip("above", width, top), strip("aside", left, height), strip("corner", left, top)];
+  for (const text of labels(plot, layout)) {
+    if (text.classList.contains("axis")) (Number(text.getAttribute("x")) >= left ? above : corner).append(text);
+    else (text.getAttribute("text-anchor") === "end" ? aside : above).append(text);
+  }
+  return [above, aside, corner];
+}
+
+/**
+ * Scroll to the selected cell if the grid is larger than its place.
+ * @param {Element} element the place, which scrolls
+ * @param {Plot} plot
+ * @param {Layout} layout
+ */
+function reveal(element, plot, { cell, left, top }) {
+  const [i, j] = plot.turned ? [plot.key, plot.query] : [plot.query, plot.key];
+  const [x, y] = [left + j * cell, top + i * cell];
+  if (x + cell > element.scrollLeft + element.clientWidth || x < element.scrollLeft + left) element.scrollLeft = Math.max(0, x + cell / 2 - (element.clientWidth + left) / 2);
+  if (y + cell > element.scrollTop + element.clientHeight || y < element.scrollTop + top) element.scrollTop = Math.max(0, y + cell / 2 - (element.clientHeight + top) / 2);
 }
 
 /**
@@ -217,7 +295,7 @@ function fitTitles(made, plot, layout) {
  * @param {Plot} plot
  * @param {Layout} layout
  */
-function sums(plot, { cell, left, top, slanted, n_across: m, n_down: n }) {
+function sums(plot, { cell, left, top, n_across: m, n_down: n }) {
   const { table, rows, columns, turned, t } = plot;
   const made = rows.map((_, i) => {
     let sum = 0;
@@ -228,8 +306,8 @@ function sums(plot, { cell, left, top, slanted, n_across: m, n_down: n }) {
     }
     return cell < 12 ? null : shape("text.sum", { x: left + m * cell + 8, y: top + (i + 0.5) * cell, dy: "0.35em" }, text);
   });
-  // rotated labels would overlap the title of the sums
-  if (!turned) made.push(shape("text.sum", { x: left + m * cell + 8, y: slanted ? top + n * cell + 15 : top - 6 }, t("sum")));
+  // below them: labels above could overlap it
+  if (!turned) made.push(shape("text.sum", { x: left + m * cell + 8, y: top + n * cell + 15 }, t("sum")));
   return made.filter((one) => one !== null);
 }
 
@@ -293,15 +371,16 @@ function edits({ edited, columns, turned }, cell, left, top) {
 }
 
 /**
- * @param {SVGElement} picture
+ * @param {HTMLElement} picture
  * @param {Plot} plot
  * @param {Layout} layout
  */
 function listen(picture, plot, { cell, left, top, n_down: n, n_across: m }) {
   const at = (/** @type {MouseEvent} */ event) => {
     const box = picture.getBoundingClientRect();
-    const j = Math.floor((event.clientX - box.left - left) / cell);
-    const i = Math.floor((event.clientY - box.top - top) / cell);
+    const strip = /** @type {Element} */ (event.target).closest("svg.labels")?.classList; // may lie over cells
+    const j = strip?.contains("aside") || strip?.contains("corner") ? -1 : Math.floor((event.clientX - box.left - left) / cell);
+    const i = strip?.contains("above") || strip?.contains("corner") ? -1 : Math.floor((event.clientY - box.top - top) / cell);
     const [down, across] = [Math.min(Math.max(i, 0), n - 1), Math.min(Math.max(j, 0), m - 1)];
     const inside = (i >= 0 && i < n) || (j >= 0 && j < m);
     if (!inside) return null;

@@ -52,7 +52,7 @@ export function draw(element, plot, app) {
  * @param {Picture} image
  * @returns {HTMLCanvasElement}
  */
-function photoOf({ width, height, rgb }) {
+export function photoOf({ width, height, rgb }) {
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [width, height];
   const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));

@@ -1,9 +1,12 @@
-// The input bar of the live page: model, input, examples, alternatives.
+// The input bar of the live page, part of the header: model, input, examples, progress. Next to the
+// answer are its alternatives, in one line with a popover.
 
 import { el, fill } from "../dom.js";
-import { short } from "../format.js";
-import { sendImage, streamRequest } from "../http.js";
+import { probability as shortProbability, short } from "../format.js";
+import { streamRequest } from "../http.js";
+import { showImage } from "../image_upload.js";
 import { labelOf } from "../tokens.js";
+import { toggleDrawingPad } from "./drawing_pad.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -16,26 +19,60 @@ export const PROGRESS_MESSAGES = { waiting: "progress_waiting", loading: "progre
 /**
  * @param {App} app
  * @param {Live} live
- * @returns {import("../app.js").Pane}
+ * @returns {import("./layout.js").HeaderPane}
  */
 export function inputBar(app, live) {
   const line = el("div.line");
   const others = el("div.others");
-  const status = el("p.status", { role: "status", "aria-live": "polite" });
-  const element = el("section.input-bar", { "aria-label": app.t("input") }, line, status, others);
-  const showStatus = () => fill(status, statusOf(app, live));
+  const intro = el("div.intro");
+  const status = el("p.status", { role: "status" });
+  const element = el("section.input-bar", { "aria-label": app.t("input") }, line, status);
+  const showStatus = () => {
+    if (live.error && offered !== live.request?.model) offer(); // another model was chosen, and refused its input
+    fill(status, statusOf(app, live));
+  };
   app.root.addEventListener("regard-status", () => (element.isConnected ? showStatus() : undefined));
   let shown = /** @type {any} */ (null);
+  let place = "";
+  let offered = ""; // the model whose controls are shown
+  const offer = () => {
+    offered = live.request?.model ?? "";
+    fill(line, live.models.length ? controls(app, live) : app.t("noModel"));
+    fill(intro, introduction(app, live));
+  };
   return {
     element,
+    aside: others,
+    intro,
     update: (changed) => {
-      element.hidden = app.store.state.page !== "explore" && live.models.length > 0;
-      if (changed.has("all")) fill(line, live.models.length ? controls(app, live) : app.t("noModel"));
-      if (changed.has("all") || shown !== app.source) fill(others, alternatives(app, live, others));
+      if (changed.has("all")) offer();
+      const now = `${app.open.site.path} ${app.store.state.query}`;
+      if (changed.has("all") || shown !== app.source) fill(others, alternatives(app, live));
+      else if (now !== place) others.querySelector(".alternatives[open]")?.dispatchEvent(new Event("toggle")); // other words of another position
       shown = app.source;
+      place = now;
       showStatus();
     },
   };
+}
+
+/** The models whose languages the introduction can name. */
+const INTRODUCED = ["en-de", "en-ko", "dates", "dates-transformer"];
+
+/**
+ * Return one sentence on what the model does and what to click, and examples of what to look for.
+ * @param {App} app
+ * @param {Live} live
+ */
+function introduction({ t }, live) {
+  const about = live.models.find((one) => one.name === live.request?.model);
+  if (!about) return "";
+  const name = INTRODUCED.includes(about.name) ? about.name.replace(/-transformer$/, "").replace("-", "_") : about.reads === "image" ? "image" : about.task;
+  const chips = about.examples
+    .map((/** @type {any} */ one, /** @type {number} */ i) => ({ ...one, i }))
+    .filter((/** @type {any} */ one) => one.shows)
+    .map((/** @type {any} */ one) => el("button.chip", { title: one.text, onclick: () => requestExample(live, about, one.i) }, t(/** @type {any} */ (`shows_${one.shows}`))));
+  return [el("p", {}, t(/** @type {any} */ (`intro_${name}`))), chips.length ? el("div.chips", { role: "group", "aria-label": t("examples") }, chips) : ""];
 }
 
 /**
@@ -77,20 +114,8 @@ function textField(app, live) {
  * @param {any} about
  */
 function imageField(app, live, about) {
-  const send = async (/** @type {File | undefined} */ file) => {
-    if (!file) return;
-    try {
-      live.run({ model: about.name, image: await sendImage(file) });
-    } catch (error) {
-      app.root.dispatchEvent(new CustomEvent("regard-error", { detail: error }));
-    }
-  };
-  const field = el("input.visually-hidden", { type: "file", accept: "image/*", onchange: () => send(field.files[0]) });
-  const drop = (/** @type {DragEvent} */ event) => {
-    event.preventDefault();
-    send(event.dataTransfer?.files[0]);
-  };
-  return el("label.drop", { ondragover: (/** @type {Event} */ event) => event.preventDefault(), ondrop: drop }, app.t("chooseImage"), field);
+  const field = el("input.visually-hidden", { type: "file", accept: "image/*", onchange: () => showImage(app, live, field.files[0]) });
+  return el("div.own-image", {}, el("label.drop", {}, app.t("chooseImage"), field), el("button.run.draw", { onclick: () => toggleDrawingPad(app, live) }, app.t("draw")));
 }
 
 /**
@@ -109,7 +134,7 @@ function requestFirstExample(live, name) {
  */
 function requestExample(live, about, i) {
   const one = about.examples[i];
-  if (one) live.run({ model: about.name, text: one.text, image: one.image, target: one.target });
+  if (one) live.run({ model: about.name, text: one.text ?? undefined, image: one.image ?? undefined, target: one.target ?? undefined });
 }
 
 /**
@@ -121,39 +146,73 @@ function statusOf(app, live) {
   const { t } = app;
   if (live.error) return el("span.error", {}, t.error(live.error));
   if (!live.progress) return "";
-  const { doing, done, of } = live.progress;
-  const count = of ? ` ${done}/${of}` : "";
-  return [t(PROGRESS_MESSAGES[doing] ?? "loading"), count, " ", el("button.quiet", { onclick: () => live.stop() }, t("stop"))];
+  return [...progressOf(t, live.progress), el("button.quiet", { onclick: () => live.stop() }, t("stop"))];
 }
 
 /**
- * Return the other translations of the beam, and a button for other words at the selected position.
+ * Return a progress bar with its count, for example "writing … 12/38".
+ * @param {App["t"]} t
+ * @param {import("../http.js").Progress} progress
+ */
+export function progressOf(t, { doing, done, of }) {
+  const bar = el("progress", of ? { max: of, value: done, "aria-label": t("progress") } : { "aria-label": t("progress") });
+  if (of) bar.setAttribute("value", String(done));
+  return [bar, el("span", {}, t(PROGRESS_MESSAGES[doing] ?? "loading"), of ? ` ${done}/${of}` : done > 1 ? ` ${done}` : "")];
+}
+
+/**
+ * Return the other translations of the beam and other words at the selected position, as one line
+ * that opens a list; for a language model, the controls that continue its text.
  * @param {App} app
  * @param {Live} live
- * @param {HTMLElement} place
  */
-function alternatives(app, live, place) {
+function alternatives(app, live) {
   const { t, about } = app;
   const answer = /** @type {any} */ (about).answer;
   const { request } = live;
   if (answer?.kind === "next" && request?.text) return writing(app, live);
   if (answer?.kind !== "translation" || !request) return "";
-  const choice = (/** @type {string} */ text, /** @type {number} */ number, /** @type {number[]} */ ids, lead = "") =>
-    el("button.other", { onclick: () => live.run({ ...request, target: ids }) }, lead ? el("b", {}, lead) : "", " ", text, " ", el("span.digits", {}, short(number)));
-  const more = el("button.quiet.words", {
-    onclick: async () => {
-      const position = Math.min(app.store.state.query, answer.ids.length - 1);
-      const found = (await app.source.model?.alternatives(position)) ?? [];
-      fill(place, el("h2", {}, t("otherWords")), found.map((/** @type {any} */ one) => choice(one.text, one.probability, one.ids, labelOf(one.token))));
-    },
-  }, t("otherWords"));
-  const given = request.target !== undefined;
-  const own = given ? el("button.quiet", { onclick: () => live.run({ ...request, target: undefined }) }, t("modelAnswer")) : "";
-  const list = (answer.alternatives ?? []).map((/** @type {any} */ one) => choice(one.text, one.score, one.ids));
-  const parts = /** @type {{ source: string }[]} */ (answer.parts ?? []);
+  const choice = (/** @type {string} */ text, /** @type {string} */ number, /** @type {number[]} */ ids, lead = "") =>
+    el("button.other", { onclick: () => live.run({ ...request, target: ids }) }, lead ? el("b", {}, lead) : "", el("span", {}, text), el("span.digits", {}, number));
+  const given = Boolean(request.target);
+  const own = given ? el("button.quiet.own", { onclick: () => live.run({ ...request, target: undefined }) }, t("modelAnswer")) : "";
+  const found = /** @type {any[]} */ (answer.alternatives ?? []);
+  const list = found.map((one) => choice(one.text, short(one.score), one.ids));
+  const words = el("div.words");
+  const loadWords = async () => {
+    if (!details.open) return;
+    const position = Math.min(app.store.state.query, answer.ids.length - 1);
+    const others = (await app.source.model?.alternatives(position).catch(() => [])) ?? [];
+    const token = labelOf(answer.tokens[position]?.text ?? "");
+    fill(words, heading(t("otherWordsFor", { token }), t("probability")), others.map((one) => choice(one.text, shortProbability(one.probability), one.ids, labelOf(one.token))));
+  };
+  const summary = el("summary", { title: t("alternatives") }, el("h2", {}, t("alternatives")), el("span.preview", {}, found[0]?.text ?? t("otherWords")), el("span", { "aria-hidden": "true" }, "▾"));
+  const details = el("details.menu.alternatives", { ontoggle: loadWords }, summary,
+    el("div.items", {}, list.length ? heading(t("alternatives"), t("logScore")) : "", list, words));
+  return [partChooser(app, live), own, details];
+}
+
+/**
+ * A title of a list and the meaning of its numbers.
+ * @param {string} title
+ * @param {string} unit
+ */
+function heading(title, unit) {
+  return el("div.heading", {}, el("h3", {}, title), el("span.small", {}, unit));
+}
+
+/**
+ * A list of the parts of a text that is translated in several parts.
+ * @param {App} app
+ * @param {Live} live
+ */
+function partChooser({ t, about }, live) {
+  const parts = /** @type {{ source: string }[]} */ (/** @type {any} */ (about).answer.parts ?? []);
+  const request = /** @type {import("../http.js").TraceRequest} */ (live.request);
+  if (parts.length < 2) return "";
   const chooser = el("select.parts", { "aria-label": t("textPart"), onchange: () => live.run({ ...request, part: Number(chooser.value) }) },
     parts.map((one, i) => el("option", { value: i, selected: i === (request.part ?? 0) }, `${i + 1}/${parts.length} ${one.source}`)));
-  return [parts.length > 1 ? chooser : "", list.length ? el("h2", {}, t("alternatives")) : "", ...list, el("span.gap"), own, more];
+  return chooser;
 }
 
 /** The largest number of tokens that a language model adds to its text. */
@@ -166,7 +225,7 @@ const MAX_NEW_TOKENS = 40;
  */
 function writing(app, live) {
   const { t, store } = app;
-  const status = el("span.written", { "aria-live": "polite" });
+  const status = el("span.written");
   /** @type {AbortController | null} */
   let pending = null;
   let seed = 0; // a new one each time
@@ -187,7 +246,7 @@ function writing(app, live) {
     try {
       const found = await streamRequest("/api/generate", request, { signal: mine.signal, onProgress: (progress) => fill(status, progress.text ?? "") });
       const go = el("button.quiet", { onclick: () => live.run({ model, text: found.text }) }, t("traceText"));
-      fill(status, el("b", {}, found.written), " ", go);
+      fill(status, el("b", {}, found.written), " ", el("span.small", { title: t("sameEngine") }, t("drawnBy", { seed: request.seed })), " ", go);
     } catch (error) {
       if (!mine.signal.aborted) fill(status, el("span.error", {}, t.error(error)));
     }

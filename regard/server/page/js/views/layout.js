@@ -1,13 +1,21 @@
-// The layout of the page: header, panes, tabs on narrow screens, language and theme.
+// The layout of the page: one header, the texts, panes (tabs on narrow screens), and below them one
+// bar with the edits, whose drawer lies over the overview.
 
 import { forgetColors } from "../color.js";
-import { el, fill, rememberFocus, isPage, whenIdle } from "../dom.js";
+import { el, fillAround, rememberFocus, isPage, whenIdle } from "../dom.js";
 import { showHelp } from "../keyboard.js";
+import { check, radioGroup, rove } from "../radio_group.js";
 import { PANES } from "../state.js";
+import { compareButton } from "./compare_bar.js";
+import { decoding } from "./decoding.js";
+import { editDrawer } from "./edit_controls.js";
 import { editList } from "./edit_list.js";
+import { flow } from "./flow.js";
 import { firstUnlearnedLesson, lessons, openLesson } from "./lesson_panel.js";
 import { overview } from "./overview.js";
+import { openPalette } from "./palette.js";
 import { pattern } from "./pattern.js";
+import { shareMenu } from "./share_menu.js";
 import { steps } from "./steps.js";
 import { textRows } from "./text_rows.js";
 import { worked } from "./worked.js";
@@ -15,6 +23,8 @@ import { worked } from "./worked.js";
 /**
  * @typedef {import("../app.js").App} App
  * @typedef {import("../app.js").Pane} Pane
+ * @typedef {Pane & { aside?: HTMLElement, intro?: HTMLElement }} HeaderPane the pane above the others; the one
+ *   of a model stands in the header, its `aside` next to the answer and its `intro` above the texts
  */
 
 const THEME = "regard-theme";
@@ -32,17 +42,25 @@ export function layout(app) {
   app.root.dataset.theme = savedTheme() ?? systemTheme();
   const build = () => {
     const page = app.store.state.page;
-    const picture = page === "worked" ? null : pattern(app);
-    panes = picture ? [textRows(app), overview(app), picture, steps(app), editList(app)] : [worked(app)];
+    const picture = page === "explore" ? pattern(app) : null;
+    panes = picture ? [textRows(app), overview(app), picture, steps(app), editList(app), editDrawer(app)] : page === "flow" ? [textRows(app), flow(app)] : page === "decoding" ? [textRows(app), decoding(app)] : [worked(app)];
     const [head, ...rest] = panes.map((pane) => pane.element);
-    const [above, below] = app.extras.map((make) => make(app));
+    const [above, below] = /** @type {HeaderPane[]} */ (app.extras.map((make) => make(app)));
     const lessonPanel = lessons(app);
     panes = [lessonPanel, above, ...panes, below].filter(Boolean); // panes above the pattern take their height first
     urgentPanes = picture ? [picture, below].filter(Boolean) : [];
-    const middle = page === "worked" ? [head] : [head, tabs(app), el("main.panes", {}, rest.slice(0, 3)), rest[3]];
+    const texts = () => el("div.top-texts", {}, above?.intro, el("div.texts-line", {}, head, above?.aside));
+    const middle = page === "worked" ? [head] : page === "flow" || page === "decoding" ? [texts(), rest[0], below?.element] : [
+      texts(),
+      tabs(app),
+      el("main.panes", {}, rest.slice(0, 3)),
+      el("div.bottom", {}, rest[4], editToggle(app), compareButton(app), editHint(app), rest[3], below?.element),
+    ];
     app.root.lang = app.store.state.language;
     if (isPage(app.root)) document.documentElement.lang = app.store.state.language;
-    fill(app.root, header(app, () => update(new Set(["theme"]))), lessonPanel.element, above?.element, middle, below?.element, footer(app));
+    const bar = above?.intro ? above.element : null; // the bar of a training replay has its own lines
+    const top = [skipLink(app), header(app, () => update(new Set(["theme"])), bar)];
+    fillAround(app.root, top, lessonPanel.element, [bar ? null : above?.element, ...middle, lessonPanel.figure, footer(app)]);
   };
   const deferred = new DeferredUpdates();
   const update = async (/** @type {Set<string>} */ given) => {
@@ -57,6 +75,8 @@ export function layout(app) {
     for (const tab of app.root.querySelectorAll(".tabs button")) {
       tab.setAttribute("aria-selected", String(tab.getAttribute("data-tab") === (app.store.state.pane || "pattern")));
     }
+    app.root.querySelector(".edit-toggle")?.setAttribute("aria-expanded", String(app.store.state.editing));
+    app.root.querySelector(".compare-button")?.setAttribute("aria-pressed", String(app.store.state.compare !== ""));
     app.root.querySelector(".top .lessons-button")?.setAttribute("aria-pressed", String(app.store.state.lesson > 0));
     const changed = rebuilt || given.has("trace") ? new Set([...given, "all"]) : given.has("lesson") ? new Set([...given, "size"]) : given;
     const urgent = urgentPanes.length && !moves && [...changed].every((one) => QUICK.has(one)) && URGENT.some((one) => changed.has(one));
@@ -70,6 +90,7 @@ export function layout(app) {
     refocus?.();
   };
   watchSize(app, update);
+  closeMenus(app.root);
   return { update };
 }
 
@@ -131,44 +152,95 @@ function watchSize(app, update) {
 }
 
 /**
+ * Close an open menu with Escape and with a click elsewhere.
+ * @param {HTMLElement} root
+ */
+function closeMenus(root) {
+  const open = () => /** @type {HTMLDetailsElement[]} */ ([...root.querySelectorAll("details.menu[open]")]);
+  root.addEventListener("pointerdown", (event) => {
+    for (const menu of open()) if (!menu.contains(/** @type {Node} */ (event.target))) menu.open = false;
+    if (!(/** @type {Element} */ (event.target).closest(".pages, .pages-button"))) root.classList.remove("menu-open");
+  });
+  root.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || (!open().length && !root.classList.contains("menu-open"))) return;
+    event.stopPropagation();
+    for (const menu of open()) {
+      menu.open = false;
+      menu.querySelector("summary")?.focus();
+    }
+    root.classList.remove("menu-open");
+  });
+}
+
+/** @param {App} app */
+function skipLink({ t, root }) {
+  const go = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    /** @type {HTMLElement | null} */ (root.querySelector(".pane.pattern, .pane.worked, .flow-board, .decoding-page"))?.focus();
+  };
+  return el("a.skip", { href: "#", onclick: go }, t("skip"));
+}
+
+/**
+ * The button that opens the drawer.
+ * @param {App} app
+ */
+function editToggle({ t, store }) {
+  const toggle = () => store.set({ editing: !store.state.editing, ...(store.state.editing ? { drawing: false } : {}) });
+  return el("button.edit-toggle", { title: t("keyEdit"), "aria-expanded": "false", onclick: toggle }, "✎ ", t("editHead"));
+}
+
+/** @param {App} app */
+function editHint({ t }) {
+  return el("p.note.edit-hint", {}, t("editHint"));
+}
+
+/**
  * @param {App} app
  * @param {() => void} repaint
+ * @param {HTMLElement | null} bar the input of a model
  */
-function header(app, repaint) {
+function header(app, repaint, bar) {
   const { t, store, about } = app;
-  const link = (/** @type {"explore" | "worked"} */ page) =>
+  const link = (/** @type {"flow" | "explore" | "worked"} */ page) =>
     el("button.link", { "aria-current": store.state.page === page ? "page" : undefined, onclick: () => store.set({ page }) }, t(page));
   const language = (/** @type {string} */ code, /** @type {string} */ text) =>
-    el("button", { role: "radio", lang: code, "aria-checked": String(store.state.language === code), onclick: () => store.set({ language: code }) }, text);
+    el("button", { role: "radio", lang: code, "data-code": code, onclick: () => store.set({ language: code }) }, text);
+  const languages = [language("en", "en"), language("ko", "한")];
+  check(languages, (button) => button.dataset.code === store.state.language);
   const theme = el("button.icon", { title: t("theme"), "aria-label": t("theme"), onclick: () => toggleTheme(app, repaint) }, "◐");
   return el("header.top", {},
     el("span.brand", {}, "regard"),
-    about.title ? el("span.model", {}, about.title) : "",
-    el("nav", { "aria-label": t("pages") }, pages(app, link)),
-    el("button.quiet.lessons-button", { onclick: () => openLesson(app, store.state.lesson && store.state.page === "explore" ? 0 : firstUnlearnedLesson(app)) }, t("lessons")),
-    el("span.gap"),
-    el("div.choice.language", { role: "radiogroup", "aria-label": t("language") }, language("en", "en"), language("ko", "한")),
+    about.title && !bar ? el("span.model", {}, about.title) : "",
+    bar ?? el("span.gap"),
+    el("button.primary.lessons-button", { onclick: () => openLesson(app, store.state.lesson && store.state.page !== "worked" ? 0 : firstUnlearnedLesson(app)) }, t(store.state.learned.length ? "lessons" : "startHere")),
+    el("nav.pages", { "aria-label": t("pages") }, pages(app, link)),
+    radioGroup(el("div.choice.language", { role: "radiogroup", "aria-label": t("language") }, languages)),
     theme,
-    el("button.icon", { title: t("keys"), "aria-label": t("keys"), onclick: () => showHelp(app) }, "?"));
+    el("button.icon.palette-button", { title: t("palette"), "aria-label": t("palette"), onclick: () => openPalette(app) }, "⌕"),
+    shareMenu(app),
+    el("button.icon.help-button", { title: t("keys"), "aria-label": t("keys"), onclick: () => showHelp(app) }, "?"),
+    el("button.icon.pages-button", { title: t("pages"), "aria-label": t("pages"), onclick: () => app.root.classList.toggle("menu-open") }, "☰"));
 }
 
 /**
  * Links to the other pages; the training replay has its own address.
  * @param {App} app
- * @param {(page: "explore" | "worked") => HTMLElement} link
+ * @param {(page: "flow" | "explore" | "worked") => HTMLElement} link
  */
 function pages({ root, t, store }, link) {
   const { runs, replays } = root.dataset;
-  const away = (/** @type {string} */ href, /** @type {"explore" | "training"} */ word) => el("a.link", { href }, t(word));
-  if (!replays) return [link("explore"), link("worked"), Number(runs) ? away("?run=", "training") : ""];
+  const away = (/** @type {string} */ href, /** @type {"flow" | "training"} */ word) => el("a.link", { href }, t(word));
+  if (!replays) return [link("flow"), link("explore"), link("worked"), Number(runs) ? away("?run=", "training") : ""];
   const here = el("button.link", { "aria-current": store.state.page === "explore" ? "page" : undefined, onclick: () => store.set({ page: "explore" }) }, t("training"));
-  return [away("?", "explore"), here, link("worked")];
+  return [away("?", "flow"), here, link("worked")];
 }
 
 /** @param {App} app */
 function tabs(app) {
-  return el("nav.tabs", { role: "tablist" }, PANES.map((name) =>
+  const list = el("div.tabs", { role: "tablist", "aria-label": app.t("view") }, PANES.map((name) =>
     el("button", { role: "tab", "data-tab": name, onclick: () => app.store.set({ pane: name }) }, app.t(name))));
+  return rove(list, '[role="tab"]', (tab) => tab.click());
 }
 
 /** @param {App} app */

@@ -9,6 +9,10 @@ import { shortened } from "./plot.js";
 
 const MAX_TOKENS = 60;
 const LEVELS = 8;
+/** The width of a number before the edits and an arrow. */
+const OLD_NUMBER = 52;
+/** The pixels between the ends of a line before and after the edits. */
+const OFFSET = 3.5;
 
 /**
  * Return the range of tokens to show: all, or those around the selected one.
@@ -40,7 +44,7 @@ export function draw(element, plot) {
   const size = {
     ...{ step, width, height: 40 + most * step },
     left: widest(leftTicks, leftSpan) + 14,
-    right: width - widest(rightTicks, rightSpan) - 62,
+    right: width - widest(rightTicks, rightSpan) - 62 - (plot.before && !turned ? OLD_NUMBER : 0),
   };
   const picture = shape("svg.lines", { width: size.width, height: size.height, role: "img", "aria-label": `${plot.asks}; ${plot.answers}` });
   const bundle = shape("g");
@@ -53,6 +57,8 @@ export function draw(element, plot) {
     }
   };
   select(plot.query);
+  const y = 40 + (plot.query - spans.query[0] + 0.5) * step;
+  if (y > element.scrollTop + element.clientHeight) element.scrollTop = y - element.clientHeight / 2; // the selected query is in view
   return select;
 }
 
@@ -124,7 +130,28 @@ function curves(plot, size, spans, query) {
       const faint = name === "selected" ? 0.25 + 0.75 * share : dim * (0.05 + 0.28 * share);
       return d && shape(`path.curve.${name}`, { d, "stroke-width": (0.6 + 3.4 * share).toFixed(2), "stroke-opacity": faint.toFixed(3) });
     });
-  return [...drawn("others", others), ...drawn("selected", selected)].filter((path) => path !== "");
+  return [...drawn("others", others), ...earlier(plot, size, spans, query), ...drawn("selected", selected)].filter((path) => path !== "");
+}
+
+/**
+ * Draw the selected query's lines before the edits, dashed; those that are the same are left out.
+ * @param {Plot} plot
+ * @param {Size} size
+ * @param {Spans} spans
+ * @param {number} query
+ */
+function earlier(plot, size, spans, query) {
+  const { before } = plot;
+  if (!before) return [];
+  const [old, line] = [row(before.table, query), row(plot.table, query)];
+  const made = [];
+  for (let j = spans.key[0]; j < spans.key[1]; j++) {
+    const weight = strength({ ...plot, ...before }, query, j, old[j]);
+    const same = Math.abs(weight - strength(plot, query, j, line[j])) < 5e-4;
+    if (weight < 0.01 || same) continue;
+    made.push(shape("path.curve.old", { d: curve(plot, size, spans, query, j, line[j] < 0.01 ? 0 : -OFFSET), "stroke-width": (0.8 + 1.8 * weight).toFixed(2), "data-key": j }));
+  }
+  return made;
 }
 
 /**
@@ -147,9 +174,10 @@ export function strength(plot, i, j, x) {
  * @param {Spans} spans
  * @param {number} i
  * @param {number} j
+ * @param {number} [shift] of the end at the key, in pixels
  */
-function curve({ turned }, { step, left, right }, spans, i, j) {
-  const [a, b] = [40 + (i - spans.query[0] + 0.5) * step, 40 + (j - spans.key[0] + 0.5) * step];
+function curve({ turned }, { step, left, right }, spans, i, j, shift = 0) {
+  const [a, b] = [40 + (i - spans.query[0] + 0.5) * step, 40 + (j - spans.key[0] + 0.5) * step + shift];
   const [y1, y2] = turned ? [b, a] : [a, b];
   const middle = (left + right) / 2;
   return `M${left} ${y1}C${middle} ${y1} ${middle} ${y2} ${right} ${y2}`;
@@ -162,14 +190,17 @@ function curve({ turned }, { step, left, right }, spans, i, j) {
  * @param {Spans} spans
  * @param {number} query
  */
-function numbers(plot, { step, width, left }, spans, query) {
-  const line = row(plot.table, query);
+function numbers(plot, { step, width }, spans, query) {
+  if (plot.turned) return [];
+  const [line, old] = [row(plot.table, query), plot.before && row(plot.before.table, query)];
   const made = [];
   for (let j = spans.key[0]; j < spans.key[1]; j++) {
-    if (strength(plot, query, j, line[j]) < (plot.stage === "weights" ? 0.02 : 0)) continue;
+    const [now, then] = [plot.off ? 0 : line[j], old ? old[j] : line[j]];
+    const least = plot.stage === "weights" ? 0.02 : 0;
+    if (Math.max(strength(plot, query, j, line[j]), plot.before ? strength({ ...plot, ...plot.before }, query, j, then) : 0) < least) continue;
     const y = 40 + (j - spans.key[0] + 0.5) * step;
-    const x = plot.turned ? left + 4 : width;
-    made.push(shape("text.number", { x, y, dy: "0.35em", "text-anchor": plot.turned ? "start" : "end" }, short(line[j])));
+    const was = short(then) === short(now) ? [] : [shape("tspan.was", {}, `${short(then)} → `)];
+    made.push(shape("text.number", { x: width, y, dy: "0.35em", "text-anchor": "end" }, ...was, short(now)));
   }
-  return plot.turned ? [] : made;
+  return made;
 }

@@ -1,11 +1,12 @@
 // The overview: a thumbnail of every head, by layer or sorted by a measure.
 
 import { prefetchHead } from "../controller.js";
-import { el, fill } from "../dom.js";
+import { el, fill, isTouch } from "../dom.js";
 import { plainNumber, short } from "../format.js";
 import { matrix } from "../matrix.js";
 import { SORTS } from "../state.js";
 import { paneHead } from "./pane.js";
+import { sweepPanel } from "./sweep.js";
 import { editedHeads, layOut, marks, measureOf, pictures } from "./thumbnails.js";
 
 /**
@@ -29,8 +30,12 @@ export function overview(app) {
   const note = el("p.note", { "aria-live": "polite" });
   const sort = el("select", { onchange: () => app.store.set({ sort: sort.value }) }, SORTS.map((one) => el("option", { value: one }, app.t(`sort_${one}`))));
   const tools = el("label.quiet", { title: app.t("sortHelp") }, app.t("sort"), " ", sort);
+  const sweep = sweepPanel(app, (group) => groupTitle(app, group), () => {
+    build();
+    repaint();
+  });
   const element = el("section.pane.overview", { "aria-label": app.t("overview") },
-    paneHead(app, "overview", tools, () => tableOf(app, known)), body, note);
+    paneHead(app, "overview", tools, () => tableOf(app, known)), sweep.element, body, note);
   /** @type {Known} */
   const known = { pictures: new Map(), measures: new Map() };
   const state = () => app.store.state;
@@ -48,6 +53,7 @@ export function overview(app) {
   return {
     element,
     update: (changed) => {
+      sweep.update(changed);
       if (changed.has("all")) {
         build();
         load(app, known, repaint, build); // the old thumbnails stay until then
@@ -100,7 +106,7 @@ export function groupTitle(app, group) {
 function group(app, name, sites, known, onpoint) {
   const canvas = /** @type {any} */ (el("canvas", { tabindex: 0, role: "application" }));
   const title = groupTitle(app, name);
-  canvas.setAttribute("aria-label", app.t("overviewLabel", { kind: title, layers: sites.length, heads: sites[0].n_heads }));
+  canvas.setAttribute("aria-label", app.t(isTouch() ? "overviewLabelTouch" : "overviewLabel", { kind: title, layers: sites.length, heads: sites[0].n_heads }));
   const element = el("div.group", {}, el("h3", {}, title), canvas);
   let wide = 0; // measured once: a change of size rebuilds the group
   const layout = () => layOut(app, (wide ||= element.clientWidth) || 260, sites);

@@ -11,7 +11,7 @@ import { copyText, savePicture } from "../save.js";
 /**
  * @param {App} app
  * @param {Name} name
- * @param {Node | null} tools
+ * @param {Node | Node[] | null} tools
  * @param {() => string} data what "copy data" copies
  */
 export function paneHead(app, name, tools, data) {
@@ -21,7 +21,7 @@ export function paneHead(app, name, tools, data) {
     "aria-label": t("enlarge"),
     onclick: () => app.store.set({ pane: app.store.state.pane === name ? "" : name }),
   }, "⤢");
-  return el("header.head", {}, el("h2", {}, t(name)), tools ?? "", el("span.gap"), saveMenu(app, name, data), large);
+  return el("header.head", {}, el("h2", {}, t(name)), ...[tools ?? ""].flat(), el("span.gap"), saveMenu(app, name, data), large);
 }
 
 /**
@@ -31,7 +31,7 @@ export function paneHead(app, name, tools, data) {
  */
 export function saveMenu(app, name, data) {
   const { t } = app;
-  const menu = el("details.menu", {}, el("summary.icon", { title: t("save"), "aria-label": t("save") }, "⤓"));
+  const menu = el("details.menu.save", {}, el("summary.icon", { title: t("save"), "aria-label": t("save") }, "⤓"));
   const item = (/** @type {string} */ text, /** @type {() => void} */ act) =>
     el("button", {
       onclick: () => {

@@ -7,16 +7,21 @@ import { rowAt, otherHead } from "../selection.js";
 import { STAGES } from "../source.js";
 import { tickAt } from "../tokens.js";
 import { draw as drawEfficient } from "./approximation.js";
+import { draw as drawAttribution } from "./attribution.js";
 import { draw as drawBars } from "./bars.js";
-import { editControls, clickCell } from "./edit_controls.js";
+import { drawComparison } from "./compare.js";
+import { compareBar } from "./compare_bar.js";
+import { clickCell } from "./edit_controls.js";
 import { draw as drawGraph } from "./graph.js";
 import { draw as drawGrid } from "./grid.js";
 import { draw as drawHeat } from "./heatmap.js";
 import { draw as drawImage } from "./image.js";
-import { caption, updateCaption } from "./legend.js";
+import { caption, explainOverlay, updateCaption } from "./legend.js";
+import { draw as drawLens } from "./lens.js";
 import { draw as drawLines } from "./lines.js";
 import { groupTitle } from "./overview.js";
 import { paneHead } from "./pane.js";
+import { pin } from "./pin.js";
 import { axesOf, isHeatmap, plotOf } from "./plot.js";
 import { draw as drawRollout } from "./rollout.js";
 import { sentence } from "./sentence.js";
@@ -36,8 +41,11 @@ import { toolbar } from "./toolbar.js";
 
 /** The smallest height of a picture, and the width below which axes have short titles. */
 const MIN_HEIGHT = 150;
+const CAPTION_HEIGHT = 34;
+/** The width that a title keeps when the tools next to it need the rest. */
+const MIN_TITLE = 230;
 const NARROW = 380;
-const REDRAW_ON = ["all", "site", "head", "edits", "view", "stage", "turned", "words", "mass", "pane", "heads", "spin", "theme", "size"];
+const REDRAW_ON = ["all", "site", "head", "kept", "edits", "view", "compare", "stage", "turned", "words", "mass", "pane", "heads", "spin", "theme", "size"];
 
 /**
  * @param {App} app
@@ -51,10 +59,12 @@ export function pattern(app) {
   const leave = () => app.peek && app.setPeek(null);
   const board = el("div.board", { onpointerleave: leave, onpointermove: (/** @type {any} */ event) => event.target.closest("svg, canvas") || leave() });
   const reading = el("p.reading");
-  const controls = editControls(app);
+  const compared = compareBar(app);
   const table = el("div.visually-hidden");
   const element = el("section.pane.pattern", { "aria-label": app.t("pattern") },
-    paneHead(app, "pattern", title, () => customView()?.data() ?? dataOf(app)), tools.element, says, board, reading, controls.element, table);
+    paneHead(app, "pattern", [title, tools.element], () => customView()?.data() ?? dataOf(app)), says, compared.element, board, reading, table);
+  element.tabIndex = -1; // the target of the skip link
+  element.id = "regard-pattern";
   /** @type {Drawn | null} */
   let last = null;
   /** @type {Select[]} */
@@ -70,8 +80,8 @@ export function pattern(app) {
     const zoomed = viewport.window !== null;
     if (changed.has("site") || changed.has("head")) viewport.window = null;
     tools.update();
+    compared.update();
     element.dataset.view = app.store.state.view;
-    controls.update();
     const why = REDRAW_ON.filter((one) => changed.has(one));
     const same = !customView() && drawn?.before === app.open.before && drawn.after === app.open.after;
     if (why.length && !(same && why.every((one) => one === "edits"))) {
@@ -79,6 +89,7 @@ export function pattern(app) {
       const refocus = rememberFocus(title);
       if (why.some((one) => one !== "edits")) fill(title, titleOf(app));
       refocus();
+      if (["all", "size", "pane"].some((one) => changed.has(one))) foldTools(element, title, tools);
       const custom = drawCustomView(app, board);
       customView = custom?.view ?? (() => null);
       if (custom || zoomed || !last || !repaintInPlace(app, board, last, why)) {
@@ -94,7 +105,7 @@ export function pattern(app) {
     if (changed.has("size") || changed.has("all")) says.style.minHeight = "";
     fill(reading, view ? view.reads(at.query, at.key) : cellReadout(app, at.query, at.key));
     clearTimeout(waiting);
-    waiting = setTimeout(() => fill(table, customView()?.table(at.query) ?? accessibleTable(app)), 200);
+    waiting = setTimeout(() => element.isConnected && fill(table, customView()?.table(at.query) ?? accessibleTable(app)), 200);
   };
   // a shorter sentence must not move the picture
   new ResizeObserver(() => (says.style.minHeight = `${says.offsetHeight}px`)).observe(says);
@@ -126,15 +137,18 @@ function titleOf(app) {
   const { site, head } = app.open;
   const step = (/** @type {number} */ by, /** @type {string} */ text) =>
     el("button.icon", { title: app.t(by > 0 ? "nextHead" : "previousHead"), "aria-label": app.t(by > 0 ? "nextHead" : "previousHead"), onclick: () => app.store.set(otherHead(app, by) ?? {}) }, text);
-  const layer = site.layer === null ? "" : ` · ${app.t("layerName", { layer: site.layer })}`;
-  const name = el("span.site", { title: site.path }, `${groupTitle(app, site.group)}${layer}`);
-  if (app.store.state.view === "rollout") return [name, " · ", el("span.headname", {}, app.t("meanHeads"))];
+  const name = el("span.site", { title: site.path }, groupTitle(app, site.group));
+  const layer = site.layer === null ? "" : el("span", {}, `· ${app.t("layerName", { layer: site.layer })}`);
+  if (["lens", "attribution"].includes(app.store.state.view)) return [el("span.site", {}, app.t("lensTitle"))];
+  if (app.store.state.view === "rollout") return [name, layer, " · ", el("span.headname", {}, app.t("meanHeads"))];
   return [
     name,
+    layer,
     " · ",
     step(-1, "‹"),
     el("span.headname", {}, app.t("headName", { head })),
     step(1, "›"),
+    pin(app),
   ];
 }
 
@@ -147,6 +161,7 @@ function drawCustomView(app, board) {
   const { source, open, store } = app;
   const { path } = open.site;
   const act = positionHandlers(app);
+  if (store.state.compare) return drawComparison(app, board);
   switch (store.state.view) {
     case "space":
       return drawWhenLoaded(app, board, source.space(path, store.state.edits), (element, data) => drawSpace(element, app, data, act));
@@ -154,9 +169,30 @@ function drawCustomView(app, board) {
       return drawWhenLoaded(app, board, source.rollout(path, store.state.edits), (element, data) => drawRollout(element, app, data, act));
     case "exact":
       return drawWhenLoaded(app, board, source.exact(path, open.head), (element, data) => drawEfficient(element, app, data, act));
+    case "lens":
+    case "attribution":
+      return drawWords(app, board);
     default:
       return null;
   }
+}
+
+/**
+ * Draw what the residual stream would predict, or which part pushed the answer.
+ * @param {App} app
+ * @param {HTMLElement} board
+ */
+function drawWords(app, board) {
+  const { source, store, about } = app;
+  const { query, edits, view } = store.state;
+  const lens = async (/** @type {number} */ position) => (await source.lens?.(edits, position)) ?? null;
+  const both = async (/** @type {{ position?: number }} */ place) => {
+    const [parts, shown] = await Promise.all([source.attribution?.(edits, place), lens(place.position ?? 0)]);
+    return parts && shown ? { parts, lens: shown } : null;
+  };
+  if (view === "lens") return drawWhenLoaded(app, board, lens(query), (element, data) => drawLens(element, app, data, positionHandlers(app), lens));
+  const place = about.output?.classes ? {} : { position: query };
+  return drawWhenLoaded(app, board, both(place), (element, data) => drawAttribution(element, app, data, both));
 }
 
 /**
@@ -164,13 +200,40 @@ function drawCustomView(app, board) {
  * @param {App} app
  * @returns {Figure[]}
  */
-function figuresOf({ open, store }) {
-  const { state } = store;
+function figuresOf(app) {
+  const { open } = app;
+  const { state } = app.store;
   const known = STAGES.filter((stage) => stage === "weights" || open.after[stage]);
   const stage = /** @type {Stage} */ (known.includes(/** @type {any} */ (state.stage)) ? state.stage : "weights");
   const all = state.stage === "all" && state.view !== "image" && !open.large ? known : [stage];
-  const versions = open.after !== open.before && state.view !== "bars" ? [open.before, open.after] : [open.after];
+  const edited = open.after !== open.before && state.view !== "bars";
+  const versions = edited && !isOverlaid(app, all) ? [open.before, open.after] : [open.after];
   return versions.flatMap((tables, v) => all.map((stage) => ({ tables, stage, name: versions.length > 1 ? (v ? "after" : "before") : "" })));
+}
+
+/**
+ * Return whether one picture shows both versions. Rings of scores mean negative numbers, so a grid
+ * overlays only weights.
+ * @param {App} app
+ * @param {Stage[]} stages
+ */
+function isOverlaid(app, stages) {
+  const { state } = app.store;
+  if (state.split || stages.length > 1 || !["grid", "lines"].includes(state.view)) return false;
+  return stages[0] === "weights" || (state.view === "grid" && isHeatmap(axesOf(app)));
+}
+
+/**
+ * Fold the tools that do not fit next to the title.
+ * @param {HTMLElement} element
+ * @param {HTMLElement} title
+ * @param {ReturnType<typeof toolbar>} tools
+ */
+function foldTools(element, title, tools) {
+  const head = /** @type {HTMLElement | null} */ (element.firstElementChild);
+  if (!head?.clientWidth) return;
+  const buttons = 2 * 28 + 5 * 10;
+  tools.fold(head.clientWidth - Math.min(title.scrollWidth, MIN_TITLE) - buttons);
 }
 
 /**
@@ -185,16 +248,30 @@ function drawBoard(app, board, viewport) {
   const stages = new Set(figures.map((one) => one.stage)).size;
   const across = Math.max(1, Math.min(figures.length, Math.floor(board.clientWidth / (stages > 1 ? 190 : 240)) || 1, stages > 1 ? stages : 2));
   const down = Math.ceil(figures.length / across);
-  const room = { alone: figures.length === 1, width: Math.floor((board.clientWidth - 16 * (across - 1)) / across), height: Math.max(MIN_HEIGHT, Math.floor(board.clientHeight / down) - 44) };
+  const room = { alone: figures.length === 1, width: Math.floor((board.clientWidth - 16 * (across - 1)) / across), height: Math.max(MIN_HEIGHT, Math.floor(board.clientHeight / down) - CAPTION_HEIGHT) };
   const frames = figures.map((one) => el(one.name ? "figure.named" : "figure", {}, el("div.plot"), caption(app, one)));
   board.style.setProperty("--across", String(across));
   fill(board, frames);
-  const selects = figures.map(({ tables, stage }, i) => {
-    const plot = { ...plotOf(app, tables, stage), ...room, ...mouseHandlers(app) };
+  const selects = figures.map((figure, i) => {
+    const plot = { ...shownPlot(app, figure), ...room, ...mouseHandlers(app), onoverlay: (/** @type {any} */ how) => explainOverlay(app, frames[i], figure.stage, how) };
+    /** @type {HTMLElement} */ (frames[i].firstElementChild).style.maxHeight = `${room.height}px`;
     if (room.width < (room.alone ? 300 : NARROW)) Object.assign(plot, { asks: app.t("queriesShort"), answers: app.t("keysShort") });
     return drawOne(app, /** @type {Element} */ (frames[i].firstElementChild), plot, viewport);
   });
   return { figures, selects, open: app.open };
+}
+
+/**
+ * Return the plot of a figure; if it shows both versions, with the numbers before the edits.
+ * @param {App} app
+ * @param {Figure} figure
+ */
+function shownPlot(app, { tables, stage, name }) {
+  const { open } = app;
+  const plot = plotOf(app, tables, stage);
+  if (name || open.after === open.before || !isOverlaid(app, [stage])) return { ...plot, before: undefined };
+  const { table, kept, off, range } = plotOf(app, open.before, stage);
+  return { ...plot, range: /** @type {[number, number]} */ ([Math.min(range[0], plot.range[0]), Math.max(range[1], plot.range[1])]), before: { table, kept, off } };
 }
 
 /**
@@ -215,8 +292,8 @@ function repaintInPlace(app, board, last, why) {
   const captions = board.querySelectorAll("figcaption");
   figures.forEach((figure, i) => {
     if (figure.tables === last.figures[i].tables) return;
-    const { table, range, off, edited, allowed, kept } = plotOf(app, figure.tables, figure.stage);
-    last.selects[i].repaint?.({ table, range, off, edited, allowed, kept });
+    const { table, range, off, edited, allowed, kept, before } = shownPlot(app, figure);
+    last.selects[i].repaint?.({ table, range, off, edited, allowed, kept, before });
     updateCaption(app, captions[i], figure);
   });
   Object.assign(last, { figures, open });
@@ -276,7 +353,8 @@ function cellReadout(app, query, key) {
   const { open, t } = app;
   const [after, before] = [rowAt(app, query), rowAt(app, query, "before")];
   const figure = (/** @type {Stage} */ stage) => {
-    const [x, old] = [stageOf(after, stage).data[key], stageOf(before, stage).data[key]];
+    const off = open.after.off && stage === "weights"; // nothing is taken from any key
+    const [x, old] = [off ? 0 : stageOf(after, stage).data[key], stageOf(before, stage).data[key]];
     const was = open.after !== open.before && old !== x ? [el("s", { title: full(old) }, short(old)), " → "] : [];
     return el(`span.figure.${stage}`, {}, el("i", {}, t(/** @type {const} */ ({ scores: "score", masked: "maskedScore", weights: "weight" })[stage])), " ", ...was, el("b", { title: full(x) }, app.peek ? full(x) : short(x)));
   };

@@ -1,7 +1,7 @@
 // The data of one picture of a pattern, and helpers that all views share.
 
 import { stageOf } from "../head.js";
-import { rangeOf, row } from "../matrix.js";
+import { largestSize, rangeOf, row } from "../matrix.js";
 import { groupWords, wordTable, tickAt } from "../tokens.js";
 
 /**
@@ -13,10 +13,14 @@ import { groupWords, wordTable, tickAt } from "../tokens.js";
  * @typedef {import("../head.js").Tables} Tables
  */
 
+/** @typedef {{ table: Matrix, kept: Uint8Array | null, off: boolean }} Version */
+
 /**
  * One table with its labels. Rows are queries and columns keys, even if the axes are swapped.
  * @typedef {object} Plot
  * @property {Matrix} table
+ * @property {Version} [before] the numbers before the edits, in the same picture
+ * @property {(how: "halves" | "difference" | null) => void} [onoverlay] called with how a heat map shows both versions
  * @property {Stage} stage
  * @property {Tick[]} rows
  * @property {Tick[]} columns
@@ -53,6 +57,7 @@ export function plotOf(app, tables, stage) {
   return {
     ...shown,
     ...{ stage, turned: state.turned, t: app.t, off: tables.off },
+    range: tables.off && stage === "weights" ? [0, 0] : shown.range, // a head that is off takes nothing
     query: tickAt(rows, state.query),
     key: tickAt(columns, state.key),
     edited: editedCells(app, rows, columns),
@@ -97,6 +102,23 @@ function computeData(app, tables, stage) {
     allowed: grouped ? allowedWords(tables.allowed, rows, columns, site.n_key) : tables.allowed,
     kept: mass < 1 ? keepShare(weights, mass) : null,
   };
+}
+
+/** @type {WeakMap<Matrix, { before: Version, off: boolean, kept: Uint8Array | null, made: { table: Matrix, most: number } }>} */
+const DIFFERENCES = new WeakMap();
+
+/**
+ * Return what the edits added to each cell that a filter shows, and the largest size of a change.
+ * @param {Version} after
+ * @param {Version} before
+ */
+export function differenceOf({ table, kept, off }, before) {
+  const known = DIFFERENCES.get(table);
+  if (known?.before.table === before.table && known.off === off && known.kept === kept && known.before.off === before.off) return known.made;
+  const data = table.data.map((x, at) => (kept && !kept[at] && !before.kept?.[at] ? 0 : (off ? 0 : x) - (before.off ? 0 : before.table.data[at])));
+  const made = { table: { ...table, data }, most: largestSize(data) };
+  DIFFERENCES.set(table, { before, off, kept, made });
+  return made;
 }
 
 /** Larger grids are heat maps instead of circles. */

@@ -13,7 +13,7 @@ const ENOUGH_WEIGHT = 0.6;
 const MAX_KEYS = 3;
 
 /**
- * Describe one query: "When writing schläft, this head looks at sleep and ‑ing."
+ * Describe one query: "When writing schläft, this head looks at sleep and ·ing."
  * @param {App} app
  * @param {number} query a position
  * @returns {(Node | string)[]}

@@ -2,6 +2,8 @@
 
 import { el, fill, shape } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
+import { tween } from "../motion.js";
+import { between, startOf, TRAVEL } from "./space_motion.js";
 import { arrowHead, arrowLabel, backdrop, layOut, placeLabels, translate } from "./space_plot.js";
 import { tabSeparated } from "./tables.js";
 
@@ -47,7 +49,8 @@ export function draw(element, app, space, act) {
   const picture = shape("svg.space", { width: plot.width, height: plot.height, role: "img", "aria-label": app.t("spaceLabel") });
   const [chain, names] = [shape("g"), shape("g")];
   const magnifier = shape("svg.magnifier", { ...room.magnifier, role: "img", "aria-label": app.t("spacePath") });
-  picture.append(...backdrop(plot, axisNames(app, space, projected)), ...moveArrows(projected, plot), ...dots(projected, plot), chain, names, ...hitTargets(projected, plot, act));
+  const points = shape("g");
+  picture.append(...backdrop(plot, axisNames(app, space, projected)), points, chain, names, ...hitTargets(projected, plot, act));
   fill(element, tools.element, el("div.spaces", { "data-narrow": room.below }, picture, room.magnifier.width ? magnifier : ""), captionOf(app, projected, outside));
   const select = (/** @type {number} */ query) => {
     fill(chain, pathOf(projected, plot, query, { app, names: false }));
@@ -55,7 +58,19 @@ export function draw(element, app, space, act) {
     fill(magnifier, drawMagnified(projected, query, app, plot.scale, room.magnifier));
     tools.select(query);
   };
+  const start = startOf(app, space, projected);
+  const show = (/** @type {Projected} */ now) => fill(points, moveArrows(now, plot), dots(now, plot));
+  show(projected);
   select(app.store.state.query);
+  if (start) {
+    picture.setAttribute("aria-busy", "true");
+    tween((part) => {
+      const now = part < 1 ? between(start, projected, part) : projected; // it ends at the tensors' own numbers
+      show(now);
+      fill(chain, pathOf(now, plot, app.store.state.query, { app, names: false }));
+      if (part === 1) picture.removeAttribute("aria-busy");
+    }, TRAVEL);
+  }
   return {
     select,
     says: (query) => describe(app, projected, query),

@@ -49,7 +49,7 @@ export function line(name, strip) {
 export function linked(at, resting, explain) {
   /** @type {ReturnType<typeof drawStrip>[]} */
   const strips = [];
-  const where = el("p.where", { "aria-live": "polite" }, resting);
+  const where = el("p.where", {}, resting);
   const point = (/** @type {number} */ i) => {
     strips.forEach((strip) => strip.mark(i));
     fill(where, i < 0 ? resting : explain(i));

@@ -5,9 +5,10 @@ import { plainNumber } from "../format.js";
 import { contextOf } from "../head.js";
 import { row } from "../matrix.js";
 import { rowAt } from "../selection.js";
+import { answerStep } from "./attribution.js";
 import { paneHead } from "./pane.js";
 import { recycleCanvases } from "./step_parts.js";
-import { joinStep, outputStep, residualStep, valueStep } from "./steps_output.js";
+import { joinStep, outputStep, residualStep, stackValues, valueStep } from "./steps_output.js";
 import { compareStep, inputStep, maskStep, scaleStep, softmaxStep } from "./steps_weight.js";
 
 /**
@@ -49,11 +50,15 @@ export function steps(app) {
   let known = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let partialTimer;
+  let stacked = ""; // the place whose values have been stacked
   const draw = (/** @type {Streams | null} */ streams) => {
     const { query, key } = at(app);
     clearTimeout(partialTimer);
     fill(who, el("b.term.query", {}, app.open.rows[query].label), " → ", el("b.term.key", {}, app.open.columns[key].label));
     replaceSteps(body, stepsOf(app, query, key, streams, (width ||= body.clientWidth) || 360));
+    const moved = `${placeOf(app, query, key)} ${JSON.stringify(app.store.state.edits)}`;
+    if (streams && !app.peek && moved !== stacked) stackValues(body); // not while the mouse moves
+    if (streams && !app.peek) stacked = moved;
   };
   const show = () => {
     const { query, key } = at(app);
@@ -142,7 +147,7 @@ function stepsOf(app, query, key, streams, width) {
   const [line, old] = [rowAt(app, query), rowAt(app, query, "before")];
   const { vectors, context } = vectorsAt(app, line, query);
   const inputs = { app, query, key, line, old, vectors, context, streams, width: Math.max(160, width - 46) };
-  const made = [inputStep(inputs), compareStep(inputs), scaleStep(inputs), maskStep(inputs), softmaxStep(inputs), valueStep(inputs), joinStep(inputs), outputStep(inputs), residualStep(inputs)];
+  const made = [inputStep(inputs), compareStep(inputs), scaleStep(inputs), maskStep(inputs), softmaxStep(inputs), valueStep(inputs), joinStep(inputs), outputStep(inputs), residualStep(inputs), answerStep(inputs)];
   return made.filter((one) => one !== null).map((one, i) => {
     one.querySelector(".n")?.replaceChildren(String(i + 1));
     return one;

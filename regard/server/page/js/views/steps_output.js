@@ -4,11 +4,14 @@ import { el } from "../dom.js";
 import { factor, full, short } from "../format.js";
 import { formula, sum, v } from "../formula.js";
 import { largestSize, project, row } from "../matrix.js";
+import { MOVE, move, reducesMotion } from "../motion.js";
 import { largestTerms, line, linked, number, step } from "./step_parts.js";
 
 /** @typedef {import("./steps.js").StepContext} StepContext */
 
 const MAX_VALUES = 4;
+/** Milliseconds in which values shrink before the output grows. */
+const STACK_DELAY = 100;
 /** Additional width of the names of values, in pixels. */
 const EXTRA_NAME_WIDTH = 46;
 
@@ -30,7 +33,7 @@ export function valueStep(at) {
   const rest = numbers.off ? t("headOffContext") : t("valuesHint", { n: order.length });
   const all = linked(at, rest, (i) => [v("z", String(i)), ` = ${terms(i)}${hidden ? " + …" : ""} = `, el("b", {}, full(context[i]))]);
   const rows = shown.map((j) =>
-    el("div.line.value", {},
+    el("div.line.value", { "data-weight": numbers.off ? 0 : weights[j] },
       el("span.name", {}, el("b.term.key", {}, open.columns[j].label), el("br"), number(weights[j], { from: "row", role: "weight" })),
       all.add({ values: value(j), role: "value", label: t("valueOf", { token: open.columns[j].label }), name: "values", most, height: 20 }, at.width - EXTRA_NAME_WIDTH).element));
   return step("values", t("stepValues"), formula("z = Σ w v", v("z"), " = ", sum("j"), v("w", "j"), v("v", "j")),
@@ -38,6 +41,49 @@ export function valueStep(at) {
     hidden ? el("p.small", {}, t("moreKeys", { n: hidden, x: short(order.slice(shown.length).reduce((a, j) => a + weights[j], 0)) })) : "",
     el("div.line.total", {}, el("span.name", {}, v("z")), all.add({ values: context, role: "value", label: t("context"), name: "context", from: "values row" }, at.width - EXTRA_NAME_WIDTH).element),
     all.where);
+}
+
+/**
+ * Let the values shrink to their weights and stack into the output, once the step is in view.
+ * @param {HTMLElement} body of the steps
+ */
+export function stackValues(body) {
+  const section = body.querySelector('[data-step="values"]');
+  const total = section?.querySelector(".line.total canvas");
+  if (!section || !total || reducesMotion()) return;
+  const watch = new IntersectionObserver(([entry]) => {
+    if (!entry.isIntersecting) return;
+    watch.disconnect();
+    if (!section.isConnected) return;
+    const end = total.getBoundingClientRect();
+    for (const row of /** @type {NodeListOf<HTMLElement>} */ (section.querySelectorAll(".line.value"))) {
+      const canvas = row.querySelector("canvas");
+      if (canvas) fallOnto(canvas, end, Number(row.dataset.weight));
+    }
+    move(total, { transform: "scaleY(0)", opacity: 0 }, MOVE, STACK_DELAY);
+  }, { threshold: 0.6 });
+  watch.observe(section);
+}
+
+/**
+ * Move a copy of a strip to the output; its height becomes its weight.
+ * @param {HTMLCanvasElement} canvas
+ * @param {DOMRect} end
+ * @param {number} weight
+ */
+function fallOnto(canvas, end, weight) {
+  const start = canvas.getBoundingClientRect();
+  const place = /** @type {HTMLElement} */ (canvas.parentElement);
+  const ghost = /** @type {HTMLCanvasElement} */ (canvas.cloneNode());
+  ghost.getContext("2d")?.drawImage(canvas, 0, 0);
+  ghost.className = "ghost-strip";
+  ghost.setAttribute("aria-hidden", "true");
+  ghost.style.left = `${canvas.offsetLeft}px`;
+  ghost.style.top = `${canvas.offsetTop}px`;
+  place.append(ghost);
+  const down = end.top + end.height / 2 - start.top - start.height / 2;
+  const frames = [{ transform: "none" }, { transform: `scaleY(${weight})`, offset: 0.45 }, { transform: `translateY(${down}px) scaleY(${weight})`, opacity: 0.4 }];
+  move(ghost, frames, MOVE + STACK_DELAY).then(() => ghost.remove());
 }
 
 /**

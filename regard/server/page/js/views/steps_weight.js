@@ -77,7 +77,7 @@ export function compareStep(at) {
   return step("compare", t("stepCompare"), name,
     line(v("q"), both.add({ values: a, role: "query", label: t("queryVector"), height: 18 })),
     line(v("k"), both.add({ values: b, role: "key", label: t("keyVector"), height: 18 })),
-    line(el("span", {}, v("q"), v("k")), both.add({ values: terms, role: "positive", label: t("terms"), name: "terms", from: "q k" })),
+    line(el("span.product", {}, v("q"), v("k")), both.add({ values: terms, role: "positive", label: t("terms"), name: "terms", from: "q k" })),
     both.where, allTerms(app, a, b, terms));
 }
 
@@ -104,6 +104,22 @@ function allTerms(app, a, b, terms) {
 }
 
 /**
+ * Return the formula of a score: what was compared, its scale if it has one, and the slope of ALiBi.
+ * @param {StepContext} at
+ * @param {boolean} divided
+ */
+function scoreFormula({ app, line: numbers, vectors }, divided) {
+  const additive = vectors.compareWeight !== null;
+  const compared = () => (additive ? [v("v"), " · tanh(", v("W", "Q"), v("q"), " + ", v("W", "K"), v("k"), ")"] : [v("q"), " · ", v("k")]);
+  const d = app.open.vectors.key.columns;
+  const byRoot = Math.abs(numbers.scale - d ** -0.5) < 1e-6;
+  const slope = app.open.site.slopes?.[app.open.head] ? [" − ", v("m"), "|", v("i"), " − ", v("j"), "|"] : [];
+  const spoken = `s = ${additive ? "v · tanh(W_Q q + W_K k)" : "q·k"}${divided ? (byRoot ? " / √d_k" : ` / ${short(1 / numbers.scale)}`) : ""}${slope.length ? " − m |i − j|" : ""}`;
+  const body = divided ? [fraction(compared(), byRoot ? root(v("d", "k")) : short(1 / numbers.scale))] : compared();
+  return formula(spoken, v("s"), " = ", ...body, ...slope);
+}
+
+/**
  * ÷ √d_k.
  * @param {StepContext} at
  */
@@ -120,7 +136,7 @@ export function scaleStep(at) {
   const slope = open.site.slopes?.[open.head];
   const away = Math.abs(query + open.site.n_key - open.site.n_query - key);
   const body = edited ? [el("b.edited", {}, t("setManually")), " ", result] : [number(compared, { from: "terms" }), root_ ? [" ÷ ", root_] : ` ${t("notScaled")}`, slope ? ` − ${short(slope)}·${away}` : "", " = ", result];
-  return step("scale", t("stepScale"), formula("s = q·k / √d_k", v("s"), " = ", fraction([v("q"), " · ", v("k")], root(v("d", "k")))), el("p", {}, body.flat()));
+  return step("scale", t(root_ ? "stepScale" : "stepScore"), scoreFormula(at, root_ !== ""), el("p", {}, body.flat()));
 }
 
 /** @param {StepContext} at */
@@ -150,8 +166,9 @@ export function softmaxStep(at) {
   const rest = scores ? softmaxNumbers(scores, key, numbers.temperature, result) : [result];
   const row_ = linked(at, rest.flat(), describeKey);
   const strip = row_.add({ values: weights, role: "weight", label: t("rowWeights"), name: "row", from: "masked", mark: key, height: 34 });
-  const heat = numbers.temperature === 1 ? "" : ["/", v("T")];
-  const name = formula("w = e^s / Σ e^s", v("w"), " = ", fraction(e([v("s"), heat].flat()), [sum("j"), e([v("s", "j"), heat].flat())]));
+  const heat = () => (numbers.temperature === 1 ? [] : ["/", v("T")]); // a node can be in one place only
+  const spoken = numbers.temperature === 1 ? "w = e^s / Σ e^s" : "w = e^(s/T) / Σ e^(s/T)";
+  const name = formula(spoken, v("w"), " = ", fraction(e([v("s"), ...heat()]), [sum("j"), e([v("s", "j"), ...heat()])]));
   return step("softmax", t("stepSoftmax"), name, line(v("w"), strip), row_.where, tail);
 }
 

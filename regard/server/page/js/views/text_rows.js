@@ -1,10 +1,15 @@
 // Input and answer, token by token.
 
+import { openHead } from "../controller.js";
 import { el, fill } from "../dom.js";
-import { short } from "../format.js";
+import { probability as shortProbability, short } from "../format.js";
+import { largestKey, nameHead } from "../kept_choices.js";
 import { largest } from "../matrix.js";
+import { rove } from "../radio_group.js";
 import { rowAt } from "../selection.js";
 import { labelOf, withReplacedTokens } from "../tokens.js";
+import { canWrite, startWriting } from "./decoding.js";
+import { photoOf } from "./image.js";
 import { around } from "./lines.js";
 
 /** @typedef {import("../app.js").App} App */
@@ -57,12 +62,25 @@ function isAsking({ open }, side) {
 function rows(app) {
   const { about, t } = app;
   const made = [];
-  if (about.image) made.push(el("div.text", {}, el("h2", {}, t("input")), el("span.plain", {}, t("anImage", { n: about.image.n_rows * about.image.n_columns }))));
+  if (about.image) made.push(el("div.text", {}, el("h2", {}, t("input")), thumbnail(app), el("span.plain", {}, t("anImage", { n: about.image.n_rows * about.image.n_columns }))));
   else if (about.tokens.source) made.push(el("div.text", {}, el("h2", {}, t("input")), tokens(app, "source")));
   else if (about.tokens.target) made.push(el("div.text", {}, el("h2", {}, t("input")), tokens(app, "target")));
   const answer = answerOf(app);
-  if (answer) made.push(el("div.text.answer", {}, el("h2", {}, t("answer")), answer));
+  const write = canWrite(app) ? el("button.write-answer", { title: t("writeHelp"), onclick: () => startWriting(app) }, el("span", { "aria-hidden": "true" }, "▶ "), t("writeAnswer")) : null;
+  if (answer) made.push(el("div.text.answer", {}, el("h2", {}, t("answer")), answer, write));
   return made;
+}
+
+/**
+ * The image as the model reads it, small.
+ * @param {App} app
+ */
+function thumbnail({ about, t }) {
+  const photo = photoOf(/** @type {import("../source.js").Picture} */ (about.image));
+  photo.className = "thumbnail";
+  photo.setAttribute("role", "img");
+  photo.setAttribute("aria-label", t("imageShown"));
+  return photo;
 }
 
 /** @param {App} app */
@@ -70,7 +88,7 @@ function answerOf(app) {
   const { output, tokens: sides } = app.about;
   if (sides.output && sides.source) return tokens(app, "output", output?.log_probabilities);
   if (output?.next) {
-    const place = el("div.next", { "aria-live": "polite" }, candidates(output.next));
+    const place = el("div.next", {}, candidates(output.next));
     updateCandidates(app, place);
     return place;
   }
@@ -102,7 +120,7 @@ function candidates(list, help = "", pick) {
   return el("span.candidates", {}, list.map(({ name, probability, text }) => {
     const chosen = pick && text;
     const about = { title: `${chosen ? `${help} ` : ""}${probability}`, onclick: chosen ? () => pick(text) : undefined };
-    return el(chosen ? "button.candidate" : "span.candidate", about, labelOf(name), " ", el("span.digits", {}, short(probability)), el("span.chance", { style: { width: `${Math.round(100 * probability)}%` } }));
+    return el(chosen ? "button.candidate" : "span.candidate", about, labelOf(name), " ", el("span.digits", {}, shortProbability(probability)), el("span.chance", { style: { width: `${Math.round(100 * probability)}%` } }));
   }));
 }
 
@@ -124,11 +142,11 @@ function tokens(app, side, logProbs) {
       "data-side": side,
       "data-i": i,
       "data-chance": logProbs ? Math.exp(logProbs[i]) : undefined,
-      onclick: () => app.store.set({ ...placeOf(app, side, i), pinned: true }),
+      onclick: () => selectToken(app, side, i),
     }, labelOf(token), logProbs ? el("span.chance", { style: { width: `${Math.round(100 * Math.exp(logProbs[i]))}%` } }) : "");
   });
   const hidden = list.length - (stop - first);
-  return el(list.length > 30 ? "div.tokens.many" : "div.tokens", {}, first ? el("span.more", {}, "…") : "", made, hidden ? el("span.more", {}, app.t("moreTokens", { n: hidden })) : "");
+  return rove(el(list.length > 30 ? "div.tokens.many" : "div.tokens", {}, first ? el("span.more", {}, "…") : "", made, hidden ? el("span.more", {}, app.t("moreTokens", { n: hidden })) : ""), ".token");
 }
 
 /**
@@ -146,11 +164,42 @@ function refresh(app, token, line, most) {
   const answers = open.site.answers === side;
   const weights = answers ? line : null;
   const share = weights ? ((0.75 * weights[i]) / most).toFixed(3) : "0";
-  const title = token.dataset.chance ? `p = ${short(Number(token.dataset.chance))}` : weights ? short(weights[i]) : "";
+  const title = token.dataset.chance ? `p = ${shortProbability(Number(token.dataset.chance))}` : weights ? short(weights[i]) : "";
   if (token.style.getPropertyValue("--share") !== share) token.style.setProperty("--share", share);
-  token.classList.toggle("asks", isAsking(app, side) && i === query);
-  token.classList.toggle("answers", answers && i === key);
+  const [asks, chosen] = [isAsking(app, side) && i === query, answers && i === key];
+  if ((asks || chosen) && !token.matches(".asks, .answers") && !app.peek) reveal(token);
+  token.classList.toggle("asks", asks);
+  token.classList.toggle("answers", chosen);
+  token.tabIndex = asks || chosen || (i === 0 && !isAsking(app, side) && !answers) ? 0 : -1; // one tab stop; arrow keys move
   if (token.title !== title) token.title = title;
+}
+
+/**
+ * Scroll a token into its line, without moving the page.
+ * @param {HTMLElement} token
+ */
+function reveal(token) {
+  const line = /** @type {HTMLElement} */ (token.parentElement);
+  if (line.scrollWidth <= line.clientWidth) return;
+  const start = token.offsetLeft - line.offsetLeft;
+  if (start < line.scrollLeft || start + token.offsetWidth > line.scrollLeft + line.clientWidth) line.scrollLeft = start - line.clientWidth / 3;
+}
+
+/**
+ * Select a token. As a query, it comes with the key that gets its largest weight.
+ * @param {App} app
+ * @param {string} side
+ * @param {number} i
+ */
+export async function selectToken(app, side, i) {
+  const { store, source } = app;
+  const place = placeOf(app, side, i);
+  if (!("query" in place)) return store.set({ ...place, pinned: true });
+  const state = { ...store.state, ...place };
+  const moves = nameHead(state) !== nameHead(store.state);
+  const open = moves ? await openHead({ ...app, store: { state } }).catch(() => null) : app.open;
+  if (!open || source !== app.source) return undefined;
+  return store.set({ ...place, key: largestKey(open, i), pinned: true, kept: store.state.kept && nameHead(state) });
 }
 
 /**

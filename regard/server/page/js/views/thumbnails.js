@@ -2,6 +2,8 @@
 
 import { color, ramp } from "../color.js";
 import { fontFamily, sharpen } from "../dom.js";
+import { editedSite } from "../edits.js";
+import { largest } from "../matrix.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -121,7 +123,7 @@ export function pictures(app, canvas, layout, places, known) {
  * @param {App} app
  */
 export function editedHeads({ store }) {
-  return new Set(store.state.edits.map((edit) => ("site" in edit ? `${edit.site}:${"head" in edit ? edit.head : "*"}` : "")));
+  return new Set(store.state.edits.map((edit) => (editedSite(edit) ? `${editedSite(edit)}:${("head" in edit ? edit.head : null) ?? "*"}` : "")));
 }
 
 /**
@@ -162,7 +164,8 @@ function underline(app, known, pen, place, [x, y, size]) {
 const IMAGES = new WeakMap();
 
 /**
- * Return a table as a picture with one pixel per cell; light colors are darkened a little.
+ * Return a table as a picture with one pixel per cell. Each head has its own contrast: its largest
+ * weight is darkest, because the pooled weights of a long text are all small.
  * @param {Matrix} table
  */
 function thumbnailImage(table) {
@@ -174,8 +177,9 @@ function thumbnailImage(table) {
   const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   const image = pen.createImageData(table.columns, table.rows);
   const tones = ramp("weight");
+  const most = largest(table.data) || 1;
   table.data.forEach((x, i) => {
-    const from = 4 * Math.min(255, Math.round(255 * Math.max(0, x) ** 0.7));
+    const from = 4 * Math.min(255, Math.round(255 * (Math.max(0, x) / most) ** 0.7));
     image.data.set(tones.subarray(from, from + 4), 4 * i);
   });
   pen.putImageData(image, 0, 0);

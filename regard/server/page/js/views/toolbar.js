@@ -1,7 +1,9 @@
-// The toolbar of a pattern: view, stage, filter, words, transpose.
+// The toolbar of a pattern: view, stage, filter, words, transpose, one grid or two.
+// What does not fit next to the title is folded behind "⋯".
 
 import { el } from "../dom.js";
-import { viewsOf } from "../selection.js";
+import { check, radioGroup } from "../radio_group.js";
+import { openView, viewsOf } from "../selection.js";
 import { SHOWN_STAGES } from "../state.js";
 
 /** @typedef {import("../app.js").App} App */
@@ -15,28 +17,59 @@ export function toolbar(app) {
   const view = choice(app, "view", views, (one) => t(/** @type {any} */ (`view_${one}`)));
   const stage = choice(app, "stage", [...SHOWN_STAGES], (one) => t(/** @type {any} */ (one === "all" ? "allStages" : one)));
   const words = el("input", { type: "checkbox", onchange: () => store.set({ words: words.checked }) });
+  const split = el("input", { type: "checkbox", onchange: () => store.set({ split: split.checked }) });
   const turned = el("button.quiet.turn", { onclick: () => store.set({ turned: !store.state.turned }), title: t("keyTurn") }, "⇄ ", t("turn"));
   const mass = el("input", { type: "range", min: 0.5, max: 1, step: 0.01, "aria-label": t("mass"), oninput: () => store.set({ mass: Number(mass.value) }) });
   const share = el("output");
-  const element = el("div.toolbar.tools", {},
-    el("div.row", {}, view.element, stage.element),
-    el("div.row.options", {},
-      el("label", { title: t("massHelp") }, t("mass"), mass, share),
-      el("label", {}, words, t("words")),
-      turned));
+  const options = el("div.options", {},
+    el("label", { title: t("massHelp") }, t("mass"), mass, share),
+    el("label", {}, words, t("words")),
+    el("label.split", { title: t("splitHelp") }, split, t("split")),
+    turned);
+  const more = el("details.menu.more", {}, el("summary.icon", { title: t("moreTools"), "aria-label": t("moreTools") }, "⋯"), el("div.items", {}, el("div.folded"), options));
+  const element = el("div.toolbar.tools", {}, view.element, stage.element, more);
   return {
     element,
+    /** Move the choices that do not fit into the menu, or back. */
+    fold: (/** @type {number} */ room) => fold(element, room, [view.element, stage.element]),
     update: () => {
       const { state } = store;
       view.update(state.view, viewsOf(app, app.open.site));
       stage.update(state.stage);
       words.checked = state.words;
+      split.checked = state.split;
       mass.value = String(state.mass);
       share.textContent = `${Math.round(100 * state.mass)}%`;
       turned.setAttribute("aria-pressed", String(state.turned));
       element.dataset.view = state.view;
     },
   };
+}
+
+/** The width of the "⋯" button and of gaps, in pixels. */
+const MORE_WIDTH = 40;
+const GAP = 10;
+
+/** @type {WeakMap<HTMLElement, number>} */
+const WIDTHS = new WeakMap();
+
+/**
+ * Keep the first choices that fit in a width; the others go into the menu.
+ * @param {HTMLElement} element
+ * @param {number} room
+ * @param {HTMLElement[]} choices the most important first
+ */
+function fold(element, room, choices) {
+  const folded = /** @type {HTMLElement} */ (element.querySelector(".folded"));
+  let left = room - MORE_WIDTH;
+  let fits = true;
+  for (const one of choices) {
+    if (one.parentElement === element && one.offsetWidth) WIDTHS.set(one, one.offsetWidth);
+    left -= (WIDTHS.get(one) ?? 0) + GAP;
+    fits &&= left >= 0;
+    if (fits && one.parentElement === folded) element.insertBefore(one, element.lastElementChild);
+    else if (!fits && one.parentElement === element) folded.append(one);
+  }
 }
 
 /**
@@ -48,14 +81,12 @@ export function toolbar(app) {
  */
 function choice(app, name, choices, text) {
   const buttons = choices.map((one) =>
-    el("button", { role: "radio", "data-choice": one, onclick: () => app.store.set(/** @type {any} */ ({ [name]: one })) }, text(one)));
+    el("button", { role: "radio", "data-choice": one, onclick: () => app.store.set(name === "view" ? openView(app, /** @type {any} */ (one)) : /** @type {any} */ ({ [name]: one })) }, text(one)));
   return {
-    element: el(`div.choice.${name}`, { role: "radiogroup", "aria-label": app.t(name === "view" ? "view" : "stage") }, buttons),
+    element: radioGroup(el(`div.choice.${name}`, { role: "radiogroup", "aria-label": app.t(name === "view" ? "view" : "stage") }, buttons)),
     update: (/** @type {string} */ chosen, /** @type {string[]} */ possible = choices) => {
-      for (const button of buttons) {
-        button.setAttribute("aria-checked", String(button.dataset.choice === chosen));
-        button.hidden = !possible.includes(/** @type {string} */ (button.dataset.choice));
-      }
+      for (const button of buttons) button.hidden = !possible.includes(/** @type {string} */ (button.dataset.choice));
+      check(buttons, (button) => button.dataset.choice === chosen);
     },
   };
 }

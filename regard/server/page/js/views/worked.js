@@ -7,11 +7,12 @@ import { formula, fraction, root, v } from "../formula.js";
 import { matrix, weightedSum } from "../matrix.js";
 import { scaleFormula } from "./edit_controls.js";
 import { saveMenu } from "./pane.js";
+import { Quiz } from "./worked_quiz.js";
 
 /**
  * @typedef {import("../app.js").App} App
  * @typedef {import("../matrix.js").Matrix} Matrix
- * @typedef {Record<string, Matrix>} Tables
+ * @typedef {Record<string, Matrix>} Tables X, the three matrices, and everything that follows
  */
 
 const GIVEN = /** @type {const} */ (["X", "WQ", "WK", "WV"]);
@@ -28,9 +29,13 @@ export function worked(app) {
   const element = el("section.pane.worked", { "aria-label": t("worked") });
   const where = el("p.where", { "aria-live": "polite" }, t("workedWhere"));
   const flow = el("div.flow");
+  const light = (/** @type {string[]} */ cells) => {
+    for (const place of cells) flow.querySelectorAll(`[data-cell="${place}"]`).forEach((one) => one.classList.add("lit"));
+  };
+  const quiz = new Quiz(app, { tables: () => compute(given), terms: ({ name, i, j }) => termsOf(name, i, j, compute(given), given), redraw: () => show(), light });
   const show = () => {
     const tables = compute(given);
-    fill(flow, rowsOf(app, given, tables, () => change()));
+    fill(flow, rowsOf(app, given, tables, () => change(), quiz));
     explainOnHover(flow, where, tables, given, t("workedWhere"));
   };
   const change = () => {
@@ -39,14 +44,15 @@ export function worked(app) {
     show();
     if (active) /** @type {HTMLElement | null} */ (flow.querySelector(`input[data-cell="${active}"]`))?.focus();
   };
-  const reset = () => {
-    Object.assign(given, startValues(app));
+  const restart = (/** @type {Partial<Given>} */ numbers) => {
+    Object.assign(given, numbers);
+    if (quiz.cell) quiz.stop();
     change();
     fill(head, headOf());
   };
-  const headOf = () => [el("h1", {}, t("workedTitle")), el("span.gap"), controls(app, given, change, reset), saveMenu(app, "worked", () => asText(compute(given)))];
+  const headOf = () => [el("h1", {}, t("workedTitle")), el("span.gap"), controls(app, given, change), el("div.tools", {}, el("button.quiet.new", { onclick: () => restart(newNumbers(given)) }, t("workedNew")), el("button.quiet", { onclick: () => restart(startValues(app)) }, t("reset")), el("button.quiet.ask", { onclick: () => quiz.ask() }, t("workedQuiz"))), saveMenu(app, "worked", () => asText(compute(given)))];
   const head = el("header.head", {}, headOf());
-  element.append(head, el("p.lead", {}, t("workedLead")), where, flow);
+  element.append(head, el("p.lead", {}, t("workedLead")), where, quiz.element, flow);
   return { element, update: (changed) => (changed.has("all") ? show() : undefined) };
 }
 
@@ -56,8 +62,9 @@ export function worked(app) {
  * @param {App} app
  * @returns {Given}
  */
-function startValues({ about }) {
-  const { words, x, w_query: q, w_key: k, w_value: w } = about.worked;
+function startValues({ about, t }) {
+  const words = t("workedWords").split(" ");
+  const { x, w_query: q, w_key: k, w_value: w } = about.worked;
   const table = (/** @type {number[][]} */ rows) => matrix(rows.length, rows[0].length, rows.flat());
   return { X: table(x), WQ: table(q), WK: table(k), WV: table(w), words, ...DEFAULTS };
 }
@@ -80,9 +87,8 @@ export function compute({ X, WQ, WK, WV, causal, scaled: on, temperature }) {
  * @param {App} app
  * @param {Given} given
  * @param {() => void} change
- * @param {() => void} reset
  */
-function controls(app, given, change, reset) {
+function controls(app, given, change) {
   const { t } = app;
   const box = (/** @type {"causal" | "scaled"} */ name, /** @type {import("../dom.js").Child} */ text) => {
     const input = el("input", { type: "checkbox", checked: given[name], onchange: () => ((given[name] = input.checked), change()) });
@@ -90,7 +96,16 @@ function controls(app, given, change, reset) {
   };
   const temperature = el("input", { type: "range", min: 0, max: 4, step: 0.05, value: given.temperature, "aria-label": t("temperature"), oninput: () => ((given.temperature = Number(temperature.value)), (shown.textContent = short(given.temperature, 2)), change()) });
   const shown = el("output.digits", {}, short(given.temperature, 2));
-  return el("div.edit-controls.tools", {}, box("scaled", scaleFormula()), box("causal", t("causalMask")), el("label.slider", {}, t("temperature"), temperature, shown), el("button.quiet", { onclick: reset }, t("reset")));
+  return el("div.edit-controls.tools", {}, box("scaled", scaleFormula()), box("causal", t("causalMask")), el("label.slider", {}, t("temperature"), temperature, shown));
+}
+
+/**
+ * Return other numbers that are still easy to multiply.
+ * @param {Given} given
+ */
+function newNumbers(given) {
+  const some = (/** @type {Matrix} */ { rows, columns }, /** @type {number} */ most) => matrix(rows, columns, Float32Array.from({ length: rows * columns }, () => Math.floor(Math.random() * (most + 1))));
+  return { X: some(given.X, 2), WQ: some(given.WQ, 1), WK: some(given.WK, 1), WV: some(given.WV, 3) };
 }
 
 /**
@@ -98,29 +113,46 @@ function controls(app, given, change, reset) {
  * @param {Given} given
  * @param {Tables} tables
  * @param {() => void} change
+ * @param {Quiz} quiz
  */
-function rowsOf(app, given, tables, change) {
+function rowsOf(app, given, tables, change, quiz) {
   const { t } = app;
   const { words } = given;
-  const show = (/** @type {string} */ name, /** @type {Partial<Look>} */ look = {}) => tableOf(app, name, tables[name], { words, columns: null, change, given, ...look });
+  const show = (/** @type {string} */ name, /** @type {Partial<Look>} */ look = {}) => tableOf(app, name, tables[name], { words, columns: null, change, quiz, ...look });
   const sign = (/** @type {string} */ text) => el("span.sign", {}, text);
+  const arrow = (/** @type {import("../dom.js").Child | import("../dom.js").Child[]} */ name) => el("span.sign.arrow", {}, el("span.by", {}, name), el("span", { "aria-hidden": "true" }, "⟶"));
+  const heat = given.temperature === 1 ? "" : ` (· / ${short(given.temperature, 2)})`;
   const made = (/** @type {"query" | "key" | "value"} */ role, /** @type {string} */ letter) =>
     el(`div.line.${role}`, {}, show("X"), sign("×"), show(`W${letter}`, { words: null }), sign("="), show(letter, { role, title: t(/** @type {any} */ (`${role}Rows`)) }));
+  const compared = [show("Q", { role: "query" }), sign("×"), show("K", { words: null, columns: words, role: "key", transposed: true }), sign("="), show("E", { columns: words, title: t("compared") })];
   const scores = [show("E", { columns: words, title: t("compared") })];
-  if (given.scaled) scores.push(el("span.sign", {}, scaleFormula(), " →"), show("S", { columns: words, title: t("scores") }));
-  if (given.causal) scores.push(sign("→"), show("M", { columns: words, title: t("masked") }));
-  scores.push(sign("→"), show("A", { columns: words, role: "weight", title: t("weights"), sums: true }));
+  if (given.scaled) scores.push(arrow(scaleFormula()), show("S", { columns: words, title: t("scores") }));
+  if (given.causal) scores.push(arrow(t("causalMask")), show("M", { columns: words, title: t("masked") }));
+  scores.push(arrow(formula(`softmax${heat}`, `softmax${heat}`)), show("A", { columns: words, role: "weight", title: t("weights"), sums: true }));
   return [
     made("query", "Q"),
     made("key", "K"),
     made("value", "V"),
+    el("div.line", {}, compared),
     el("div.line", {}, scores),
     el("div.line", {}, show("A", { columns: words, role: "weight", title: t("weights") }), sign("×"), show("V", { role: "value" }), sign("="), show("Y", { title: t("contextRows") })),
-    formula("Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V", "Attention(", v("Q"), ", ", v("K"), ", ", v("V"), ") = softmax(", fraction([v("Q"), " ", v("K"), el("sup", {}, "⊤")], root(v("d", "k"))), ") ", v("V")),
+    wholeFormula(given),
   ];
 }
 
-/** @typedef {{ words: string[] | null, columns: string[] | null, role: string, title: string, sums: boolean, change: () => void, given: Given }} Look */
+/**
+ * The formula with the settings of the example.
+ * @param {Given} given
+ */
+function wholeFormula({ scaled: on, temperature }) {
+  const heat = temperature === 1 ? "" : short(temperature, 2);
+  const divisor = [on ? root(v("d", "k")) : "", on && heat ? " · " : "", heat];
+  const product = [v("Q"), " ", v("K"), el("sup", {}, "⊤")];
+  const spoken = `Attention(Q, K, V) = softmax(Q Kᵀ${on ? " / √d_k" : ""}${heat ? ` / ${heat}` : ""}) V`;
+  return formula(spoken, "Attention(", v("Q"), ", ", v("K"), ", ", v("V"), ") = softmax(", on || heat ? fraction(product, divisor) : product, ") ", v("V"));
+}
+
+/** @typedef {{ words: string[] | null, columns: string[] | null, role: string, title: string, sums: boolean, transposed: boolean, change: () => void, quiz: Quiz }} Look */
 
 /** Symbols with a subscript. */
 /** @type {Record<string, [string, string]>} */
@@ -130,26 +162,28 @@ const SYMBOLS = { WQ: ["W", "Q"], WK: ["W", "K"], WV: ["W", "V"] };
  * @param {App} app
  * @param {string} name
  * @param {Matrix} table
- * @param {Partial<Look> & { change: () => void, given: Given }} look
+ * @param {Partial<Look> & { change: () => void, quiz: Quiz }} look
  */
-function tableOf(app, name, table, { words, columns, role, title, sums, change, given }) {
+function tableOf(app, name, table, { words, columns, role, title, sums, transposed, change, quiz }) {
   const editable = GIVEN.includes(/** @type {any} */ (name));
   const most = Math.max(...Array.from(table.data).filter(Number.isFinite).map(Math.abs), 1e-9);
   const cell = (/** @type {number} */ i, /** @type {number} */ j) => {
     const x = table.data[i * table.columns + j];
     const place = `${name}:${i}:${j}`;
     if (editable) return el("td", {}, field(x, place, `${name} ${i} ${j}`, (value) => ((table.data[i * table.columns + j] = value), change())));
+    if (quiz.hides(name, i, j)) return el("td.made.asked-for", {}, "?");
     const share = Number.isFinite(x) ? Math.abs(x) / most : 0;
     return el(`td.made${x === -Infinity ? ".hidden" : ""}`, { "data-cell": place, tabindex: -1, style: { "--share": (0.34 * share).toFixed(3) } }, trimZeros(x));
   };
-  const heads = columns ? el("tr", {}, el("td"), columns.map((word) => el("th.key", {}, word)), sums ? el("th.sum", {}, app.t("sum")) : "") : "";
-  const rows = Array.from({ length: table.rows }, (_, i) => {
-    const cells = Array.from({ length: table.columns }, (__, j) => cell(i, j));
+  const heads = columns ? el("tr", {}, words ? el("td") : "", columns.map((word) => el("th.key", {}, word)), sums ? el("th.sum", {}, app.t("sum")) : "") : "";
+  const [down, across] = transposed ? [table.columns, table.rows] : [table.rows, table.columns];
+  const rows = Array.from({ length: down }, (_, i) => {
+    const cells = Array.from({ length: across }, (__, j) => (transposed ? cell(j, i) : cell(i, j)));
     const total = sums ? el("td.sum", {}, short(table.data.subarray(i * table.columns, (i + 1) * table.columns).reduce((a, b) => a + b, 0))) : "";
     return el("tr", {}, words ? el("th", {}, words[i]) : "", cells, total);
   });
   const [letter, below] = SYMBOLS[name] ?? [name, ""];
-  return el(`figure.matrix${role ? `.${role}` : ""}`, { "data-table": name }, el("figcaption", {}, v(letter, below), title ? el("span.small", {}, ` ${title}`) : ""), el("table", {}, heads, rows), given ? "" : "");
+  return el(`figure.matrix${role ? `.${role}` : ""}`, { "data-table": transposed ? `${name}T` : name }, el("figcaption", {}, v(letter, below), transposed ? el("sup", {}, "⊤") : "", title ? el("span.small", {}, ` ${title}`) : ""), el("table", {}, heads, rows));
 }
 
 /**

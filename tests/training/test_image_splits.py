@@ -48,7 +48,7 @@ def greys_by_class(images):
 
 
 @pytest.mark.parametrize("classes", [None, ["fox", "cat", "dog"]])
-def test_classes_have_the_numbers_of_training_in_every_part(recipe, folders, classes):
+def test_classes_have_the_same_numbers_in_all_splits(recipe, folders, classes):
     train = folders("a", "cat", "dog", "fox")
     given = {"validation": folders("b", "cat", "fox"), "test": folders("c", "fox")}
     parts = split_images(recipe(train=train, classes=classes, **given))
@@ -58,7 +58,7 @@ def test_classes_have_the_numbers_of_training_in_every_part(recipe, folders, cla
     assert greys_by_class(parts["test"]) == {"fox": 30}
 
 
-def test_names_that_a_file_holds_are_classes_as_folders_are(recipe, tmp_path):
+def test_class_names_can_come_from_a_file(recipe, tmp_path):
     for name, classes in (("a", ["cat", "dog"]), ("b", ["dog", "cat"])):
         pixels = np.stack([np.full((4, 4), 10 * (1 + (one == "dog")), "u1") for one in classes])
         np.savez(tmp_path / f"{name}.npz", images=pixels, labels=[0, 1], classes=classes)
@@ -67,7 +67,7 @@ def test_names_that_a_file_holds_are_classes_as_folders_are(recipe, tmp_path):
     assert all(greys_by_class(part) == {"cat": 10, "dog": 20} for part in parts.values())
 
 
-def test_classes_that_training_does_not_know_are_refused(recipe, folders):
+def test_unknown_classes_in_validation_are_refused(recipe, folders):
     train, other = folders("a", "cat", "dog"), folders("b", "cat", "dgo")
     with pytest.raises(InputError, match=r"b has the class 'dgo'"):
         split_images(recipe(train=train, validation=other))
@@ -75,7 +75,7 @@ def test_classes_that_training_does_not_know_are_refused(recipe, folders):
         split_images(recipe(train=train, classes=["cat", "fox"]))
 
 
-def test_shares_that_are_held_out_are_apart_and_nothing_is_lost(recipe):
+def test_held_out_shares_are_disjoint_and_complete(recipe):
     parts = split_images(recipe(test=0.25))
     assert set(parts) == {"train", "validation", "test"}
     assert sum(len(part.labels) for part in parts.values()) == 60
@@ -83,17 +83,17 @@ def test_shares_that_are_held_out_are_apart_and_nothing_is_lost(recipe):
 
 
 @pytest.mark.parametrize("part", ["validation", "test"])
-def test_a_share_that_comes_to_no_picture_is_refused(recipe, part):
+def test_a_share_without_images_is_refused(recipe, part):
     with pytest.raises(InputError, match=rf"data\.{part} = 0\.0001 holds out too little of these"):
         split_images(recipe(**{part: 0.0001}))
 
 
-def test_pictures_need_some_to_be_validated_with(recipe, tmp_path):
+def test_image_training_needs_validation_images(recipe, tmp_path):
     with pytest.raises(InputError, match=r"data\.validation = 0 holds out too little"):
         prepare(recipe(validation=0), tmp_path / "run")
 
 
-def test_the_recipe_names_the_classes_that_a_file_only_numbers(recipe):
+def test_the_recipe_names_numbered_classes(recipe):
     parts = split_images(recipe(classes=["circle", "square", "star"]))
     assert {part.classes for part in parts.values()} == {("circle", "square", "star")}
 

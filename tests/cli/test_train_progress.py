@@ -28,7 +28,7 @@ def trained(recipe):
     return folder, call("train", recipe, "-o", folder, "--tensorboard")
 
 
-def test_a_run_in_a_pipe_says_samples_and_their_alignment_in_plain_lines(trained):
+def test_piped_output_shows_samples_and_alignments_as_plain_lines(trained):
     folder, result = trained
     lines = result.stderr.splitlines()
     first = lines.index(next(one for one in lines if "validation: loss" in one))
@@ -41,7 +41,7 @@ def test_a_run_in_a_pipe_says_samples_and_their_alignment_in_plain_lines(trained
     assert f"curves: {folder}/training/curves.svg" in result.stdout
 
 
-def test_three_samples_are_no_score(trained):
+def test_three_samples_are_not_a_score(trained):
     folder, result = trained
     lines = (folder / "training/metrics.jsonl").read_text().splitlines()
     numbers = [one["validation"] for one in map(json.loads, lines) if "validation" in one]
@@ -49,7 +49,7 @@ def test_three_samples_are_no_score(trained):
     assert "bleu" not in result.stderr + result.stdout + Model.load(folder).card.score
 
 
-def test_alignments_are_kept_with_the_metrics(trained):
+def test_alignments_are_saved_with_the_metrics(trained):
     folder, _ = trained
     lines = (folder / "training/metrics.jsonl").read_text().splitlines()
     sample = next(one for one in map(json.loads, lines) if "validation" in one)["samples"][0]
@@ -71,14 +71,14 @@ def test_alignment_is_the_mean_of_all_heads_of_the_last_but_one_layer(trained):
     assert soft == pytest.approx(expected, abs=1e-4)
 
 
-def test_words_are_aligned_where_there_are_several(trained):
+def test_several_words_are_aligned_as_words(trained):
     model = Model.load(trained[0])
     found = align_sample(model, {"source": "1 2 3", "output": "3 2"})
     assert (found["source_words"], found["target_words"]) == (["1", "2", "3"], ["3", "2"])
     assert sum(weight for _, target, weight in found["soft"] if target == 1) == pytest.approx(1)
 
 
-def test_one_word_is_aligned_token_by_token_and_nothing_is_aligned_to_nothing(trained):
+def test_one_word_is_aligned_by_token_and_empty_text_has_no_alignment(trained):
     model = Model.load(trained[0])
     one = align_sample(model, {"source": "1 2", "output": "21"})
     assert one["target_words"] == ["2", "1"]
@@ -97,7 +97,7 @@ def test_curves_are_drawn_at_validations_and_by_command(trained, tmp_path):
     assert "perplexity (logarithmic)" in picture.read_text("utf-8")
 
 
-def test_curves_of_nothing_in_no_language_or_in_another_format_are_refused(trained, tmp_path):
+def test_curves_refuse_missing_metrics_unknown_languages_and_formats(trained, tmp_path):
     with pytest.raises(FileError, match=r"there is no .*metrics\.jsonl: give a folder"):
         call("curves", tmp_path)
     with pytest.raises(InputError, match="language is 'fr'; it can be en or ko"):
@@ -106,7 +106,7 @@ def test_curves_of_nothing_in_no_language_or_in_another_format_are_refused(train
         call("curves", trained[0], "-o", tmp_path / "c.jpg")
 
 
-def test_tensorboard_reads_what_was_written_for_it(trained):
+def test_tensorboard_reads_the_event_file(trained):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     folder, _ = trained

@@ -1,0 +1,248 @@
+"""`regard fill`, `classify` and `embed`: predictions of models without a target."""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer import Argument, Option
+
+from regard.cli.options import ModelArgument
+from regard.cli.output import (
+    CountLine,
+    answer_each,
+    decoded_lines,
+    print_json,
+    use_utf8,
+    warn,
+)
+from regard.errors import InputError, RegardError
+from regard.files import atomic_path, chunks
+
+if TYPE_CHECKING:
+    from regard.generation.predictions import Candidate
+    from regard.model import Model
+
+VECTOR_FILES = (".npy", ".safetensors", ".jsonl")
+_WINDOW = 1024  # texts or images that are read before answers are written
+
+
+def fill_command(
+    model: ModelArgument,
+    text: str | None = Argument(None, help="Text with [MASK] where a word is missing."),
+    count: int = Option(5, "-n", "--count", help="Print this many candidates for each gap."),
+    as_json: bool = Option(False, "--json", help="Print one JSON array for each text."),
+) -> None:
+    """Fill the gaps of a text.
+
+    Without a text, every line that is typed is answered with candidates, and every line that is
+    piped in is printed with its gaps filled.
+
+    Example: regard fill my-bert "The dog is [MASK] in the garden."
+    """
+    from regard.model import load
+
+    filler = load(model)
+    tokenizer = filler.tokenizer
+    mask = tokenizer.token_of(tokenizer.mask_id) if tokenizer and tokenizer.mask_id else ""
+    piped = text is None and not sys.stdin.isatty()
+
+    def answer(line: str) -> None:
+        if piped and mask and mask not in line:
+            typer.echo("[]" if as_json else line)
+            return
+        gaps = filler.fill(line, count=count)
+        if as_json:
+            print_json([[asdict(candidate) for candidate in gap] for gap in gaps])
+        elif piped:
+            for gap in gaps:
+                line = line.replace(mask, gap[0].text, 1)
+            typer.echo(line)
+        else:
+            for number, gap in enumerate(gaps, start=1):
+                heading = [f"gap {number}"] if len(gaps) > 1 else []
+                found = [f"{candidate.probability:7.4f}  {candidate.text}" for candidate in gap]
+                typer.echo("\n".join(heading + found))
+
+    given = [] if text is None else [text]
+    answer_each(given, answer, what=f"a text with {mask or 'a gap'}", as_json=as_json)
+
+
+def classify_command(
+    model: ModelArgument,
+    images: list[str] | None = Argument(
+        None, help="Image files or folders of them, or texts for a text classifier."
+    ),
+    count: int = Option(3, "-n", "--count", help="Print this many classes for each input."),
+    skip_bad: bool = Option(
+        False, "--skip-bad", help="Name files that cannot be read, skip them and exit with 1."
+    ),
+    as_json: bool = Option(False, "--json", help="Print one JSON object for each input."),
+) -> None:
+    """Classify images or texts.
+
+    Without images, every line that is typed or piped in names one (or is a text).
+
+    Example: regard classify fashion shoe.png shirts/
+    """
+    from regard.model import load
+
+    classifier = load(model)
+
+    def show(image: str, candidates: list["Candidate"]) -> None:
+        if as_json:
+            print_json({"input": image, "classes": [asdict(one) for one in candidates]})
+        else:
+            named = ", ".join(f"{one.text} {one.probability:.4f}" for one in candidates)
+            typer.echo(f"{image}\t{named}")
+
+    if images:
+        reads_images = classifier.tokenizer is None
+        inputs = list(_files(images)) if reads_images else images
+        progress, failed = CountLine(len(inputs)), 0
+        for window in chunks(inputs, _WINDOW // 8, first=8):
+            for image, candidates in _classify(classifier, window, count, skip_bad=skip_bad):
+                failed += candidates is None
+                if candidates is not None:
+                    show(image, candidates)
+            progress.advance(len(window))
+        progress.close()
+        if failed:
+            warn(f"{failed:,} of {len(inputs):,} inputs could not be read; see above.")
+            raise typer.Exit(1)
+        return
+    what = "a text" if classifier.tokenizer else "the name of an image file"
+    answer_each(
+        [],
+        lambda line: show(line, classifier.classify(line, count=count)),
+        what=what,
+        as_json=as_json,
+    )
+
+
+def _files(names: Iterable[str]) -> Iterator[str]:
+    """Yield the files, and those in the folders, in order of their names."""
+    for name in names:
+        folder = Path(name)
+        if not folder.is_dir():
+            yield name
+            continue
+        found = [str(f) for f in sorted(folder.rglob("*")) if f.is_file() and f.name[0] != "."]
+        if not found:
+            raise InputError(f"{folder} has no files: give a folder of images.")
+        yield from found
+
+
+def _classify(
+    model: "Model", given: list[str], count: int, *, skip_bad: bool
+) -> list[tuple[str, "list[Candidate] | None"]]:
+    """Classify inputs together; one that cannot be read gives None or, unless skipped, an error."""
+    try:
+        return list(zip(given, model.classify(list(given), count=count), strict=True))
+    except RegardError:
+        if not skip_bad:
+            raise
+    found: list[tuple[str, Any]] = []
+    for one in given:
+        try:
+            found.append((one, model.classify(one, count=count)))
+        except RegardError as error:
+            warn(str(error))
+            found.append((one, None))
+    return found
+
+
+def embed_command(
+    model: ModelArgument,
+    text: str = Argument(help="A text, a file with one text per line, or - for the input."),
+    output: Path | None = Option(None, "-o", "--output", help="File: .npy, .safetensors, .jsonl."),
+    similarity: bool = Option(
+        False, "--similarity", help="Print the cosine of the angle between all pairs of texts."
+    ),
+    normalize: bool | None = Option(
+        None, help="Make vectors of length 1; by default as the checkpoint says."
+    ),
+    as_json: bool = Option(False, "--json", help="Print the vectors or similarities as JSON."),
+) -> None:
+    """Turn texts into vectors.
+
+    Without -o, one JSON array is printed for each text.
+
+    Example: regard embed minilm sentences.txt -o vectors.npy
+    """
+    from regard.model import load
+
+    _check_vector_file(output, similarity=similarity)
+    use_utf8()
+    lines = decoded_lines(text) if text == "-" or Path(text).is_file() else iter([text])
+    encoder = load(model)
+    if similarity:
+        _print_similarity(encoder, list(lines), as_json=as_json)
+        return
+    progress = CountLine(None)
+
+    def windows() -> Iterator[Any]:
+        for window in chunks(lines, _WINDOW):
+            yield encoder.embed(window, normalize=normalize)
+            progress.advance(len(window))
+        progress.close()
+
+    if output is None:
+        for vectors in windows():
+            for vector in vectors.tolist():
+                print_json(vector)
+    else:
+        count, width = _write_vectors(output, windows(), encoder.config.d_model)
+        typer.echo(f"{output}: {count:,} vectors of {width} numbers", err=True)
+
+
+def _check_vector_file(output: Path | None, *, similarity: bool) -> None:
+    if output is not None and output.suffix not in VECTOR_FILES:
+        raise InputError(f"{output} must end in {', '.join(VECTOR_FILES)}.")
+    if output is not None and similarity:
+        raise InputError("give either -o or --similarity, not both.")
+
+
+def _write_vectors(output: Path, windows: Iterable[Any], width: int) -> tuple[int, int]:
+    """Write vectors as they come, because all of them may not fit in memory."""
+    import numpy as np
+
+    count = 0
+    with tempfile.TemporaryFile() as numbers, atomic_path(output) as fresh:
+        for vectors in windows:
+            count += len(vectors)
+            if output.suffix == ".jsonl":
+                numbers.write("".join(f"{json.dumps(one)}\n" for one in vectors.tolist()).encode())
+            else:
+                numbers.write(vectors.astype("<f4").tobytes())
+        numbers.seek(0)
+        with fresh.open("wb") as stream:
+            if output.suffix == ".npy":
+                header = {"descr": "<f4", "fortran_order": False, "shape": (count, width)}
+                np.lib.format.write_array_header_1_0(stream, header)
+            elif output.suffix == ".safetensors":
+                entry = {"dtype": "F32", "shape": [count, width]}
+                about = {"vectors": {**entry, "data_offsets": [0, 4 * count * width]}}
+                header = json.dumps(about).encode()
+                header += b" " * (-len(header) % 8)
+                stream.write(len(header).to_bytes(8, "little") + header)
+            shutil.copyfileobj(numbers, stream)
+    return count, width
+
+
+def _print_similarity(model: "Model", texts: list[str], *, as_json: bool) -> None:
+    if len(texts) > 50:
+        raise InputError(f"there are {len(texts):,} texts; --similarity prints at most 50.")
+    vectors = model.embed(texts, normalize=True)
+    cosines = (vectors @ vectors.T).tolist()
+    if as_json:
+        print_json({"texts": texts, "similarity": cosines})
+        return
+    for number, (text, row) in enumerate(zip(texts, cosines, strict=True), 1):
+        numbers = "  ".join(f"{value:6.3f}" for value in row)
+        typer.echo(f"{number:3}  {numbers}  {text[:60]}")

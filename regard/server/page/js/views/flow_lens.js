@@ -1,0 +1,156 @@
+// The lens on the rails of the flow: after each layer, the token that the model would predict there.
+
+import { el, fill } from "../dom.js";
+import { rowMiddle } from "../flow_layout.js";
+import { full, probability, short } from "../format.js";
+import { labelOf } from "../tokens.js";
+
+/**
+ * @typedef {import("../app.js").App} App
+ * @typedef {import("../source.js").Lens} Lens
+ * @typedef {import("../flow_layout.js").Layout} Layout
+ * @typedef {import("../source.js").Flow} Flow
+ * @typedef {{ name: string, probability: number, entropy: number, divergence: number }} Reading
+ */
+
+/** Words in less space than this are left out; from the second width on, they have a number. */
+const [MIN_WIDTH, NUMBER_WIDTH] = [26, 74];
+const LEAST_WIDTH = 640;
+/** The most that a word covers of the lines behind it. */
+const MAX_WIDTH = 118;
+
+export class FlowLens {
+  /** @param {App} app */
+  constructor(app) {
+    this.app = app;
+    /** @type {Map<number, Lens>} the windows that are loaded, by their first position */
+    this.windows = new Map();
+    this.loads = 0;
+    this.element = el("div.flow-lens", { "aria-hidden": "true" });
+    const input = (this.input = el("input", { type: "checkbox", onchange: () => app.store.set({ lens: input.checked }) }));
+    this.button = el("label.flow-lens-switch", { title: app.t("flowLensHelp"), hidden: !app.source.lens }, input, app.t("flowLens"));
+  }
+
+  /** Return the width that the picture needs for words, in pixels. */
+  leastWidth() {
+    return this.app.store.state.lens && this.app.source.lens ? LEAST_WIDTH : 0;
+  }
+
+  /** Forget what was read, as after an edit or for another text. */
+  reset() {
+    this.windows.clear();
+    this.loads++;
+  }
+
+  /**
+   * Show the words of the visible rows; those that are not known are loaded.
+   * @param {Layout} layout
+   * @param {Flow} flow
+   */
+  async place(layout, flow) {
+    const { app } = this;
+    const on = app.store.state.lens && app.source.lens;
+    this.input.checked = Boolean(on);
+    this.element.hidden = !on;
+    if (!on) return fill(this.element);
+    const mine = ++this.loads;
+    fill(this.element, this.words(layout, flow)); // what is known, at once
+    const { first, stop } = layout.bands[layout.bands.length - 1];
+    for (let position = first; position < stop; ) {
+      const known = this.windowAt(position);
+      const found = known ?? (await app.whileBusy(this.load(position)));
+      if (!found || mine !== this.loads) return undefined;
+      if (!known) fill(this.element, this.words(layout, flow));
+      position = found.entries === "classes" ? stop : found.start + found.positions.length;
+    }
+    this.element.dataset.ready = String(mine);
+    return undefined;
+  }
+
+  /** @param {number} position */
+  async load(position) {
+    const { source, store } = this.app;
+    const found = await source.lens?.(store.state.edits, position).catch(() => null);
+    if (found) this.windows.set(found.start, found);
+    return found ?? null;
+  }
+
+  /** @param {number} position */
+  windowAt(position) {
+    return [...this.windows.values()].find((one) => one.entries === "classes" || (position >= one.start && position < one.start + one.positions.length));
+  }
+
+  /**
+   * Return what the lens reads at a station and a position; null where it reads nothing.
+   * @param {string} path
+   * @param {number} position
+   * @returns {Reading | null}
+   */
+  at(path, position) {
+    const data = this.app.store.state.lens ? this.windowAt(position) : undefined;
+    const i = data ? data.stations.indexOf(path) : -1;
+    if (!data || i < 0 || (data.entries === "classes" && position > 0)) return null;
+    const j = data.entries === "classes" ? 0 : position - data.start;
+    const id = data.ids[i][j][0];
+    return { name: labelOf(data.names[id] ?? String(id)), probability: data.probabilities[i][j][0], entropy: data.entropy[i][j], divergence: data.divergence[i][j] };
+  }
+
+  /**
+   * @param {Layout} layout
+   * @param {Flow} flow
+   */
+  words(layout, flow) {
+    const side = flow.sides.length - 1;
+    const band = layout.bands[side];
+    return layout.columns.flatMap(({ station, x, collapsed, side: own }, n) => {
+      const next = layout.columns[n + 1];
+      const ends = next?.side === own && next.station.layer !== station.layer; // the last station of a layer
+      if (own !== side || collapsed || !ends || next.collapsed) return [];
+      const left = x + layout.strip + 3;
+      const room = Math.min(MAX_WIDTH, next.x - left - 3);
+      if (room < MIN_WIDTH) return [];
+      return Array.from({ length: band.stop - band.first }, (_, k) => this.word(layout, side, n, band.first + k, { path: station.path, left, room }));
+    });
+  }
+
+  /**
+   * @param {Layout} layout
+   * @param {number} side
+   * @param {number} column
+   * @param {number} position
+   * @param {{ path: string, left: number, room: number }} place
+   */
+  word(layout, side, column, position, { path, left, room }) {
+    const read = this.at(path, position);
+    if (!read) return null;
+    const size = Math.max(9, Math.min(12, layout.row * 0.58));
+    const tall = Math.min(layout.row - 1, size + 7);
+    const styles = { left: `${left}px`, top: `${rowMiddle(layout, side, position) - tall / 2}px`, height: `${tall}px`, "max-width": `${room}px`, "font-size": `${size}px`, "--share": `${Math.round(100 * read.probability)}%` };
+    return el("span.flow-word", { style: styles, "data-column": column, "data-place": `${path}@${position}` },
+      el("b", {}, read.name), room >= NUMBER_WIDTH ? el("span.digits", {}, probability(read.probability)) : "");
+  }
+
+  /**
+   * During a pass, show the words that it has reached.
+   * @param {number} at
+   */
+  follow(at) {
+    if (this.element.hidden) return;
+    for (const word of /** @type {NodeListOf<HTMLElement>} */ (this.element.querySelectorAll(".flow-word"))) {
+      word.classList.toggle("ahead", Number(word.dataset.column) >= at - 1e-6);
+    }
+  }
+}
+
+/**
+ * Return the lines of a hover text: the token, its probability, the entropy and the divergence.
+ * @param {App["t"]} t
+ * @param {Reading} read
+ */
+export function describeReading(t, read) {
+  const number = (/** @type {number} */ x, /** @type {string} */ text) => el("dd.digits", { title: full(x), "data-value": x }, text);
+  return el("div.flow-reading", {}, el("p", {}, `${t("lensHere")}: `, el("b", {}, read.name)),
+    el("dl.numbers", {}, el("dt", {}, t("lens_probability")), number(read.probability, probability(read.probability)),
+      el("dt", {}, t("lens_entropy")), number(read.entropy, t("lensBits", { x: short(read.entropy) })),
+      el("dt", {}, t("lens_divergence")), number(read.divergence, t("lensBits", { x: short(read.divergence) }))));
+}

@@ -1,0 +1,264 @@
+"""Attention written by hand, found by following tensors: scores → softmax → product with values.
+
+Every function of torch that a watched model calls passes through `Follower.follow`. Notes about
+tensors, which die with them, say what a tensor was projected from, that it is a table of scores, or
+that it is the softmax of one. When such weights are multiplied with values, the site is complete.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from regard.trace.products import Product, read_product
+
+_NO_CHANGE = frozenset(
+    (
+        *("to", "float", "double", "half", "bfloat16", "type_as", "type", "contiguous", "clone"),
+        *("detach", "requires_grad_", "data"),
+    )
+)
+_LAYOUT = frozenset(
+    ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "expand", "view_as")
+)
+_FLIPS = frozenset(("transpose", "permute", "swapaxes", "swapdims", "movedim", "mT", "T", "mH"))
+_SCALES = {"mul": 1, "multiply": 1, "div": -1, "true_divide": -1, "divide": -1}
+_SHIFTS = frozenset(("add", "sub", "subtract", "masked_fill", "where", "clamp"))
+_ON_WEIGHTS = frozenset(("dropout", "alpha_dropout", "masked_fill", "nan_to_num", "mul", "clamp"))
+_PRODUCTS = frozenset(("matmul", "bmm", "mm", "baddbmm", "einsum", "__rmatmul__"))
+_PROJECTIONS = frozenset(("linear", "conv1d", "conv2d", "conv3d", "addmm", "bilinear"))
+SOFTMAX = frozenset(("softmax", "softmax.int", "_softmax", "special_softmax"))
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreTable:
+    """A table of scores: factor · rows · columnsᵀ, plus anything if it is `exact`."""
+
+    rows: Tensor
+    columns: Tensor
+    factor: float
+    factor_before: float
+    """What rows and columns were multiplied with before."""
+    origins: tuple[int, int]
+    """What rows and columns were projected from."""
+    exact: bool = True
+    """False after a function that neither scales nor adds."""
+
+
+@dataclass(eq=False)
+class Softmax:
+    """One softmax, which may turn out to be that of attention."""
+
+    scores: Tensor
+    axis: int
+    table: ScoreTable | None
+    weights: Tensor
+    path: str = ""
+    dropout: float = 0.0
+    used: bool = False
+
+    def __post_init__(self) -> None:
+        self.shape = tuple(self.scores.shape)
+
+    def describe(self) -> str:
+        """Say that it looked like attention."""
+        return (
+            f"{self.path}: a softmax of scores of shape {self.shape}, whose result was not "
+            "multiplied with values in a way that regard can follow"
+        )
+
+    def release(self) -> None:
+        """Forget the tensors."""
+        self.scores = self.weights = torch.empty(0)
+        self.table = None
+
+
+@dataclass(frozen=True)
+class WeightsNote:
+    """The softmax that a tensor comes from, and the functions that were applied since then."""
+
+    softmax: Softmax
+    chain: tuple[tuple[Callable[..., Tensor], tuple[Any, ...], dict[str, Any]], ...] = ()
+    flipped: bool = False
+    """True if its last two axes are those of the softmax in the other order."""
+
+    def replay(self, weights: Tensor) -> Tensor:
+        """Apply the same functions to other weights."""
+        for function, args, kwargs in self.chain:
+            weights = function(weights, *args, **kwargs)
+        return weights
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is known about one tensor."""
+
+    identity: int
+    """The same for a tensor and what is made of it alone, such as its norm."""
+    source: int | None = None
+    """The identity of the tensor that it was projected from."""
+    parameter: bool = False
+    factor: float = 1.0
+    """What it was multiplied with since its projection."""
+    table: ScoreTable | None = None
+    weights: WeightsNote | None = None
+
+
+@dataclass
+class Follower:
+    """Follows tensors through the functions of torch."""
+
+    on_softmax: Callable[[Softmax], None]
+    """Called with every softmax that is followed."""
+    on_product: Callable[[WeightsNote, Product, int], Tensor | None]
+    """Answers a product of weights and values; None if it was not understood."""
+    notes: Any = field(default_factory=WeakIdKeyDictionary)
+    numbers: Iterator[int] = field(default_factory=count)
+
+    def note(self, tensor: Tensor) -> Note:
+        """Return the note of a tensor."""
+        found = self.notes.get(tensor)
+        if found is None:
+            found = Note(next(self.numbers), parameter=isinstance(tensor, nn.Parameter))
+            self.notes[tensor] = found
+        return found
+
+    def origin(self, tensor: Tensor) -> int:
+        """Return a number that two tensors share if they were projected from the same one."""
+        note = self.note(tensor)
+        return note.identity if note.source is None else note.source
+
+    def follow(self, name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call a function of torch and note what its result is."""
+        if name in _PRODUCTS:
+            product = read_product(name, func, args, kwargs)
+            if product is not None:
+                return self._follow_product(product)
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor):
+            self._note_result(name, func, args, kwargs, result)
+        elif isinstance(result, tuple | list) and any(isinstance(x, Tensor) for x in result):
+            given = [self.note(x) for x in _tensors(args)]
+            for one in result:
+                if isinstance(one, Tensor) and given:
+                    self.notes[one] = self._merge(given)
+        return result
+
+    def _note_result(self, name: str, func: Any, args: Any, kwargs: Any, result: Tensor) -> None:
+        tensors = _tensors(args)
+        if not tensors:
+            return
+        if name in SOFTMAX:
+            self._note_softmax(name, args, kwargs, result)
+            return
+        given = [self.note(x) for x in tensors]
+        if name in _PROJECTIONS:
+            activations = [x for x in given if not x.parameter] or given[:1]
+            self.notes[result] = Note(next(self.numbers), source=activations[0].identity)
+            return
+        merged = self._merge(given)
+        if name in _SCALES and len(args) > 1 and (by := _number(args[1])) is not None:
+            merged = replace(merged, factor=given[0].factor * by ** _SCALES[name])
+        tables = [x.table for x in given if x.table is not None]
+        if tables:
+            merged = replace(merged, table=_next_table(name, args, tables))
+        if given[0].weights is not None and isinstance(args[0], Tensor):
+            weights = _next_weights(given[0].weights, name, func, args, kwargs, result)
+            merged = replace(merged, weights=weights)
+        self.notes[result] = merged
+
+    def _merge(self, given: list[Note]) -> Note:
+        active = [x for x in given if not x.parameter]
+        if not active:
+            return Note(given[0].identity, parameter=True)
+        same = all(x.identity == active[0].identity for x in active)
+        sources = [x.source for x in active if x.source is not None]
+        identity = active[0].identity if same else next(self.numbers)
+        return Note(identity, source=max(sources, default=None), factor=active[0].factor)
+
+    def _note_softmax(self, name: str, args: Any, kwargs: Any, result: Tensor) -> None:
+        scores, note = args[0], self.note(args[0])
+        axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if axis is None:  # what torch chooses, with a warning
+            axis = 0 if scores.dim() in (0, 1, 3) else 1
+        axis = axis if axis < 0 else axis - scores.dim()
+        softmax = Softmax(scores, axis, note.table, result)
+        self.on_softmax(softmax)
+        self.notes[result] = Note(next(self.numbers), weights=WeightsNote(softmax))
+
+    def _follow_product(self, product: Product) -> Tensor:
+        notes = [self.note(product.left), self.note(product.right)]
+        for index, note in enumerate(notes):
+            if note.weights is not None:
+                whole = replace(product, weights_index=index)
+                answer = self.on_product(note.weights, whole, self.origin(whole.values))
+                if answer is not None:
+                    return answer
+        result = product.compute()
+        if any(note.parameter for note in notes) or product.right.dim() == 2:
+            active = notes[0] if notes[1].parameter or not notes[0].parameter else notes[1]
+            self.notes[result] = Note(next(self.numbers), source=active.identity)
+        if not any(note.parameter for note in notes) and (pair := product.rows_and_columns()):
+            old = self.notes.get(result) or Note(next(self.numbers))
+            origins = [self.origin(x) for x in (product.left, product.right)]
+            before = notes[0].factor * notes[1].factor
+            swapped = product.rows_are_right
+            table = ScoreTable(
+                *pair,
+                product.alpha,
+                before,
+                (origins[swapped], origins[not swapped]),
+            )
+            self.notes[result] = replace(old, table=table)
+        return result
+
+
+def _next_table(name: str, args: Any, tables: list[ScoreTable]) -> ScoreTable:
+    """Return the table after one more function."""
+    table = tables[0]
+    if name in _SHIFTS or name in _NO_CHANGE or name in _LAYOUT:
+        return table
+    if name in _SCALES and len(tables) == 1 and len(args) > 1 and (by := _number(args[1])):
+        return replace(table, factor=table.factor * by ** _SCALES[name])
+    return replace(table, exact=False)
+
+
+def _next_weights(
+    note: WeightsNote, name: str, func: Any, args: Any, kwargs: Any, result: Tensor
+) -> WeightsNote | None:
+    """Return the note of weights after one more function; None if it does not keep them."""
+    before = args[0]
+    if name in _FLIPS:
+        if (
+            before.dim() < 2
+            or result.shape != before.mT.shape
+            or result.stride() != before.mT.stride()
+        ):
+            return None
+        note = replace(note, flipped=not note.flipped)
+    elif name in ("dropout", "alpha_dropout"):
+        training = kwargs.get("training", args[2] if len(args) > 2 else True)
+        p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+        note.softmax.dropout = float(p) if training else note.softmax.dropout
+    elif name not in _LAYOUT | _NO_CHANGE | _ON_WEIGHTS:
+        return None
+    return replace(note, chain=(*note.chain, (func, args[1:], kwargs)))
+
+
+def _tensors(args: Any) -> list[Tensor]:
+    """Return the tensors among the arguments, also in a list such as that of torch.cat."""
+    found = [x for x in args if isinstance(x, Tensor)]
+    if not found and args and isinstance(args[0], tuple | list):
+        found = [x for x in args[0] if isinstance(x, Tensor)]
+    return found
+
+
+def _number(given: Any) -> float | None:
+    """Return a plain number, also from a tensor with one entry."""
+    if isinstance(given, Tensor):
+        return float(given.detach()) if given.numel() == 1 else None
+    return float(given) if isinstance(given, int | float) else None

@@ -1,0 +1,239 @@
+"""Answers to torch's attention functions inside `watch(model)`.
+
+A TorchFunctionMode sees every function of torch that Python code calls in this thread. Those that
+are attention run as `tapped_attention`, whose kernel is the function itself as long as nothing is
+edited, so that results are the same to the last bit.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from inspect import signature
+from math import inf
+from threading import local
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from regard.attention.attend import tapped_attention
+from regard.attention.mask import Causal
+from regard.attention.multi_head import WeightsRecorder
+from regard.attention.pattern import ExactPattern
+from regard.attention.tile import broadcast_lead
+from regard.errors import InputError
+from regard.tap import is_attending, listen
+from regard.trace.checks import CallFacts
+from regard.trace.handwritten import Follower
+from regard.trace.products import dot_similarity, read_mask, with_heads, with_mask_heads
+from regard.trace.watched_model import WATCHES, Place, find_places, sites
+from regard.trace.weighted_sums import answer_product, note_softmax
+
+_MULTI_HEAD = signature(F.multi_head_attention_forward)
+_REFUSED = ("varlen_attn", "flash_attn", "flash_attention", "_scaled_dot_product", "flex_attention")
+_THREAD = local()
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Answer attention functions in this thread, for all blocks that it is in."""
+    calls = getattr(_THREAD, "calls", None)
+    if calls is None:
+        calls = _THREAD.calls = AttentionCalls()
+        calls.__enter__()
+    calls.n_blocks += 1
+    try:
+        yield
+    finally:
+        calls.n_blocks -= 1
+        if not calls.n_blocks:  # blocks of interleaved tasks need not end in order
+            _THREAD.calls = None
+            calls.__exit__(None, None, None)
+
+
+class AttentionCalls(TorchFunctionMode):
+    """Answers attention functions and follows all others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_blocks = 0
+        self.follower = Follower(note_softmax, answer_product)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not WATCHES.get() or is_attending():
+            return func(*args, **kwargs)
+        name = func.__name__
+        if name == "__get__":
+            name = func.__self__.__name__
+            if name == "is_nested" and sys._getframe(1).f_code.co_name == "flex_attention":
+                raise _cannot_watch("flex_attention")
+        elif name[-1] == "_" and name[0] != "_":
+            name = name[:-1]
+        if func is F.scaled_dot_product_attention:
+            return self._answer(answer_sdpa, func, args, kwargs)
+        if func is F.multi_head_attention_forward:
+            return self._answer(answer_multi_head, func, args, kwargs)
+        if any(word in name for word in _REFUSED):
+            raise _cannot_watch(name)
+        return self.follower.follow(name, func, args, kwargs)
+
+    def _answer(self, answer: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
+        places = find_places()
+        if not places:
+            return func(*args, **kwargs)
+        return answer(self, places, func, *args, **kwargs)
+
+
+def answer_sdpa(  # noqa: PLR0913  torch's own signature
+    calls: AttentionCalls,
+    places: Sequence[Place],
+    func: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Answer F.scaled_dot_product_attention."""
+    if any(x.is_nested or x.is_quantized for x in (query, key, value)):
+        raise _cannot_watch("scaled_dot_product_attention of nested or quantized tensors")
+    options = {"scale": scale, "enable_gqa": enable_gqa}
+    result = partial(func, query, key, value, attn_mask, dropout_p, is_causal, **options)
+    notes = calls.follower
+    crosses = notes.origin(query) != notes.origin(key)
+    factor = query.size(-1) ** -0.5 if scale is None else scale
+    before = notes.note(query).factor * notes.note(key).factor
+    if enable_gqa:
+        groups = query.size(-3) // key.size(-3)
+        key, value = (x.repeat_interleave(groups, dim=-3) for x in (key, value))
+    lead = broadcast_lead(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+    heads = tuple(with_heads(x, lead) for x in (query, key, value))
+    allowed, table = read_mask(with_mask_heads(attn_mask, lead))
+    allowed = Causal() if is_causal else allowed
+    facts = CallFacts(query.size(-1), factor * before, dropout_p)
+    similarity = dot_similarity(factor, query.size(-1), table)
+    with sites(places, heads[0], heads[1], crosses, facts) as site:
+        context = tapped_attention(
+            heads[0],
+            heads[1],
+            heads[2],
+            ExactPattern(similarity, factor, 1.0, allowed),
+            site=site,
+            dropout=dropout_p,
+            kernel=lambda: with_heads(result(), lead),
+        )
+    return context.reshape(*lead, *context.shape[-2:])
+
+
+def answer_multi_head(
+    calls: AttentionCalls,
+    places: Sequence[Place],
+    func: Callable[..., tuple[Tensor, Tensor | None]],
+    *args: Any,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Answer F.multi_head_attention_forward, with the weights if the caller asks for them."""
+    given = _MULTI_HEAD.bind(*args, **kwargs)
+    given.apply_defaults()
+    call = SimpleNamespace(**given.arguments)
+    crosses = not _is_same(call.query, call.key)
+    batched = call.query.dim() == 3
+    if not batched:
+        call.query, call.key, call.value = (
+            x.unsqueeze(1) for x in (call.query, call.key, call.value)
+        )
+        padding = call.key_padding_mask
+        call.key_padding_mask = None if padding is None else padding.unsqueeze(0)
+    heads, n_extra = _project(call)
+    mask = _multi_head_mask(call, heads[0], heads[1].size(2) - n_extra, n_extra)
+    allowed, table = read_mask(mask)
+    factor, dropout = heads[0].size(-1) ** -0.5, call.dropout_p if call.training else 0.0
+    recorder = WeightsRecorder() if call.need_weights else None
+    facts = CallFacts(heads[0].size(-1), factor, dropout)
+    similarity = dot_similarity(factor, heads[0].size(-1), table)
+    pattern = ExactPattern(similarity, factor, 1.0, allowed)
+    with (
+        listen(recorder) if recorder else nullcontext(),
+        sites(places, heads[0], heads[1], crosses, facts) as site,
+    ):
+        context = tapped_attention(*heads, pattern, site=site, dropout=dropout)
+    joined = context.permute(2, 0, 1, 3).flatten(2)
+    output = F.linear(joined, call.out_proj_weight, call.out_proj_bias)
+    weights = recorder.weights() if recorder else None
+    if weights is not None and call.average_attn_weights:
+        weights = weights.mean(dim=1)
+    if not batched:
+        output, weights = output.squeeze(1), None if weights is None else weights.squeeze(0)
+    return output, weights
+
+
+def _project(call: SimpleNamespace) -> tuple[tuple[Tensor, Tensor, Tensor], int]:
+    """Return queries, keys and values of each head, and the number of added keys."""
+    if call.use_separate_proj_weight:
+        matrices = (call.q_proj_weight, call.k_proj_weight, call.v_proj_weight)
+    else:
+        matrices = call.in_proj_weight.chunk(3)
+    biases = (None,) * 3 if call.in_proj_bias is None else call.in_proj_bias.chunk(3)
+    inputs = (call.query, call.key, call.value)
+    query, key, value = map(F.linear, inputs, matrices, biases)
+    n_extra = 0
+    if call.bias_k is not None:
+        n_batch, n_extra = key.size(1), 1
+        key = torch.cat([key, call.bias_k.expand(1, n_batch, -1)])
+        value = torch.cat([value, call.bias_v.expand(1, n_batch, -1)])
+    heads = [x.unflatten(-1, (call.num_heads, -1)).permute(1, 2, 0, 3) for x in (query, key, value)]
+    for i, static in ((1, call.static_k), (2, call.static_v)):
+        if static is not None:
+            heads[i] = static.unflatten(0, (-1, call.num_heads))
+    if call.add_zero_attn:
+        n_extra += 1
+        heads[1:] = [F.pad(x, (0, 0, 0, 1)) for x in heads[1:]]
+    return (heads[0], heads[1], heads[2]), n_extra
+
+
+def _multi_head_mask(
+    call: SimpleNamespace, query: Tensor, n_key: int, n_extra: int
+) -> Tensor | None:
+    """Join both masks of nn.MultiheadAttention, whose booleans mean "must not see"."""
+    masks = []
+    if call.attn_mask is not None:
+        mask = call.attn_mask
+        masks.append(mask if mask.dim() == 2 else mask.unflatten(0, (-1, call.num_heads)))
+    if call.key_padding_mask is not None:
+        masks.append(call.key_padding_mask.view(-1, 1, 1, n_key))
+    if not masks:
+        return None
+    if all(mask.dtype == torch.bool for mask in masks):
+        hidden = masks[0] if len(masks) == 1 else masks[0] | masks[1]
+        return ~F.pad(hidden, (0, n_extra))
+    added = [
+        query.new_zeros(()).expand(mask.shape).masked_fill(mask, -inf)
+        if mask.dtype == torch.bool
+        else mask.to(query.dtype)
+        for mask in masks
+    ]
+    return F.pad(added[0] if len(added) == 1 else added[0] + added[1], (0, n_extra))
+
+
+def _is_same(left: Tensor, right: Tensor) -> bool:
+    """Return True if two tensors are the same numbers in memory."""
+    places = [(x.data_ptr(), x.shape, x.stride()) for x in (left, right)]
+    return left is right or places[0] == places[1]
+
+
+def _cannot_watch(what: str) -> InputError:
+    return InputError(
+        f"{what} cannot be watched because its kernel never shows queries and keys: use "
+        'F.scaled_dot_product_attention, or attn_implementation="sdpa" in transformers.'
+    )

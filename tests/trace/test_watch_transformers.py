@@ -1,0 +1,48 @@
+"""Models of transformers, watched as they are: same outputs, and weights of eager attention.
+
+The other architectures of `tiny_models.py` belong to `make models-matrix`.
+"""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import regard
+from tests.trace.tiny_models import TINY
+
+QUICK = [
+    *("gpt2", "llama", "qwen3", "gemma3", "gpt_neox", "roberta", "modernbert", "bart", "t5"),
+    *("dinov2", "beit", "swin"),
+]
+
+
+def eager_weights(tiny, example):
+    """Return the attentions that transformers gives, in the order of computation."""
+    output = tiny.build("eager")(**example, output_attentions=True)
+    if tiny.inputs != "pair":
+        return list(output.attentions)
+    pairs = zip(output.decoder_attentions, output.cross_attentions, strict=True)
+    return [*output.encoder_attentions, *(one for pair in pairs for one in pair)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", QUICK)
+def test_outputs_are_the_same_and_weights_are_those_of_eager_attention(name, attention):
+    tiny = TINY[name]
+    model, example = tiny.build(attention), tiny.example()
+    expected = model(**example)[0]
+    with regard.watch(model) as trace:
+        found = model(**example)[0]
+    assert_close(found, expected, atol=1e-6, rtol=1e-6)
+    assert trace.unwatched == []
+    weights = eager_weights(tiny, example)
+    paths = (
+        list(trace)[-1:] if name == "swin" else list(trace)
+    )  # it returns only the last of a stage
+    for path, table in zip(paths, weights, strict=True):
+        assert_close(trace[path].all_batches("weights"), table, atol=1e-6, rtol=1e-6)
+    kinds = {trace[path].kind for path in trace}
+    masked_or_image = tiny.inputs == "image" or "MaskedLM" in tiny.model
+    alone = {"self"} if masked_or_image else {"causal self"}
+    assert kinds == ({"self", "causal self", "cross"} if tiny.inputs == "pair" else alone)
