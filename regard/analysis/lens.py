@@ -96,10 +96,12 @@ def lens(trace: Trace, *, count: int = 5, rows: slice | None = None, batch: int 
         )
     written = answered_ids(trace)
     if rows is not None and readout.entries == "tokens":
+        if not positions[rows]:
+            raise InputError(
+                f"rows {rows.start} to {rows.stop} select no position; the text has {len(positions)}."
+            )
         positions, streams = positions[rows], [one[rows] for one in streams]
         written = None if written is None else written[rows]
-    if not positions:
-        raise InputError(f"rows are {rows}, which is not a position of this text.")
     n_rows = max(1, _CHUNK // readout.n_entries) if readout.entries == "tokens" else len(streams[0])
     for first in range(0, len(streams[0]), n_rows):
         part = slice(first, first + n_rows)
