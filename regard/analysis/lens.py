@@ -98,7 +98,8 @@ def lens(trace: Trace, *, count: int = 5, rows: slice | None = None, batch: int 
     if rows is not None and readout.entries == "tokens":
         if not positions[rows]:
             raise InputError(
-                f"rows {rows.start} to {rows.stop} select no position; the text has {len(positions)}."
+                f"rows {rows.start} to {rows.stop} select no position: "
+                f"the text has {len(positions)}."
             )
         positions, streams = positions[rows], [one[rows] for one in streams]
         written = None if written is None else written[rows]
