@@ -30,7 +30,7 @@ from regard.tap import is_attending, listen
 from regard.trace.checks import CallFacts
 from regard.trace.handwritten import Follower
 from regard.trace.products import dot_similarity, read_mask, with_heads, with_mask_heads
-from regard.trace.watched_model import WATCHES, Place, find_places, sites
+from regard.trace.watched_model import WATCHES, Place, find_places, note_calls, sites
 from regard.trace.weighted_sums import answer_product, note_softmax
 
 _MULTI_HEAD = signature(F.multi_head_attention_forward)
@@ -67,19 +67,16 @@ class AttentionCalls(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not WATCHES.get() or is_attending():
+        watches = WATCHES.get()
+        if not watches or is_attending():
             return func(*args, **kwargs)
-        name = func.__name__
-        if name == "__get__":
-            name = func.__self__.__name__
-            if name == "is_nested" and sys._getframe(1).f_code.co_name == "flex_attention":
-                raise _cannot_watch("flex_attention")
-        elif name[-1] == "_" and name[0] != "_":
-            name = name[:-1]
+        if not all(one.called for one in watches):
+            note_calls()
         if func is F.scaled_dot_product_attention:
             return self._answer(answer_sdpa, func, args, kwargs)
         if func is F.multi_head_attention_forward:
             return self._answer(answer_multi_head, func, args, kwargs)
+        name = _name_of(func)
         if any(word in name for word in _REFUSED):
             raise _cannot_watch(name)
         return self.follower.follow(name, func, args, kwargs)
@@ -230,6 +227,17 @@ def _is_same(left: Tensor, right: Tensor) -> bool:
     """Return True if two tensors are the same numbers in memory."""
     places = [(x.data_ptr(), x.shape, x.stride()) for x in (left, right)]
     return left is right or places[0] == places[1]
+
+
+def _name_of(func: Any) -> str:
+    """Return the name of a function or attribute of torch, without the mark of in-place ones."""
+    name = func.__name__
+    if name == "__get__":
+        name = func.__self__.__name__
+        if name == "is_nested" and sys._getframe(2).f_code.co_name == "flex_attention":
+            return "flex_attention"
+        return name
+    return name[:-1] if name[-1] == "_" and name[0] != "_" else name
 
 
 def _cannot_watch(what: str) -> InputError:

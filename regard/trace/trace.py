@@ -42,6 +42,8 @@ class Trace:
     """Softmax calls of a watched model that looked like attention and were not understood."""
     facts: dict[str, CallFacts] = field(default_factory=dict)
     """How a watched model called attention, by site; they are not saved with the trace."""
+    note: str = ""
+    """Why nothing was recorded, if that is so."""
 
     @property
     def parts(self) -> "list[Trace]":
@@ -50,13 +52,16 @@ class Trace:
 
     def __repr__(self) -> str:
         first = f', trace["{next(iter(self))}"] first' if self.sites else ""
-        return f"<Trace of {len(self.sites)} sites{first}, and {len(self.values)} other values>"
+        note = f": {self.note}" if self.note else ""
+        return (
+            f"<Trace of {len(self.sites)} sites{first}, and {len(self.values)} other values{note}>"
+        )
 
     def __getitem__(self, path: str) -> Any:
         """Return the `Site` of this path, or the tensor with this name in TransformerLens."""
         if is_alias(path) and path not in self.sites:
             return read_alias(self, path)
-        return _find(self.sites, "attention site", path)
+        return self._find(self.sites, "attention site", path)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the paths of the sites in the order of computation."""
@@ -67,7 +72,13 @@ class Trace:
 
     def value(self, path: str) -> Tensor:
         """Return a value that does not belong to an attention site, by its whole path."""
-        return _find(self.values, "value", path)
+        return self._find(self.values, "value", path)
+
+    def _find(self, entries: dict[str, Any], what: str, path: str) -> Any:
+        if path not in entries:
+            why = self.note or nearest(path, entries)
+            raise UnknownNameError(f"the trace has no {what} {path!r}; {why}.")
+        return entries[path]
 
     def check(self) -> list[str]:
         """Return a sentence for each classic mistake that a watched model makes.
@@ -172,9 +183,3 @@ class Trace:
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """Show the explorer in a notebook."""
         return import_module("regard.server.html_export").mimebundle(self)
-
-
-def _find(entries: dict[str, Any], what: str, path: str) -> Any:
-    if path not in entries:
-        raise UnknownNameError(f"the trace has no {what} {path!r}; {nearest(path, entries)}.")
-    return entries[path]

@@ -48,14 +48,23 @@ def watch(model: Any = None, *, edits: Sequence[Edit] = ()) -> Iterator[Trace]:
         finally:
             WATCHES.reset(token)
         trace.unwatched += [softmax.describe() for softmax in one.softmaxes if not softmax.used]
+        if not (trace.unwatched or recorder.sites()):
+            _explain_no_site(one)
     trace.sites.update(recorder.sites())
-    if model is not None and not (trace.sites or trace.unwatched):
-        raise InputError(
-            f"no attention of this {type(model).__name__} was computed: call it inside the block; "
-            "regard looks for F.scaled_dot_product_attention, nn.MultiheadAttention, and a softmax "
-            "whose result is multiplied with values."
-        )
     editor.finish()
+
+
+def _explain_no_site(one: Watch) -> None:
+    """Leave a note if the model was not called; refuse it if it was and has no attention."""
+    kind = type(one.model).__name__
+    if not one.called:
+        one.trace.note = f"the watched {kind} was not called inside the block"
+        return
+    raise InputError(
+        f"no attention of this {kind} was computed: regard looks for "
+        "F.scaled_dot_product_attention, nn.MultiheadAttention, and a softmax whose result is "
+        "multiplied with values."
+    )
 
 
 def check_watchable(model: Any) -> None:

@@ -56,6 +56,8 @@ class Watch:
         """The site that is being computed, with the position of its first query."""
         self.muted = False
         """True while something outside the model is computed."""
+        self.called = False
+        """True once a part of the model has called a function of torch."""
         self.softmaxes: list[Softmax] = []
 
     def locate(self, frame: FrameType | None) -> tuple[str | None, FrameType | None]:
@@ -180,6 +182,12 @@ class Place:
     watch: Watch
     path: str
     forward: FrameType | None
+
+
+def note_calls() -> None:
+    """Find out which watched models have been called by now."""
+    for one in WATCHES.get():
+        one.called = one.called or one.locate(sys._getframe(1))[0] is not None
 
 
 def find_places() -> list[Place]:

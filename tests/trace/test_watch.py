@@ -380,11 +380,9 @@ def test_what_cannot_be_watched_is_refused_with_what_to_do():
         regard.watch(compiled),
     ):
         pass
-    with (
-        pytest.raises(InputError, match="no attention of this Linear"),
-        regard.watch(nn.Linear(2, 2)),
-    ):
-        pass
+    linear = nn.Linear(2, 2)
+    with pytest.raises(InputError, match="no attention of this Linear"), regard.watch(linear):
+        linear(torch.zeros(1, 2))
     nested = torch.nested.nested_tensor([torch.randn(1, 3, 4), torch.randn(1, 2, 4)])
     model = Call()
     with pytest.raises(InputError, match=r"nested.*use F\.scaled"), regard.watch(model):
@@ -392,6 +390,19 @@ def test_what_cannot_be_watched_is_refused_with_what_to_do():
     edits = [ablate("nothing")]
     with pytest.raises(UnknownNameError, match="matched"), regard.watch(model, edits=edits):
         model(X, X, X)
+
+
+def test_a_model_that_was_not_called_leaves_an_empty_trace_that_says_so():
+    watched, other = Call(), Call()
+    with regard.watch(watched) as trace:
+        other(X, X, X)
+    assert list(trace) == []
+    assert "the watched Call was not called inside the block" in repr(trace)
+    with pytest.raises(UnknownNameError, match="'attention'; the watched Call was not called"):
+        trace["attention"]
+    with regard.watch(watched) as outer, regard.watch(other) as inner:
+        other(X, X, X)
+    assert (len(outer), len(inner)) == (0, 1)
 
 
 def test_a_softmax_of_scores_that_meets_no_values_is_listed():
