@@ -33,6 +33,7 @@ _COMPRESSED: dict[str, tuple[bytes, Callable[[Any], Any]]] = {
 }
 """The first bytes of compressed files, and how to open them."""
 _CHUNK = 2**18
+_TEXT_FILES = (".txt", ".tsv", ".csv", ".json", ".jsonl", ".md", ".en", ".de", ".ko", *_COMPRESSED)
 
 
 @contextmanager
@@ -90,6 +91,26 @@ def open_bytes(path: str | Path) -> Iterator[io.BufferedIOBase]:
                 what = "has other contents" if head else "is empty"
                 raise FileError(f"{name} is named {suffix} but {what}: download or rename it.")
         yield buffered
+
+
+def is_text(given: str) -> bool:
+    """Return True if `given` is a text; False for a file that exists and for "-", the input.
+
+    Words without spaces that look like the path of a file, which does not exist, are refused.
+    """
+    if given == STANDARD_INPUT:
+        return False
+    try:
+        there = Path(given).exists()
+    except (OSError, ValueError):  # longer than a path can be
+        there = False
+    looks = os.sep in given or Path(given).suffix in _TEXT_FILES
+    if not there and looks and not any(map(str.isspace, given)):
+        raise FileError(
+            f"{given} cannot be read because there is no such file: check the path; a text without "
+            "spaces can be piped in."
+        )
+    return not there
 
 
 @contextmanager

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from regard.generation.translator import Translation
 
 
+_WINDOW = 1024  # lines that are answered together
+
+
 class ProgressLine:
     """A line of progress on standard error, if that is a terminal.
 
@@ -136,6 +139,38 @@ def answer_each(
             if piped:
                 failed += 1
                 typer.echo(json.dumps({"error": str(error)}, ensure_ascii=False) if as_json else "")
+    if failed:
+        raise InputError(f"{failed:,} of the lines could not be answered; see the errors above.")
+
+
+def answer_lines(
+    source: str, answer: Callable[[list[str]], list[str]], *, as_json: bool = False
+) -> None:
+    """Print the answers to the lines of a file, or of standard input for -, in batches.
+
+    Lines that arrive slowly are answered at once. One that cannot be answered gives an empty line
+    (the error with `as_json`), and the command fails at its end.
+    """
+    from regard.generation.bulk import LineReader
+
+    failed = 0
+
+    def answer_one(line: str) -> str:
+        nonlocal failed
+        try:
+            return answer([line])[0]
+        except RegardError as error:
+            warn(str(error))
+            failed += 1
+            return json.dumps({"error": str(error)}, ensure_ascii=False) if as_json else ""
+
+    for window in LineReader(source).available_windows(_WINDOW):
+        try:
+            printed = answer(window) if window else []
+        except RegardError:
+            printed = [answer_one(line) for line in window]
+        if printed:
+            write_flushed("".join(f"{one}\n" for one in printed))
     if failed:
         raise InputError(f"{failed:,} of the lines could not be answered; see the errors above.")
 

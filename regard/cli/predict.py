@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,14 @@ from regard.cli.options import ModelArgument
 from regard.cli.output import (
     CountLine,
     answer_each,
+    answer_lines,
     decoded_lines,
     print_json,
     use_utf8,
     warn,
 )
 from regard.errors import InputError, RegardError
-from regard.files import atomic_path, chunks
+from regard.files import atomic_path, chunks, is_text
 
 if TYPE_CHECKING:
     from regard.generation.predictions import Candidate
@@ -34,49 +35,70 @@ _WINDOW = 1024  # texts or images that are read before answers are written
 
 def fill_command(
     model: ModelArgument,
-    text: str | None = Argument(None, help="Text with [MASK] where a word is missing."),
+    text: str | None = Argument(
+        None,
+        metavar="[TEXT|FILE|-]",
+        help="Text with [MASK] where a word is missing, or a file of such lines.",
+    ),
     count: int = Option(5, "-n", "--count", help="Print this many candidates for each gap."),
     as_json: bool = Option(False, "--json", help="Print one JSON array for each text."),
 ) -> None:
     """Fill the gaps of a text.
 
-    Without a text, every line that is typed is answered with candidates, and every line that is
-    piped in is printed with its gaps filled.
+    Without a text, every line that is typed is answered with candidates. Every line that is piped
+    in, or of a file, is printed with its gaps filled.
 
     Example: regard fill my-bert "The dog is [MASK] in the garden."
     """
     from regard.model import load
 
+    use_utf8()
+    source = _line_source(text)
     filler = load(model)
     tokenizer = filler.tokenizer
     mask = tokenizer.token_of(tokenizer.mask_id) if tokenizer and tokenizer.mask_id else ""
-    piped = text is None and not sys.stdin.isatty()
 
     def answer(line: str) -> None:
-        if piped and mask and mask not in line:
-            typer.echo("[]" if as_json else line)
-            return
         gaps = filler.fill(line, count=count)
         if as_json:
             print_json([[asdict(candidate) for candidate in gap] for gap in gaps])
-        elif piped:
-            for gap in gaps:
-                line = line.replace(mask, gap[0].text, 1)
-            typer.echo(line)
-        else:
-            for number, gap in enumerate(gaps, start=1):
-                heading = [f"gap {number}"] if len(gaps) > 1 else []
-                found = [f"{candidate.probability:7.4f}  {candidate.text}" for candidate in gap]
-                typer.echo("\n".join(heading + found))
+            return
+        for number, gap in enumerate(gaps, start=1):
+            heading = [f"gap {number}"] if len(gaps) > 1 else []
+            found = [f"{candidate.probability:7.4f}  {candidate.text}" for candidate in gap]
+            typer.echo("\n".join(heading + found))
 
-    given = [] if text is None else [text]
-    answer_each(given, answer, what=f"a text with {mask or 'a gap'}", as_json=as_json)
+    def answer_all(lines: list[str]) -> list[str]:
+        asked = [line for line in lines if mask in line]
+        found = iter(filler.fill(asked, count=count))
+        return [_filled(line, mask, next(found) if mask in line else [], as_json) for line in lines]
+
+    if source is not None:
+        answer_lines(source, answer_all, as_json=as_json)
+    else:
+        given = [] if text is None else [text]
+        answer_each(given, answer, what=f"a text with {mask or 'a gap'}", as_json=as_json)
+
+
+def _line_source(given: str | None) -> str | None:
+    """Return the file of lines, or - for the input; None for a text, or if lines are typed."""
+    if given is None:
+        return None if sys.stdin.isatty() else "-"
+    return None if is_text(given) else given
+
+
+def _filled(line: str, mask: str, gaps: list[list["Candidate"]], as_json: bool) -> str:
+    if as_json:
+        return _to_json([[asdict(candidate) for candidate in gap] for gap in gaps])
+    for gap in gaps:
+        line = line.replace(mask, gap[0].text, 1)
+    return line
 
 
 def classify_command(
     model: ModelArgument,
     images: list[str] | None = Argument(
-        None, help="Image files or folders of them, or texts for a text classifier."
+        None, help="Image files or folders of them; for a text classifier, a text or a file."
     ),
     count: int = Option(3, "-n", "--count", help="Print this many classes for each input."),
     skip_bad: bool = Option(
@@ -92,37 +114,54 @@ def classify_command(
     """
     from regard.model import load
 
+    use_utf8()
     classifier = load(model)
+    reads_images = classifier.tokenizer is None
 
-    def show(image: str, candidates: list["Candidate"]) -> None:
+    def line_of(image: str, candidates: list["Candidate"]) -> str:
         if as_json:
-            print_json({"input": image, "classes": [asdict(one) for one in candidates]})
-        else:
-            named = ", ".join(f"{one.text} {one.probability:.4f}" for one in candidates)
-            typer.echo(f"{image}\t{named}")
+            return _to_json({"input": image, "classes": [asdict(one) for one in candidates]})
+        return f"{image}\t" + ", ".join(f"{one.text} {one.probability:.4f}" for one in candidates)
 
-    if images:
-        reads_images = classifier.tokenizer is None
-        inputs = list(_files(images)) if reads_images else images
-        progress, failed = CountLine(len(inputs)), 0
-        for window in chunks(inputs, _WINDOW // 8, first=8):
-            for image, candidates in _classify(classifier, window, count, skip_bad=skip_bad):
-                failed += candidates is None
-                if candidates is not None:
-                    show(image, candidates)
-            progress.advance(len(window))
-        progress.close()
-        if failed:
-            warn(f"{failed:,} of {len(inputs):,} inputs could not be read; see above.")
-            raise typer.Exit(1)
-        return
-    what = "a text" if classifier.tokenizer else "the name of an image file"
-    answer_each(
-        [],
-        lambda line: show(line, classifier.classify(line, count=count)),
-        what=what,
-        as_json=as_json,
-    )
+    def answer_all(lines: list[str]) -> list[str]:
+        return list(map(line_of, lines, classifier.classify(list(lines), count=count)))
+
+    single = images[0] if images and len(images) == 1 else None
+    if reads_images and images:
+        _classify_files(classifier, list(_files(images)), line_of, count, skip_bad=skip_bad)
+    elif not images and sys.stdin.isatty():
+        what = "the name of an image file" if reads_images else "a text"
+        answer_each([], lambda line: typer.echo(answer_all([line])[0]), what=what)
+    elif source := None if images and single is None else _line_source(single):
+        answer_lines(source, answer_all, as_json=as_json)
+    else:
+        typer.echo("\n".join(answer_all(images or [])))
+
+
+def _classify_files(
+    model: "Model",
+    files: list[str],
+    line_of: Callable[[str, list["Candidate"]], str],
+    count: int,
+    *,
+    skip_bad: bool,
+) -> None:
+    progress, failed = CountLine(len(files)), 0
+    for window in chunks(files, _WINDOW // 8, first=8):
+        for image, candidates in _classify(model, window, count, skip_bad=skip_bad):
+            if candidates is None:
+                failed += 1
+            else:
+                typer.echo(line_of(image, candidates))
+        progress.advance(len(window))
+    progress.close()
+    if failed:
+        warn(f"{failed:,} of {len(files):,} inputs could not be read; see above.")
+        raise typer.Exit(1)
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _files(names: Iterable[str]) -> Iterator[str]:
@@ -159,7 +198,9 @@ def _classify(
 
 def embed_command(
     model: ModelArgument,
-    text: str = Argument(help="A text, a file with one text per line, or - for the input."),
+    text: str = Argument(
+        metavar="TEXT|FILE|-", help="A text, a file with one text per line, or - for the input."
+    ),
     output: Path | None = Option(None, "-o", "--output", help="File: .npy, .safetensors, .jsonl."),
     similarity: bool = Option(
         False, "--similarity", help="Print the cosine of the angle between all pairs of texts."
@@ -179,7 +220,7 @@ def embed_command(
 
     _check_vector_file(output, similarity=similarity)
     use_utf8()
-    lines = decoded_lines(text) if text == "-" or Path(text).is_file() else iter([text])
+    lines = iter([text]) if is_text(text) else decoded_lines(text)
     encoder = load(model)
     if similarity:
         _print_similarity(encoder, list(lines), as_json=as_json)

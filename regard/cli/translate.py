@@ -1,4 +1,4 @@
-"""`regard translate`: translate the lines of a file, a pipe or a terminal."""
+"""`regard translate`: translate a text, or the lines of a file, a pipe or a terminal."""
 
 import hashlib
 import sys
@@ -14,6 +14,7 @@ from typer import Argument, Option
 from regard.cli.options import EngineFlags, ModelArgument, SearchFlags, grouped
 from regard.cli.output import ProgressLine, RecordWriter, typed_lines, use_utf8, warn, write_flushed
 from regard.errors import InputError
+from regard.files import is_text
 
 if TYPE_CHECKING:
     from regard.generation.bulk import RemainingInput
@@ -68,9 +69,13 @@ def translate_command(
     engine: EngineFlags,
     compute: ComputeFlags,
     target: OutputFlags,
-    file: str | None = Argument(None, help="File of lines, also .gz and .zst; - is the input."),
+    file: str | None = Argument(
+        None,
+        metavar="[TEXT|FILE|-]",
+        help="Text, or file of lines, also .gz and .zst; - is the input.",
+    ),
 ) -> None:
-    """Translate lines of a file, a pipe or a terminal.
+    """Translate a text, or lines of a file, a pipe or a terminal.
 
     Every line of input gives one line of output, in order. Empty lines stay empty, lines without
     known tokens are copied, and long lines are translated sentence by sentence. Bytes that are not
@@ -78,7 +83,8 @@ def translate_command(
     line gave word 2 of the translation, counted from 0 between spaces. With --n-best a line gives
     several, `number ||| translation ||| score`.
 
-    Example: regard translate en-de news.en.gz -o news.de --resume
+    Examples: regard translate en-de "The cat sleeps on the table."
+    or regard translate en-de news.en.gz -o news.de --resume
     """
     from regard.interop.model_names import find_model
 
@@ -213,6 +219,7 @@ class _Task:
 
 
 def _check_output(file: str | None, output: Path | None, resume: bool) -> None:
+    source = None if file is None or file == "-" or is_text(file) else Path(file)
     if resume and output is None:
         raise InputError("--resume continues a file: name it with -o.")
     if output is None:
@@ -221,20 +228,22 @@ def _check_output(file: str | None, output: Path | None, resume: bool) -> None:
         raise InputError(f"{output} would not be compressed: leave out the ending.")
     if output.is_dir():
         raise InputError(f"{output} is a folder: name a file.")
-    source = None if file in (None, "-") else Path(file)
-    if source is not None and output.exists() and source.exists() and output.samefile(source):
+    if source is not None and output.exists() and output.samefile(source):
         raise InputError(f"{output} is the input itself: write to another file.")
 
 
 def _size(source: str) -> int | None:
     """Return the number of bytes to read, if the file is not compressed."""
-    path = Path(source)
-    compressed = path.suffix in (".gz", ".zst")
-    return path.stat().st_size if source != "-" and path.is_file() and not compressed else None
+    compressed = source.endswith((".gz", ".zst"))
+    if source == "-" or is_text(source) or compressed or not Path(source).is_file():
+        return None
+    return Path(source).stat().st_size
 
 
 def _input_hash(source: str) -> str:
     """Return a hash of the start of the input, whatever its name is."""
+    if is_text(source):
+        return hashlib.sha256(source.encode(errors="replace")).hexdigest()[:12]
     if source == "-" or not Path(source).is_file():
         return ""
     with Path(source).open("rb") as stream:

@@ -18,6 +18,7 @@ from regard.files import (
     LONGEST_LINE,
     STANDARD_INPUT,
     file_errors,
+    is_text,
     open_bytes,
     read_lines,
     stream_errors,
@@ -28,7 +29,7 @@ _WINDOW_CHARACTERS = 4_000_000  # the most in a window, unless a single line has
 
 
 class LineReader:
-    """Reads lines from a file, or from standard input for "-".
+    """Reads lines from a file, from standard input for "-", or from a text that is not a file.
 
     Bytes that are not valid UTF-8 become U+FFFD, so that one damaged line does not end a long run.
     """
@@ -41,7 +42,9 @@ class LineReader:
 
     def windows(self, size: int) -> Iterator[list[str]]:
         """Yield windows of `size` lines, fewer if lines are long; a file always gives the same."""
-        return windows_of_text((self._decode(line) for line in read_lines(self.path)), size)
+        lines = self.path.encode(errors="replace").split(b"\n") if is_text(self.path) else None
+        given = read_lines(self.path) if lines is None else iter(lines)
+        return windows_of_text((self._decode(line) for line in given), size)
 
     def available_windows(self, size: int) -> Iterator[list[str]]:
         """Yield windows of the lines at hand, and an empty one before waiting for more."""

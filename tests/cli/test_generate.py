@@ -40,6 +40,15 @@ def test_each_line_comes_out_with_its_gaps_filled_by_the_best_candidates(filler)
     assert lines == [f"the {best[0]} is {best[1]}", "nothing is missing", ""]
 
 
+def test_a_file_is_filled_like_its_lines_piped_in(filler, tmp_path):
+    text = "the [MASK] is here\nnothing\na [MASK]\n"
+    (tmp_path / "gaps.txt").write_text(text)
+    assert piped("", "fill", filler, str(tmp_path / "gaps.txt")) == piped(text, "fill", filler)
+    for command in ("fill", "embed"):
+        refused = CliRunner().invoke(app, [command, filler, "absent.txt"])
+        assert "absent.txt cannot be read" in str(refused.exception)
+
+
 def test_json_has_the_candidates_of_every_gap_of_every_line(filler):
     lines = piped("the [MASK]\nnone\n", "fill", filler, "--json", "-n", "2")
     assert [[len(gap) for gap in json.loads(line)] for line in lines] == [[2], []]

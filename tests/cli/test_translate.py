@@ -64,6 +64,22 @@ def test_every_line_is_translated(folder):
     assert run(folder, "-", input="") == ""
 
 
+def test_a_text_on_the_command_line_is_translated(folder, tmp_path, monkeypatch):
+    assert run(folder, "one two three") == "drei zwei eins\n"
+    assert run(folder, "one two\nten nine") == "zwei eins\nneun zehn\n"
+    run(folder, "one two", "-o", tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_text() == "zwei eins\n"
+    monkeypatch.chdir(tmp_path)
+    Path("one two").write_text("ten nine\n")  # a file that exists is a file
+    assert run(folder, "one two") == "neun zehn\n"
+
+
+@pytest.mark.parametrize("name", ["in/file", "absent.txt", "absent.en.gz"])
+def test_what_looks_like_a_file_must_exist(folder, name):
+    with pytest.raises(FileError, match=f"{name} cannot be read because there is no such file"):
+        run(folder, name)
+
+
 def test_files_and_compressed_files_equal_piped_input(folder, source, tmp_path):
     packed = tmp_path / "in.gz"
     packed.write_bytes(gzip.compress(source.read_bytes()))
