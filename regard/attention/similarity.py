@@ -238,7 +238,7 @@ def as_similarity(given: "str | Similarity | Compare") -> Similarity:
                 f"regard.{_LEARNED[given]} and pass that object."
             )
         raise UnknownNameError(
-            f"there is no similarity {given!r}; {nearest(given, SIMILARITIES)}. A function of "
+            f"unknown similarity {given!r}; {nearest(given, SIMILARITIES)}. A function of "
             "(queries, keys) is also allowed."
         )
     if callable(given):

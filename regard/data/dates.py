@@ -98,7 +98,7 @@ def _locale_templates(name: str) -> Iterator[Template]:
     try:
         locale = Locale.parse(name)
     except (UnknownLocaleError, ValueError) as error:
-        raise UnknownNameError(f"There is no locale {name!r}; {nearest(name, LOCALES)}.") from error
+        raise UnknownNameError(f"unknown locale {name!r}; {nearest(name, LOCALES)}.") from error
     styles, skeletons = locale.date_formats, locale.datetime_skeletons
     formats = [styles[width] for width in ("short", "medium", "long", "full")]
     formats += [skeletons[key] for key in ("yMd", "yMMMd", "yMMMMd", "yMMMEd") if key in skeletons]

@@ -87,7 +87,7 @@ PRESETS = {preset.name: preset for preset in _ALL}
 def get_preset(name: str, *, n_vocab: int | None = None) -> Preset:
     """Return the preset of this name, with a vocabulary of `n_vocab` tokens if given."""
     if name not in PRESETS:
-        raise UnknownNameError(f"there is no preset {name!r}; {nearest(name, PRESETS)}.")
+        raise UnknownNameError(f"unknown preset {name!r}; {nearest(name, PRESETS)}.")
     preset = PRESETS[name]
     if n_vocab is None:
         return preset

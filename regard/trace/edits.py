@@ -267,7 +267,7 @@ def edit_from_dict(given: Any) -> Edit | SetToken:
     title = given.get("kind")
     kind = KINDS.get(str(title))
     if kind is None:
-        raise UnknownNameError(f"there is no edit {title!r}; {nearest(str(title), KINDS)}.")
+        raise UnknownNameError(f"unknown edit {title!r}; {nearest(str(title), KINDS)}.")
     known = {one.name: one for one in json_fields(kind)}
     for name in given:
         if name not in (*known, "kind"):

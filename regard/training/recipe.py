@@ -280,8 +280,7 @@ def find_recipe(path: str | Path) -> Path:
         if path in (Path(stem), Path(file.name), Path("recipes") / file.name):
             return file
     raise FileError(
-        f"there is no recipe {path}, neither a file nor a bundled one; "
-        f"{nearest(path.stem, bundled)}."
+        f"unknown recipe {path}, neither a file nor a bundled one; {nearest(path.stem, bundled)}."
     )
 
 
@@ -335,7 +334,7 @@ def _first_error(error: ValidationError, name: str) -> InputError:
     path, known = _key_path(first["loc"])
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
-        return UnknownNameError(f"{name}: there is no key {key!r}; {nearest(path[-1], known)}.")
+        return UnknownNameError(f"{name}: unknown key {key!r}; {nearest(path[-1], known)}.")
     if first["type"] == "missing":
         return InputError(f"{name}: the key {key!r} is missing.")
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")

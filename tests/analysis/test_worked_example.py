@@ -72,7 +72,7 @@ def test_learned_similarities_read_their_weights():
         ({"words": ["one"]}, "give 3 words, one for each row"),
         ({"temperature": "hot"}, "temperature is 'hot'; give a number"),
         ({"temperature": -1}, "temperature is -1.0; it must be 0"),
-        ({"similarity": "dots"}, "there is no similarity 'dots'"),
+        ({"similarity": "dots"}, "unknown similarity 'dots'"),
         ({"similarity": "additive", "additive": {}}, "w_query is None; give rows of numbers"),
     ],
 )

@@ -212,7 +212,7 @@ def test_a_replaced_value_is_used(name, change, expected):
         ("temperature", -1.0, "temperature is -1.0; it must be 0"),
         ("allowed", torch.ones(3, 3), "`allowed` is a torch.float32 tensor"),
         ("allowed", torch.ones(3, 2).bool(), r"the mask `allowed` has shape \(3, 2\)"),
-        ("similarity", "cosin", "there is no similarity 'cosin'"),
+        ("similarity", "cosin", "unknown similarity 'cosin'"),
     ],
 )
 def test_what_a_listener_puts_in_place_must_fit(name, value, sentence):

@@ -67,7 +67,7 @@ BAD = [
     (
         lambda: attend(Q, K, V, similarity="cosin"),
         UnknownNameError,
-        "there is no similarity 'cosin'; the nearest is cosine. A function of (queries, keys) is "
+        "unknown similarity 'cosin'; the nearest is cosine. A function of (queries, keys) is "
         "also allowed.",
     ),
     (

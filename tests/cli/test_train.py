@@ -128,7 +128,7 @@ def test_standard_input_gives_the_same_model_as_a_file_and_is_not_needed_to_resu
 def test_a_bundled_recipe_is_found_by_name_and_by_path_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("dates", "dates.toml", "recipes/dates.toml", "./recipes/dates.toml"):
-        with pytest.raises(InputError, match=r"dates\.toml: there is no key 'training\.stpes'"):
+        with pytest.raises(InputError, match=r"dates\.toml: unknown key 'training\.stpes'"):
             call("train", name, "--set", "training.stpes=1")
     with pytest.raises(FileError, match=r"no recipe nodates\.toml, .*the nearest"):
         call("train", "nodates.toml")

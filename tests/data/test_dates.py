@@ -105,7 +105,7 @@ def test_one_language_alone_and_a_single_pair_are_enough():
 
 
 def test_invalid_settings_are_refused(no_shape_checks):
-    with pytest.raises(UnknownNameError, match="There is no locale 'xx_YY'; the nearest"):
+    with pytest.raises(UnknownNameError, match="unknown locale 'xx_YY'; the nearest"):
         Dates(1, locales=("xx_YY",))
     with pytest.raises(UnknownNameError, match="split is 'test'; choose one of train, held-out"):
         Dates(1, split="test")

@@ -64,9 +64,9 @@ def test_files_pairs_of_files_and_lists():
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ("training.warmpu=1", r"mine\.toml: there is no key 'training\.warmpu'; the near.*warmup"),
-        ("trainin.lr=1", r"there is no key 'trainin'; the nearest.*training"),
-        ("data.augment={flp=true}", r"there is no key 'data\.augment\.flp'; the near.*flip"),
+        ("training.warmpu=1", r"mine\.toml: unknown key 'training\.warmpu'; the near.*warmup"),
+        ("trainin.lr=1", r"unknown key 'trainin'; the nearest.*training"),
+        ("data.augment={flp=true}", r"unknown key 'data\.augment\.flp'; the near.*flip"),
         ("training.lr=-1", r"mine\.toml: training\.lr is -1; it should be greater than 0"),
         ("training.schedule=cosin", r"training\.schedule is 'cosin'; it should be 'paper', "),
         ("training.epochs=many", r"training\.epochs is 'many'; it should be a valid number"),
@@ -98,7 +98,7 @@ def test_recipes_without_limit_task_or_valid_toml_are_refused(tmp_path):
     path.write_text("task = ")
     with pytest.raises(InputError, match=r"r\.toml is not valid TOML"):
         load_recipe(path)
-    with pytest.raises(FileError, match="there is no recipe"):
+    with pytest.raises(FileError, match="unknown recipe"):
         load_recipe(tmp_path / "none.toml")
     with pytest.raises(UnknownNameError):
         load_recipe({"task": "masked", "tsk": 1})
