@@ -130,10 +130,10 @@ def test_a_bundled_recipe_is_found_by_name_and_by_path_from_anywhere(tmp_path, m
     for name in ("dates", "dates.toml", "recipes/dates.toml", "./recipes/dates.toml"):
         with pytest.raises(InputError, match=r"dates\.toml: unknown key 'training\.stpes'"):
             call("train", name, "--set", "training.stpes=1")
-    with pytest.raises(FileError, match=r"no recipe nodates\.toml, .*the nearest"):
+    with pytest.raises(FileError, match=r"unknown recipe nodates\.toml, .*the nearest"):
         call("train", "nodates.toml")
     for name in ("my/dates.toml", "my/recipes/dates.toml", "dates.json", "dates.v2.toml"):
-        with pytest.raises(FileError, match=rf"no recipe {name}, .*the nearest"):
+        with pytest.raises(FileError, match=rf"unknown recipe {name}, .*the nearest"):
             call("train", name)
 
 

@@ -93,5 +93,5 @@ def test_a_preset_accepts_another_vocabulary():
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest():
-    with pytest.raises(UnknownNameError, match=r"no preset 'bse'.*base"):
+    with pytest.raises(UnknownNameError, match=r"unknown preset 'bse'.*base"):
         get_preset("bse")
