@@ -168,7 +168,11 @@ def test_pages_of_other_servers_are_refused(client):
         ({"model": "encoder", "text": "a", "beam": True}, "invalid_field", "beam is true"),
         ({"model": "encoder", "text": "a", "beam": 99}, "invalid_field", "or equal to 16"),
         ({"model": "encoder", "text": "a", "edits": {}}, "invalid_field", "a valid list"),
-        ({"model": "encoder", "text": "a", "edits": [{"kind": "x"}]}, "unknown_name", "unknown edit"),
+        (
+            {"model": "encoder", "text": "a", "edits": [{"kind": "x"}]},
+            "unknown_name",
+            "unknown edit",
+        ),
         ({"model": "encoder", "text": "a", "edits": [{}] * 201}, "too_long", "longer than 200"),
         ({"model": "encoder", "text": "a" * 200_001}, "too_long", "longer than 200000"),
         ({"model": "encoder", "image": "example:0"}, "needs_text", "reads a text"),
