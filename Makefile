@@ -12,11 +12,12 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 INSTALLED := .venv/.installed
 INSTALLED_TEST := .venv/.installed-test
+INSTALLED_DOCS := .venv/.installed-docs
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 NOT_SLOW := -q -n 2 --dist loadfile -m "not slow"
 FAST := -q -n 2 --dist loadfile -m "not slow and not browser and not processes"
 
-.PHONY: help run pictures test test-fast test-slow coverage format bench bench-scripts package clean
+.PHONY: help run docs pictures test test-fast test-slow coverage format bench bench-scripts package clean
 .PHONY: system-packages checks format-check lint types page-types
 
 help:  ## List the commands
@@ -83,11 +84,17 @@ package: $(INSTALLED)  ## Build wheel and source archive, and try them in a fres
 	cp tests/smoke.sh "$$fresh"; cd "$$fresh"; PATH="$$fresh/venv/bin:$$PATH" bash smoke.sh
 	@ls -l dist
 
+# Warnings are errors; neither building nor reading needs a network. (The variable silences a note of
+# Material on its successor Zensical, of which a part was not on the registry when we tried it.)
+docs: $(INSTALLED_DOCS)  ## Build the documentation in English and Korean into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "Open site/index.html in a browser."
+
 pictures: $(INSTALLED_TEST) system-packages  ## Redraw the explorer's pictures in docs/pictures
 	$(BIN)/python docs/pictures/make.py
 
 clean:  ## Remove the environment and everything that tools leave behind
-	rm -rf .venv build dist *.egg-info .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site *.egg-info .coverage .coverage.* .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An interpreter is searched for only when there is no environment yet.
@@ -116,6 +123,10 @@ $(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
 $(INSTALLED_TEST): $(INSTALLED)
 	@echo "Installing what the tests need"
 	$(PIP) --editable '.[test]'
+	@touch $@
+
+$(INSTALLED_DOCS): $(INSTALLED)
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 # The page's modules have JSDoc types. Only this check needs npm, and the network only the first
