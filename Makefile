@@ -6,6 +6,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
+# Without compiled modules every process that the tests start would compile torch again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 # Most installed modules are never imported here; the others are compiled on first import.

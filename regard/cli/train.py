@@ -1,4 +1,4 @@
-"""`regard train` and `regard curves`."""
+"""`regard train`, `regard distill` and `regard curves`."""
 
 from functools import partial
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import JsonFlag, LanguageOption
+from regard.cli.options import JsonFlag, LanguageOption, ModelArgument
 from regard.cli.output import print_json
 from regard.errors import FileError
 
@@ -53,6 +53,51 @@ def train_command(
     )
     if result.signal:
         raise typer.Exit(128 + result.signal)
+
+
+def distill_command(
+    teacher: ModelArgument,
+    data: list[str] = Option(
+        ..., "--data", help="Sources: lines of text, or the first column of a .tsv. Repeatable."
+    ),
+    output: Path = Option(..., "-o", "--output", help="Model folder of the student."),
+    ensemble: list[str] | None = Option(
+        None, "--ensemble", help="Another model that translates together with the teacher."
+    ),
+    resume: bool = Option(False, "--resume", help="Continue the run in the folder, if any."),
+    minutes: float | None = Option(None, help="Train for this long and finish the model."),
+    changes: list[str] | None = Option(
+        None, "--set", help="Set a recipe key: model.n_decoder_layers=2 (a TOML value)."
+    ),
+) -> None:
+    """Train a small, fast translator on the translations of a large one.
+
+    The teacher translates the data into training/distilled.tsv. The student starts from its weights
+    with one decoder layer, learns these translations, and gets a vocabulary shortlist for
+    `regard translate --shortlist`.
+
+    Example: regard distill en-de --data sentences.en.gz --minutes 30 -o small
+    """
+    from regard.interop.model_names import find_model
+    from regard.training.distill import distill
+    from regard.training.progress_report import ConsoleProgress
+    from regard.training.recipe import parse_override
+
+    result = distill(
+        find_model(teacher),
+        data,
+        output,
+        ensemble=[find_model(name) for name in ensemble or ()],
+        resume=resume,
+        minutes=minutes,
+        callbacks=[ConsoleProgress(), SimpleNamespace(on_end=partial(_print, as_json=False))],
+        overrides=dict(map(parse_override, changes or ())),
+    )
+    if result.shortlist_bleu is not None:
+        full, short = result.shortlist_bleu
+        typer.echo(f"BLEU against the teacher: {full:.2f}, with the shortlist {short:.2f}")
+    if result.training.signal:
+        raise typer.Exit(128 + result.training.signal)
 
 
 def _print(result: "TrainingResult", *, as_json: bool) -> None:
