@@ -10,7 +10,7 @@ import torch
 from regard.capabilities import choose_engine
 from regard.data.image_files import Picture
 from regard.data.images import Normalization, parse_normalization
-from regard.errors import FileError, InputError, check_choice
+from regard.errors import FileError, InputError, as_texts, check_choice
 from regard.files import atomic_folder, existing_folder, write_atomic
 from regard.model_folder import (
     CARD,
@@ -178,7 +178,7 @@ class Model:
         if source_language or target_language:
             more: Any = {"engine": engine, "int8": int8, "edits": edits, "trace": trace, **search}
             return self.between(source_language, target_language).translate(texts, **more)
-        lines = [texts] if isinstance(texts, str) else texts
+        lines = as_texts(texts)
         if edits:
             from regard.generation.tracing import translate_edited
 
@@ -229,8 +229,7 @@ class Model:
 
         options = SamplingOptions(**sampling)
         generator = generator_of(self, options, engine=engine, precision=precision)
-        given = [prompts] if isinstance(prompts, str) else prompts
-        found = list(generator.generate(given, options, on_text))
+        found = list(generator.generate(as_texts(prompts, "prompts"), options, on_text))
         return found[0] if isinstance(prompts, str) else found
 
     @overload
@@ -241,7 +240,7 @@ class Model:
         """Return the most probable tokens for each [MASK] of a text, or of each of several."""
         from regard.generation.predictions import fill
 
-        found = fill(self, [texts] if isinstance(texts, str) else texts, count=count)
+        found = fill(self, as_texts(texts), count=count)
         return found[0] if isinstance(texts, str) else found
 
     @overload
@@ -264,9 +263,8 @@ class Model:
         """
         from regard.generation.predictions import embed
 
-        single = isinstance(texts, str)
-        found = embed(self, [texts] if single else texts, normalize=normalize)
-        return found[0] if single else found
+        found = embed(self, as_texts(texts), normalize=normalize)
+        return found[0] if isinstance(texts, str) else found
 
     def describe(self) -> Description:
         """Return what config.json of a model folder says about the model."""

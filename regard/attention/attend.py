@@ -191,4 +191,21 @@ def _fast(
     pair = None if cold else pattern.similarity.as_dot(query, key)
     if pair is None:
         return explicit_attention(query, key, value, pattern, dropout=dropout, site=site)
-    return fused_attention(*pair, value, pattern=pattern, dropout=dropout)
+    context = fused_attention(*pair, value, pattern=pattern, dropout=dropout)
+    if not isinstance(pattern.allowed, Everything) and _is_spoiled(context):
+        return explicit_attention(query, key, value, pattern, dropout=dropout, site=site)
+    return context
+
+
+def _is_spoiled(context: Tensor) -> bool:
+    """Return True if a NaN reached the context, perhaps from a key that the mask hides.
+
+    Kernels add -inf to the score of a hidden pair, and NaN stays NaN; the definition replaces it.
+    Other devices would have to wait for the answer, and compiled graphs cannot depend on it.
+    """
+    if torch.compiler.is_compiling() or not context.is_cpu:
+        return False
+    try:
+        return bool(context.detach().sum().isnan())
+    except RuntimeError:  # inside torch.func, which has no numbers to look at
+        return False

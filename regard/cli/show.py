@@ -57,6 +57,9 @@ def trace_command(
     model: ModelArgument,
     text: Annotated[str, TEXT],
     output: Path = Option(..., "-o", "--output", help="File: .safetensors, .html or .json."),
+    megabytes: float | None = Option(
+        None, help="Size limit of an .html file; numbers are rounded."
+    ),
     target: Annotated[str | None, TARGET] = None,
 ) -> None:
     """Save everything that a model computes: all sites, all heads, every inner value.
@@ -76,7 +79,7 @@ def trace_command(
     if output.suffix == ".safetensors":
         trace.save(output)
     elif output.suffix == ".html":
-        trace.html(output)
+        trace.html(output, megabytes=megabytes)
     else:
         sites = {path: {"weights": trace[path].weights().tolist()} for path in trace}
         about = {"tokens": trace.tokens, "output": plain(trace.output), "sites": sites}

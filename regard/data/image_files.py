@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from regard.data.images import Images, Normalization
-from regard.errors import FileError, InputError, ShapeError, nearest
+from regard.data.images import FILTERS, MAX_SIDE, Images, Normalization, Resize
+from regard.errors import FileError, InputError, RegardError, ShapeError, nearest
 from regard.files import open_bytes, stream_errors
 
 if TYPE_CHECKING:
@@ -45,26 +45,62 @@ def read_pixels(
         return batch.float()
     if n_channels not in (1, 3):
         raise InputError(f"this model reads {n_channels} channels, not 1 or 3: give a tensor.")
-    if isinstance(image, Image.Image):
-        pixels = np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC))
-    else:
-        pixels = read_image(image, size=(size, size))
-    if n_channels == 1:
-        pixels = np.asarray(Image.fromarray(pixels).convert("L"))[..., None]
     scale = normalization or Normalization((0.5,) * n_channels, (0.5,) * n_channels)
-    return torch.from_numpy(scale.apply(pixels[None]))
+    resize = scale.resize or Resize((size, size))
+    mode = "RGB" if n_channels == 3 else "L"
+    if isinstance(image, Image.Image):
+        pixels = _prepare(image, resize, mode)
+    else:
+        pixels = _read(image, resize, mode)
+    if pixels.shape[:2] != (size, size):
+        height, width = pixels.shape[:2]
+        raise InputError(
+            f"the image has {height} × {width} pixels after the steps that the checkpoint asks "
+            f"for, but the model reads {size} × {size}: resize or crop it before."
+        )
+    return torch.from_numpy(scale.apply(pixels.reshape(1, size, size, n_channels)))
 
 
 def read_image(path: str | Path, *, size: tuple[int, int] | None = None) -> np.ndarray:
     """Return one image as RGB bytes (height × width × 3), rotated as its EXIF data says."""
+    return _read(path, Resize(size or ()), "RGB")
+
+
+def _read(path: str | Path, resize: Resize, mode: str) -> np.ndarray:
     try:
         with Image.open(path) as opened:
-            image = ImageOps.exif_transpose(opened).convert("RGB")
-            if size is not None:
-                image = image.resize((size[1], size[0]), Image.Resampling.BICUBIC)
-            return np.asarray(image)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            return _prepare(opened, resize, mode)
+    except RegardError:
+        raise
+    except Exception as error:  # Pillow's decoders raise many types for damaged files
         raise FileError(f"{path} is not an image that can be read: {error}.") from error
+
+
+def _prepare(image: Image.Image, resize: Resize, mode: str) -> np.ndarray:
+    """Return the bytes of an image after all steps but normalization."""
+    image = ImageOps.exif_transpose(image)
+    if image.mode[0] in "IF":
+        raise InputError(
+            f"the image has pixels of the kind {image.mode}, which Pillow would cut off at 255: "
+            "convert it to 8 bits for each channel."
+        )
+    if resize.background == "white" and image.has_transparency_data:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image)
+    image = image.convert(mode)
+    height, width = resize.resized(image.height, image.width)
+    if resize.size:
+        if max(height, width) > MAX_SIDE:
+            raise InputError(
+                f"the image of {image.height} × {image.width} pixels is too long and thin: resized "
+                f"it would have {height:,} × {width:,}. Crop it before."
+            )
+        image = image.resize((width, height), Image.Resampling(FILTERS.index(resize.filter)))
+    if resize.crop:
+        left, top = ((a - b) // 2 for a, b in zip((width, height), resize.crop[::-1], strict=True))
+        image = image.crop((left, top, left + resize.crop[1], top + resize.crop[0]))
+    return np.asarray(image)
 
 
 def read_images(

@@ -1,13 +1,14 @@
 """Labeled images in memory, their normalization and augmentation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from regard.data.batches import uniform_draws
-from regard.errors import InputError
+from regard.errors import InputError, check_choice
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,51 @@ class Images:
         return len(self.labels)
 
 
+MAX_SIDE = 16_384  # pixels of a resized image
+FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+"""Pillow's filters for resizing, in the order of its numbers."""
+
+
+@dataclass(frozen=True)
+class Resize:
+    """The steps that give an image the size that a model reads, as Pillow does them."""
+
+    size: tuple[int, ...] = ()  # height and width, or only the shorter edge, or () to keep the size
+    filter: str = "bicubic"
+    crop: tuple[int, ...] = ()  # height and width cut out of the center, with black around if small
+    background: str = "none"  # "white" is put behind transparent pixels; "none" drops transparency
+
+    def __post_init__(self):
+        sides = (*self.size, *self.crop)
+        counted = all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides)
+        if len(self.size) > 2 or len(self.crop) not in (0, 2) or not counted:
+            raise InputError(
+                f"images are resized to {self.size} and cropped to {self.crop}; give height and "
+                f"width, each from 1 to {MAX_SIDE:,}."
+            )
+        check_choice("the filter of images", self.filter, FILTERS)
+        check_choice("the background of images", self.background, ("none", "white"))
+
+    def resized(self, height: int, width: int) -> tuple[int, int]:
+        """Return height and width of an image after resizing it and before cropping."""
+        if len(self.size) == 2:
+            return self.size[0], self.size[1]
+        if not self.size:
+            return height, width
+        edge, short = self.size[0], min(height, width)
+        return (
+            edge if height == short else int(edge * height / short),
+            edge if width == short else int(edge * width / short),
+        )
+
+
 @dataclass(frozen=True)
 class Normalization:
     """The mean and standard deviation of each channel, of pixels between 0 and 1."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
+    resize: Resize | None = None  # None: to the size that the model reads, bicubic
 
     @classmethod
     def of(cls, images: Images) -> "Normalization":
@@ -73,14 +113,29 @@ def parse_normalization(given: Mapping[str, Any] | None) -> Normalization | None
         return None
     try:
         mean, deviation = (tuple(map(float, given[name])) for name in ("mean", "deviation"))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         mean, deviation = (), ()
-    if not mean or len(mean) != len(deviation) or min(deviation) <= 0:
+    if not mean or len(mean) != len(deviation) or not _usable(mean, deviation):
         raise InputError(
-            f"pixels are described by {dict(given)!r}; give a list 'mean' and a list 'deviation' "
+            f"pixels are described by {given!r}; give a list 'mean' and a list 'deviation' "
             "of numbers above 0, with one number for each channel."
         )
-    return Normalization(mean, deviation)
+    return Normalization(mean, deviation, _parse_resize(given.get("resize")))
+
+
+def _usable(mean: Sequence[float], deviation: Sequence[float]) -> bool:
+    return all(map(isfinite, (*mean, *deviation))) and min(deviation) > 0
+
+
+def _parse_resize(given: Any) -> Resize | None:
+    if given is None:
+        return None
+    try:
+        sides = {name: tuple(given.get(name, ())) for name in ("size", "crop")}
+        return Resize(**{**given, **sides})
+    except (AttributeError, TypeError) as error:
+        names = ", ".join(f.name for f in fields(Resize))
+        raise InputError(f"resize is {given!r}; give an object with {names}.") from error
 
 
 @dataclass(frozen=True)

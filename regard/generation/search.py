@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypedDict, runtime_checkable
 
-from regard.errors import InputError, check_choice, check_counts
+from regard.errors import InputError, as_texts, check_choice, check_counts, check_field_types
 from regard.generation.beam_tree import BeamEvent
 from regard.text.tokenizer import Tokenizer
 
@@ -56,6 +56,7 @@ class SearchOptions:
     must: Sequence[str] = ()  # words or phrases that every translation contains; needs torch
 
     def __post_init__(self) -> None:
+        check_field_types(self)
         check_choice("penalty", self.penalty, PENALTIES)
         check_choice("stop", self.stop, STOPS)
         check_counts(beam=self.beam)
@@ -66,6 +67,7 @@ class SearchOptions:
             raise InputError(f"alpha is {self.alpha}; it must be 0 or more.")
         if isinstance(self.must, str):
             raise InputError("must is a string; it must be a list of words or phrases.")
+        as_texts(self.must, "must")
         if self.must and (self.prefix or self.beam_tree):
             raise InputError("must cannot be combined with prefix or beam_tree: use one of them.")
 
@@ -162,8 +164,10 @@ class SamplingOptions:
     stop: Sequence[str] = ()  # a text ends in front of the first of these
 
     def __post_init__(self) -> None:
+        check_field_types(self)
         if isinstance(self.stop, str):
             raise InputError("stop is a string; it must be a list of texts.")
+        as_texts(self.stop, "stop")
         if not all(self.stop):
             raise InputError("a stop text is empty: leave it out.")
         for name, valid, allowed in (

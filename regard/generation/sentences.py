@@ -56,10 +56,12 @@ def _is_sentence_end(before: str, after: str) -> bool:
         return False
     if not text.endswith("."):
         return True
-    word = text.split()[-1][:-1].lstrip(_OPENING)
+    words = text.split()
+    word = words[-1][:-1].lstrip(_OPENING)
     initial = len(word) == 1 and word.isascii() and word.isupper() and word != "I"
     ordinal = word.isdigit() and len(word) < 3
-    numbered = first.isdigit() and _BEFORE_NUMBERS.fullmatch(word)
+    dated = len(words) == 1 or words[-2][:1].isdigit()  # as in "jeu. 27 févr. 2076"
+    numbered = first.isdigit() and (dated or _BEFORE_NUMBERS.fullmatch(word))
     abbreviated = _TITLES.fullmatch(word) or "." in word.strip(".")
     return not (initial or ordinal or numbered or abbreviated)
 

@@ -20,7 +20,8 @@ from regard.generation.translator import TranslatedPart, Translation, Translator
 from regard.model import Model
 from regard.tap import listen
 from regard.text.tokenizer import suppressed_ids
-from regard.trace.capture import TolerantEditor, trace_model
+from regard.trace.capture import TolerantEditor, read_ids, trace_model
+from regard.trace.edit import check_edits
 from regard.trace.edits import Ablate, Edit
 from regard.trace.outputs import AlternativeTranslation
 from regard.trace.trace import Trace
@@ -51,12 +52,12 @@ def trace_answer(
     """
     if model.family not in ("transformer", "seq2seq") or target is not None:
         return trace_model(model, given, target, edits=edits)
-    editors = [TolerantEditor(edit) for edit in edits]
+    editors = [TolerantEditor(edit) for edit in check_edits(edits)]
     translator = edited_translator(model, editors) if edits else model.translator(search)
     if isinstance(given, str):
         (answer,) = translator.translate([given], search)
     else:
-        answer = translator.translate_ids([int(id) for id in given], search)
+        answer = translator.translate_ids(read_ids(given), search)
     trace = _trace_parts(model, answer, editors)
     if missing == "error":
         for editor in editors:

@@ -135,11 +135,14 @@ class Translator:
     def translate_ids(self, ids: list[int], options: SearchOptions) -> Translation:
         """Translate one source of token ids, which is not split."""
         options = options.with_defaults(self.ratios, self.max_positions)
+        source = Segment(self.tokenizer.decode(ids), "")  # refuses ids that do not exist
+        if self.max_positions is not None and not 0 < len(ids) <= self.max_positions:
+            raise InputError(
+                f"the source has {len(ids):,} tokens; this model reads 1 to {self.max_positions:,}."
+            )
         (found,) = self.engine.submit([ids], options)()
         texts = self.target.decode_batch([one.ids for one in found])
-        return self._translation(
-            Segment(self.tokenizer.decode(ids), ""), ids, list(zip(found, texts, strict=True))
-        )
+        return self._translation(source, ids, list(zip(found, texts, strict=True)))
 
     def _start(
         self, window: Sequence[str], options: SearchOptions

@@ -13,13 +13,13 @@ from regard.interop.families import CheckpointFamily
 from regard.interop.gpt2 import GPT2
 from regard.interop.llama import LLAMA
 from regard.interop.marian import MARIAN, PEGASUS
-from regard.interop.vit import DEIT, VIT
+from regard.interop.vit import DEIT, PREPROCESSOR, VIT, write_preprocessing
 from regard.model import Model
 from regard.model_folder import CONFIG, TOKENIZER, WEIGHTS, write_tokenizer
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_files import ROLE_KEYS
 
-_GENERATION, _PIXELS = "generation_config.json", "preprocessor_config.json"
+_GENERATION = "generation_config.json"
 _TOKENIZER_CONFIG, _TARGET = "tokenizer_config.json", "target"
 _MODULES, _POOLING = "modules.json", "1_Pooling"
 _TEXT = (_GENERATION, TOKENIZER, _TOKENIZER_CONFIG, _TARGET, _MODULES, _POOLING)
@@ -37,13 +37,13 @@ def export_huggingface(model: Model, folder: str | Path) -> str:
     }
     architecture = settings["architectures"][0]
     tensors = family.to_hf(model.module.state_dict(), config, architecture)
-    with atomic_folder(folder, names=(WEIGHTS, CONFIG, _PIXELS, *_TEXT)) as fresh:
+    with atomic_folder(folder, names=(WEIGHTS, CONFIG, PREPROCESSOR, *_TEXT)) as fresh:
         save_file(tensors, fresh / WEIGHTS, metadata={"format": "pt"})
         _write_json(fresh / CONFIG, settings)
         if model.task in ("language", "translation"):
             _write_json(fresh / _GENERATION, _generation(model))
         if model.family == "vision":
-            _write_json(fresh / _PIXELS, _pixels(model))
+            _write_json(fresh / PREPROCESSOR, write_preprocessing(config, model.pixels))
         if model.family == "encoder" and config.pool == "mean":
             _write_pooling(fresh, config.d_model)
         if model.tokenizer is not None:
@@ -101,22 +101,6 @@ def _generation(model: Model) -> dict[str, Any]:
         return ids
     suppressed = {ids["pad_token_id"], ids["decoder_start_token_id"]} - {ids["eos_token_id"]}
     return {**ids, "suppress_tokens": [id for id in suppressed if id is not None]}
-
-
-def _pixels(model: Model) -> dict[str, Any]:
-    config, scale = model.config, model.pixels
-    half = [0.5] * config.n_channels
-    return {
-        "image_processor_type": "ViTImageProcessor",
-        "do_resize": True,
-        "size": {"height": config.image_size, "width": config.image_size},
-        "resample": 3,  # bicubic
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": half if scale is None else list(scale.mean),
-        "image_std": half if scale is None else list(scale.deviation),
-    }
 
 
 def _write_pooling(folder: Path, d_model: int) -> None:

@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.data.images import Normalization, parse_normalization
 from regard.errors import FileError, InputError, MissingExtraError
 from regard.interop.bert import BERT, DISTILBERT, read_sentence_modules
 from regard.interop.families import (
     CheckpointFamily,
     CheckpointSettings,
+    Tensors,
     read_settings,
     read_tensors,
 )
@@ -19,10 +19,13 @@ from regard.interop.llama import LLAMA
 from regard.interop.llama2c import is_llama2c, read_llama2c
 from regard.interop.marian import MARIAN, PEGASUS
 from regard.interop.sentencepiece import llama_tokenizer, marian_tokenizer, read_vocabulary
-from regard.interop.vit import DEIT, VIT
+from regard.interop.vit import DEIT, VIT, read_preprocessing
 from regard.model import Model
 from regard.model_folder import Card
+from regard.models.config import ModelConfig
 from regard.models.decoder import DecoderConfig
+from regard.models.encoder import EncoderConfig
+from regard.models.vision import VisionConfig
 from regard.models.weights import build_from_weights
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_files import read_json
@@ -42,6 +45,8 @@ def import_checkpoint(source: str | Path, *, tokenizer: str | Path | None = None
         source: a Hugging Face folder, a hub name or a llama2.c binary.
         tokenizer: a tokenizer file or folder to use instead of the checkpoint's own.
     """
+    if not isinstance(source, str | Path):
+        raise InputError(f"a {type(source).__name__} is not a checkpoint: give a path or a name.")
     path = Path(source).expanduser()
     given = None if tokenizer is None else Path(tokenizer).expanduser()
     if path.is_file():
@@ -104,12 +109,17 @@ def _import_folder(folder: Path, tokenizer: Path | None) -> Model:
     tensors = family.rename(read_tensors(folder), settings)
     if isinstance(config, DecoderConfig) and config.tie and family.differing_copy(tensors):
         config = replace(config, tie=False)  # transformers uses the stored projection, too
+    if family.architectures[settings.architecture] == "embedding":
+        config = _without_missing_pooler(config, tensors)
     weights = family.from_hf(tensors, config, settings)
     settings.check_rest(family.name)
     task = family.architectures[settings.architecture]
     labels = settings.get("id2label") if task == "classification" else None
     if labels is not None:
         labels = tuple(str(labels[id]) for id in sorted(labels, key=int))
+    pixels = None
+    if isinstance(config, VisionConfig):
+        pixels = read_preprocessing(folder, config, family.name)
     source, target = _read_tokenizers(folder, settings)
     if tokenizer is not None:
         source, target = Tokenizer.load(tokenizer), None
@@ -119,10 +129,20 @@ def _import_folder(folder: Path, tokenizer: Path | None) -> Model:
         tokenizer=source,
         target_tokenizer=target,
         labels=labels,
-        pixels=_read_normalization(folder),
+        pixels=pixels,
         card=read_checkpoint_card(folder),
         extras=sentence_extras(folder),
     )
+
+
+def _without_missing_pooler(config: ModelConfig, tensors: Tensors) -> ModelConfig:
+    """Return the config without a pooler if the checkpoint was saved without one."""
+    has_pooler = any(name.startswith("pooler.") for name in tensors)
+    if not isinstance(config, EncoderConfig | VisionConfig) or has_pooler:
+        return config
+    if isinstance(config, VisionConfig):
+        config = replace(config, d_pooler=None)
+    return replace(config, pooler="none")
 
 
 def sentence_extras(folder: Path) -> dict[str, Any]:
@@ -169,16 +189,6 @@ def _read_marian_tokenizers(folder: Path, settings: CheckpointSettings) -> Token
     return (
         marian_tokenizer(source, ids, start=None, end=end),
         marian_tokenizer(target, target_ids, start=start, end=end),
-    )
-
-
-def _read_normalization(folder: Path) -> Normalization | None:
-    file = folder / "preprocessor_config.json"
-    stated = read_json(file) if file.is_file() else {}
-    if not stated.get("do_normalize", True) or "image_mean" not in stated:
-        return None
-    return parse_normalization(
-        {"mean": stated["image_mean"], "deviation": stated.get("image_std", [])}
     )
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import import_module
-from types import UnionType
-from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from regard.errors import (
     UnknownNameError,
     check_choice,
     check_counts,
+    check_field_types,
     check_probabilities,
     nearest,
 )
@@ -41,6 +41,13 @@ FAMILIES = {
 """The modules of `regard.models`, each with its class; the configuration is that plus Config."""
 
 
+def _most(name: str) -> int:
+    """Return the largest value of a setting, so that a damaged file cannot ask for everything."""
+    if name.endswith("layers"):
+        return 1024
+    return 16_384 if name in ("image_size", "patch_size", "n_channels") else 2**24
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """Base of every family's configuration: typed fields, and a dictionary that JSON can hold."""
@@ -48,14 +55,11 @@ class ModelConfig:
     family: ClassVar[str]
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        check_field_types(self, where=f"in a {self.family} model ")
         for field in fields(self):
-            value = getattr(self, field.name)
-            if not _fits(value, hints[field.name]):
-                raise InputError(
-                    f"{field.name} is {value!r}; in a {self.family} model it must be "
-                    f"{_describe(hints[field.name])}."
-                )
+            value, most = getattr(self, field.name), _most(field.name)
+            if isinstance(value, int) and value > most:
+                raise InputError(f"{field.name} is {value}; it must be at most {most:,}.")
 
     def check_counts(self, *names: str) -> None:
         """Refuse a count or width below 1 in these fields."""
@@ -198,35 +202,12 @@ def _check_positions(config: StackConfig) -> None:
             )
 
 
-def _fits(value: object, hint: Any) -> bool:
-    parts = get_args(hint)
-    if get_origin(hint) is UnionType:
-        return any(_fits(value, one) for one in parts)
-    if get_origin(hint) is tuple:
-        if not isinstance(value, tuple):
-            return False
-        parts = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
-        return len(value) == len(parts) and all(map(_fits, value, parts))
-    if isinstance(value, bool):  # which is an int, too
-        return hint is bool
-    return isinstance(value, int | float if hint is float else hint)
-
-
-_WORDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
-
-
-def _describe(hint: Any) -> str:
-    if get_origin(hint) is UnionType:
-        return " or ".join(_describe(one) for one in get_args(hint))
-    if get_origin(hint) is tuple:
-        return "a list of numbers"
-    return _WORDS.get(hint, "absent")
-
-
 def build(config: ModelConfig | Mapping[str, Any]) -> nn.Module:
     """Build a model with fresh weights from a configuration, or from a dictionary of one."""
-    if not isinstance(config, ModelConfig):
+    if isinstance(config, Mapping):
         config = config_from_dict(config)
+    if not isinstance(config, ModelConfig):
+        raise InputError(f"a {type(config).__name__} is not a configuration: give a dictionary.")
     module = import_module(f"regard.models.{config.family}")
     return getattr(module, FAMILIES[config.family])(config)
 

@@ -134,7 +134,7 @@ def _quantize(array: np.ndarray, most: int) -> bytes:
     return _byte_planes(step.astype("<f2")) + counts.tobytes()
 
 
-MEGABYTES = 2.5
+_AIMED = 2.5  # megabytes of a page without a limit of its own
 _PARTS = ("vectors", "tables", "streams", "space", "exact", "flow", "readout")
 _EXACT: dict[str, ArrayEncoding] = dict.fromkeys(_PARTS, "float32")
 _HALF: dict[str, ArrayEncoding] = dict.fromkeys(_PARTS, "float16")
@@ -149,21 +149,23 @@ _PLANS: tuple[dict[str, ArrayEncoding], ...] = (
     {name: "float16" for name in _PARTS if name != "streams"},
     {"vectors": "float16", "tables": "float16", "space": Quantized(127)},
     {"vectors": "float16", "tables": "float16"},
-    *(
-        {"vectors": Quantized(most), "tables": "float16", "space": Quantized(127)}
-        for most in (127, 112, 96, 80, 64)
-    ),
+)
+# Weights that are computed from these can be off by 0.05, so the page shows one digit.
+_ROUNDED: tuple[dict[str, ArrayEncoding], ...] = tuple(
+    {"vectors": Quantized(most), "tables": "float16", "space": Quantized(127)}
+    for most in (127, 112, 96, 80, 64)
 )
 
 
 def write_html(
-    trace: Trace, path: Path, *, title: str = "", megabytes: float = MEGABYTES, batch: int = 0
+    trace: Trace, path: Path, *, title: str = "", megabytes: float | None = None, batch: int = 0
 ) -> None:
     """Write the explorer with this trace to one HTML file, atomically.
 
     Args:
         title: name of the model on the page.
-        megabytes: size limit; the page says what it had to round or leave out.
+        megabytes: size limit, for which numbers are rounded if necessary; by default, the most
+            exact page of up to 2.5 megabytes, or a larger one that has all numbers as float16.
         batch: sequence of the batch to show.
     """
     write_atomic(path, as_html(trace, title=title, megabytes=megabytes, batch=batch))
@@ -173,7 +175,7 @@ def as_html(
     trace: Trace,
     *,
     title: str = "",
-    megabytes: float = MEGABYTES,
+    megabytes: float | None = None,
     batch: int = 0,
     state: str = "",
 ) -> str:
@@ -186,21 +188,21 @@ def as_json(
     trace: Trace,
     *,
     title: str = "",
-    megabytes: float = MEGABYTES,
+    megabytes: float | None = None,
     batch: int = 0,
     state: str = "",
 ) -> str:
     """Return the data of a page that keeps within a size, as JSON."""
-    if not megabytes > 0:
+    if megabytes is not None and not megabytes > 0:
         raise InputError(f"megabytes is {megabytes}; it must be larger than 0.")
     found = payload(trace, title=title, batch=batch)
     found.about |= {"worked": DEFAULT, "edit_schema": edit_schema(), "state": state}
     page = _packed_script() + joined_style() + _TEMPLATE
-    limit = megabytes * 1e6 - len(page.encode())
-    text = ""
-    for plan in _PLANS:
+    limit = (megabytes or _AIMED) * 1e6 - len(page.encode())
+    plans, text = _PLANS if megabytes is None else (*_PLANS, *_ROUNDED), ""
+    for plan in plans:
         estimate = sum(estimate_size(*one) for one in _encodings(found, plan).values())
-        if estimate <= limit or plan is _PLANS[-1]:
+        if estimate <= limit or plan is plans[-1]:
             text = _with_plan(found, plan)
             if len(text.encode()) <= limit:
                 break
@@ -235,7 +237,7 @@ def _encodings(
 
 def _with_plan(found: Payload, plan: Mapping[str, ArrayEncoding]) -> str:
     arrays = {name: pack(*one) for name, one in _encodings(found, plan).items()}
-    digits = 2 if isinstance(plan["vectors"], Quantized) else 3
+    digits = 1 if isinstance(plan["vectors"], Quantized) else 3
     sites = [
         {
             **site,

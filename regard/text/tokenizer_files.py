@@ -78,7 +78,7 @@ def read_backend(path: Path) -> Backend:
     if file.name.endswith("merges.txt"):
         return byte_bpe(_companion(file, "merges.txt", "vocab.json"), file)
     if file.name.endswith(".txt"):
-        return wordpiece(read_wordpiece_vocabulary(file))
+        return wordpiece(read_wordpiece_vocabulary(file), **_bert_settings(file.parent))
     contents = read_json(file)
     if isinstance(contents.get("model"), dict):
         try:
@@ -133,14 +133,47 @@ def read_wordpiece_vocabulary(path: Path) -> dict[str, int]:
     return vocabulary
 
 
-def wordpiece(vocabulary: dict[str, int]) -> Backend:
-    """Build BERT's WordPiece; a vocabulary without capital letters lowercases its text."""
+def _bert_settings(folder: Path) -> dict[str, bool | None]:
+    """Return what a tokenizer_config.json next to a vocab.txt says about capitals and accents."""
+    file = folder / "tokenizer_config.json"
+    stated = read_json(file) if file.is_file() else {}
+    names = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
+    names["tokenize_chinese_chars"] = "chinese_characters"
+    found: dict[str, bool | None] = {}
+    for name, ours in names.items():
+        value = stated.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise FileError(f"{file} has {name} = {value!r}; it must be true or false.")
+        found[ours] = value
+    if stated.get("do_basic_tokenize") is False:
+        raise InputError(f"{file} has do_basic_tokenize = false, which regard does not support.")
+    return found
+
+
+def wordpiece(
+    vocabulary: dict[str, int],
+    *,
+    lowercase: bool | None = None,
+    strip_accents: bool | None = None,
+    chinese_characters: bool | None = None,
+) -> Backend:
+    """Build BERT's WordPiece.
+
+    Args:
+        lowercase: by default, of a vocabulary without capital letters.
+        strip_accents: by default, if the text is lowercased.
+        chinese_characters: put spaces around each, which is the default.
+    """
     named = {name for names in ROLES.values() for name in names}
     cased = any(
         token != token.lower() for token in vocabulary if token not in named and token[:1] != "["
     )
     backend = Backend(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=not cased)
+    backend.normalizer = normalizers.BertNormalizer(
+        lowercase=not cased if lowercase is None else lowercase,
+        strip_accents=strip_accents,
+        handle_chinese_chars=chinese_characters is not False,
+    )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
     specials = [names[0] for names in ROLES.values() if names[0] in vocabulary]

@@ -104,7 +104,7 @@ def read_tokens(tokenizer: Tokenizer | None, given: Any) -> Tokens:
     """Tokenize a text, or look up token ids."""
     if isinstance(given, str) and tokenizer is None:
         raise InputError("this model has no tokenizer: give token ids instead of a text.")
-    ids = [] if isinstance(given, str) else _read_ids(given)
+    ids = [] if isinstance(given, str) else read_ids(given)
     if tokenizer is None:
         tokens = Tokens(ids, [str(id) for id in ids], list(range(len(ids))))
     else:
@@ -115,14 +115,17 @@ def read_tokens(tokenizer: Tokenizer | None, given: Any) -> Tokens:
     return tokens
 
 
-def _read_ids(given: Any) -> list[int]:
+def read_ids(given: Any) -> list[int]:
+    """Return token ids as a list; refuse everything that is not a sequence of integers."""
     try:
-        return [operator.index(id) for id in given]
-    except TypeError as error:
-        raise InputError(
-            f"this model reads text, and a {type(given).__name__} was given: give a text or a list "
-            "of token ids."
-        ) from error
+        if not isinstance(given, bytes | dict):
+            return [operator.index(id) for id in given]
+    except TypeError:
+        pass
+    named = type(given).__name__
+    raise InputError(
+        f"this model reads text, and a {named} was given: give one text or a list of token ids."
+    )
 
 
 def _run_translator(model: Model, given: Any, target: Any, trace: Trace) -> None:

@@ -1,6 +1,7 @@
 """The base classes of edits: what they change, how they print, and their form as JSON."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import Field, dataclass, field, fields
 from math import inf, isfinite
 from typing import Any, ClassVar
@@ -118,3 +119,14 @@ class SiteEdit(Edit):
     @property
     def value_path(self) -> str:
         return f"{self.site}.{self.value_name}"
+
+
+def check_edits(edits: Any) -> tuple[Edit, ...]:
+    """Return a list of edits as a tuple; refuse everything else."""
+    several = isinstance(edits, Iterable) and not isinstance(edits, Edit)
+    found: tuple[Any, ...] = tuple(edits) if several else (None,)
+    wrong = [one for one in found if not isinstance(one, Edit)]
+    if wrong:
+        given = wrong[0] if several else edits
+        raise InputError(f"edits must be a list of edits, and {given!r} was given.")
+    return found

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.errors import UnknownNameError, nearest
 from regard.tap import Tapped, split_path
-from regard.trace.edit import AXES_WITH_HEADS, Edit, EditTarget
+from regard.trace.edit import AXES_WITH_HEADS, Edit, EditTarget, check_edits
 
 
 class Editor:
@@ -19,7 +19,7 @@ class Editor:
 
     def __init__(self, edits: Sequence[Edit], *, may_grow: bool = False) -> None:
         """Prepare the edits; `may_grow` says that any site may be continued by later steps."""
-        self.edits = tuple(edits)
+        self.edits = check_edits(edits)
         self.may_grow = may_grow
         self._seen: dict[str, None] = {}
         self._matched: set[int] = set()

@@ -90,13 +90,33 @@ def load_trace(path: Path) -> Trace:
         raise FileError(what) from error
     if header.get("regard_trace") != FORMAT:
         raise FileError(f"{path} is a safetensors file, but not a trace that this version reads.")
-    about = json.loads(header["about"])
+    try:
+        return _read_trace(json.loads(header["about"]), tensors)
+    except FileError:
+        raise
+    except (*_DAMAGED, InputError) as error:  # of JSON, of our classes and of torch
+        why = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        raise FileError(f"{path} is a damaged trace ({why}): trace again.") from error
+
+
+_DAMAGED = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
+
+
+def _read_trace(about: dict[str, Any], tensors: dict[str, Tensor]) -> Trace:
     sites = {name: _read_site(name, site, tensors) for name, site in about["sites"].items()}
     values = {name[7:]: t for name, t in tensors.items() if name.startswith("values.")}
     output = output_from_dict(about["output"])
     if output == {"tensor": "output"}:  # any other output is plain JSON
         output = tensors["output"]
-    return Trace(sites, values, about["tokens"], output, about.get("words", {}))
+    tokens, words = about["tokens"], about.get("words", {})
+    for names in (tokens, words):
+        if not all(isinstance(x, list) for x in dict(names).values()):
+            raise InputError("tokens and words must be lists")
+    if any(not isinstance(piece, str) for side in tokens.values() for piece in side):
+        raise InputError("tokens must be texts")
+    if any(not isinstance(x, int | None) for side in words.values() for x in side):
+        raise InputError("words must be numbers")
+    return Trace(sites, values, tokens, output, words)
 
 
 def _write_site(site: Site, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -114,6 +134,11 @@ def _write_site(site: Site, tensors: dict[str, Tensor]) -> dict[str, Any]:
 def _read_site(path: str, written: dict[str, Any], tensors: dict[str, Tensor]) -> Site:
     prefix = f"sites.{path}"
     query, key, value, sums = (tensors[f"{prefix}.{name}"] for name in _SITE_TENSORS)
+    torch.broadcast_shapes(*(tensor.shape[:-2] for tensor in (query, key, value)))
+    if min(query.dim(), key.dim(), value.dim()) < 2 or key.size(-2) != value.size(-2):
+        raise InputError(f"query, key and value of {path} do not belong together")
+    if not all(tensor.is_floating_point() for tensor in (query, key, value, sums)):
+        raise InputError(f"query, key and value of {path} must be floating-point numbers")
     changed = {name: tensors[f"{prefix}.changed.{name}"] for name in written["changed"]}
     site = Site(path, query, key, value, _read(written["pattern"], tensors), changed)
     site.crosses = written.get("crosses")

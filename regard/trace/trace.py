@@ -111,13 +111,14 @@ class Trace:
         return load_trace(Path(path))
 
     def html(
-        self, path: str | Path, *, title: str = "", megabytes: float = 2.5, batch: int = 0
+        self, path: str | Path, *, title: str = "", megabytes: float | None = None, batch: int = 0
     ) -> None:
         """Write the explorer with this trace to an HTML file that needs no network.
 
         Args:
             title: name of the model on the page.
-            megabytes: size limit; numbers are rounded, and the page says so, to keep to it.
+            megabytes: size limit; numbers are rounded, and the page shows fewer digits, to keep
+                to it. By default all numbers have at least the precision of float16.
             batch: index of the sequence in the batch.
         """
         # By name, because the server and figures packages import this one.

@@ -231,3 +231,14 @@ def test_any_scale_works_with_any_mask(scale, mask):
     pattern = ExactPattern(as_similarity("dot"), scale, 1.0, as_mask(mask))
     explicit = explicit_attention(query, key, value, pattern)
     assert_close(fused_attention(query, key, value, pattern=pattern), explicit, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("allowed", "sees_it"), [(padding([3]), []), (causal(), [3])])
+def test_a_hidden_key_that_is_nan_changes_nothing(allowed, sees_it):
+    query, key, value = torch.randn(3, 1, 2, 4, 8, generator=torch.Generator().manual_seed(0))
+    key[..., 3, :] = torch.nan
+    found = attend(query, key, value, allowed=allowed)
+    wanted = attend(query, key.nan_to_num(), value, allowed=allowed)
+    rows = [row for row in range(4) if row not in sees_it]
+    assert_close(found[..., rows, :], wanted[..., rows, :])
+    assert found[..., sees_it, :].isnan().all()

@@ -1,7 +1,10 @@
+from datetime import date, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data.dates import LOCALES, templates
 from regard.files import chunks
 from regard.generation.sentences import Segment, batches_by_length, clean, segments, sentences
 
@@ -66,6 +69,14 @@ def test_sentence_boundaries(line):
     parts = [part.strip() for part in line.split("|")]
     glue = "" if "。" in line else " "
     assert [one.text for one in sentences(glue.join(parts))] == parts
+
+
+def test_no_date_of_the_training_data_is_split():
+    days = [date(2076, 1, 1) + timedelta(n) for n in range(0, 366, 29)]
+    written = [template.write(day) for template in templates(LOCALES) for day in days]
+    assert [line for line in written if len(sentences(line)) > 1] == []
+    assert len(sentences("jeu. 27 févr. 2076")) == 1
+    assert len(sentences("He bought a dog. 27 people saw it.")) == 2
 
 
 def test_the_number_of_sentences_is_limited():

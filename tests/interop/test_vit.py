@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
-from regard.data.images import Normalization
+from regard.data.images import Normalization, Resize
 from regard.errors import InputError
 from regard.interop.huggingface import export_huggingface
 from regard.interop.import_checkpoint import import_checkpoint
@@ -59,6 +59,15 @@ def test_results_and_attention_are_those_of_transformers(saved, same_patterns, k
 
 
 @torch.no_grad()
+def test_a_model_saved_without_its_pooler_returns_the_class_token(transformers, saved, tmp_path):
+    theirs = transformers.ViTModel(transformers.ViTConfig(**SMALL), add_pooling_layer=False).eval()
+    theirs.save_pretrained(tmp_path / "bare")
+    ours = import_checkpoint(tmp_path / "bare")
+    states = theirs(image({})).last_hidden_state
+    assert_close(ours.module(image({})), states[:, 0], rtol=0, atol=1e-4)
+
+
+@torch.no_grad()
 def test_images_of_another_size_are_read_by_the_same_interpolation(saved):
     both = saved("ViTForImageClassification", settings=SMALL)
     wide = torch.randn(1, 3, 20, 28, generator=torch.Generator().manual_seed(1))
@@ -84,7 +93,8 @@ def test_pixels_are_scaled_as_the_checkpoint_says_and_that_is_handed_on(saved, t
     scale = {"do_normalize": True, "image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]}
     (folder / "preprocessor_config.json").write_text(json.dumps(scale))
     ours = import_checkpoint(folder)
-    assert ours.pixels == Normalization((0.4, 0.5, 0.6), (0.2, 0.3, 0.4))
+    expected = Normalization((0.4, 0.5, 0.6), (0.2, 0.3, 0.4), Resize((12, 12), "bilinear"))
+    assert ours.pixels == expected
     export_huggingface(ours, tmp_path / "out")
     assert import_checkpoint(tmp_path / "out").pixels == ours.pixels
     red = trace_model(ours, Image.new("RGB", (9, 9), (255, 0, 0)))

@@ -6,6 +6,7 @@ import pytest
 
 from regard.errors import FileError, InputError, RegardError
 from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer_files import read_backend
 
 SENTENCES = [
     "Hello, how are you doing?",
@@ -101,6 +102,25 @@ def test_a_vocabulary_with_capital_letters_keeps_them(tmp_path):
     assert Tokenizer.load(small_vocabulary(tmp_path)).encode("Dog", specials=False) == [5]
     cased = Tokenizer.load(small_vocabulary(tmp_path, [*SMALL, "Hund"]))
     assert cased.encode("Hund Dog", specials=False) == [9, 1]
+
+
+@pytest.mark.parametrize(
+    ("stated", "text", "tokens"),
+    [
+        ({"do_lower_case": True}, "Hé", ["he"]),
+        ({"do_lower_case": False}, "hé He", ["hé", "[UNK]"]),
+        ({"do_lower_case": True, "strip_accents": False}, "Hé", ["hé"]),
+        ({"do_lower_case": True, "tokenize_chinese_chars": False}, "he一", ["[UNK]"]),
+    ],
+)
+def test_capitals_and_accents_are_treated_as_the_folder_says(tmp_path, stated, text, tokens):
+    (tmp_path / "vocab.txt").write_text("[UNK]\nhe\nhé\nHE\n一\n")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(stated))
+    backend = read_backend(tmp_path)
+    assert backend.encode(text).tokens == tokens
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "yes"}')
+    with pytest.raises(FileError, match="do_lower_case = 'yes'; it must be true or false"):
+        read_backend(tmp_path)
 
 
 def test_roles_stated_in_a_file_override_names(tmp_path):

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import torch
 from safetensors import safe_open
@@ -137,6 +139,30 @@ def test_missing_damaged_and_foreign_files_are_refused(tmp_path):
     (tmp_path / "cut.safetensors").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(FileError, match=r"cut\.safetensors is damaged"):
         Trace.load(tmp_path / "cut.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"output": {"text": 3, "ids": "x"}}, "validation error"),
+        ({"sites": {"attention": {"pattern": {"kind": "exact"}, "changed": []}}}, "missing"),
+        ({"sites": {"other": {"pattern": None, "changed": []}}}, "other.query"),
+        ({"sites": 3}, "has no attribute 'items'"),
+        ({"tokens": {"source": 3}}, "tokens and words must be lists"),
+        ({"tokens": {"source": [3]}}, "tokens must be texts"),
+    ],
+)
+def test_a_trace_file_that_describes_something_else_is_refused(tmp_path, change, why):
+    with regard.watch() as trace:
+        regard.attend(*inputs(1, 2))
+    trace.save(tmp_path / "whole.safetensors")
+    with safe_open(tmp_path / "whole.safetensors", framework="pt") as file:
+        header = file.metadata()
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    header["about"] = json.dumps(json.loads(header["about"]) | change)
+    save_file(tensors, tmp_path / "changed.safetensors", metadata=header)
+    with pytest.raises(FileError, match=rf"damaged trace \(.*{why}.*\): trace again\.$"):
+        Trace.load(tmp_path / "changed.safetensors")
 
 
 def test_a_failed_save_keeps_the_old_file(tmp_path):
