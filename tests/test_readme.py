@@ -1,12 +1,12 @@
-"""READMEs and guides: code prints what they show, and links, commands and files exist."""
+"""READMEs and guides: links and files exist, and both languages say the same.
+
+test_documentation.py runs their code.
+"""
 
 import re
 from pathlib import Path
 
 import pytest
-import torch
-import typer
-from torch import nn
 from typer.testing import CliRunner
 
 from regard.cli.main import app
@@ -17,41 +17,10 @@ each = pytest.mark.parametrize("readme", READMES.values(), ids=READMES)
 
 
 @each
-def test_the_readme_shows_the_output_its_code_has(readme, capsys, tmp_path, monkeypatch):
-    found = re.findall(r"```python\n([^`]*?)```\n\n```\n(.*?)```", readme, re.DOTALL)
-    ((code, shown),) = found
-    monkeypatch.chdir(tmp_path)
-    exec(code, {})
-    assert capsys.readouterr().out == shown
-
-
-@each
-def test_the_first_code_block_opens_the_readers_own_model(readme, capsys):
-    code = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
-    model = nn.TransformerEncoderLayer(8, 2, 8, dropout=0.0, batch_first=True)
-    exec(code, {"model": model, "x": torch.zeros(1, 2, 8)})
-    assert capsys.readouterr().out == "self tensor([[0.5000, 0.5000],\n        [0.5000, 0.5000]])\n"
-
-
-@each
 def test_the_readme_links_only_to_files_that_exist(readme):
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", readme)
     assert links
     assert [link for link in links if not (REPOSITORY / link).exists()] == []
-
-
-@each
-def test_the_readme_names_only_commands_and_options_that_exist(readme):
-    group = typer.main.get_command(app)
-    known = set(group.commands)
-    lines = [line for line in readme.splitlines() if line.startswith("regard ")]
-    assert lines
-    for command in re.findall(r"regard ([a-z]+)((?:[^&#]*))", "\n".join(lines)):
-        name, rest = command
-        assert name in known
-        options = {o for parameter in group.commands[name].params for o in parameter.opts}
-        given = {word for word in rest.split("\n")[0].split() if word.startswith("-")}
-        assert given - {"-"} <= options, command
 
 
 def test_both_readmes_have_the_same_parts():
