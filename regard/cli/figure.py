@@ -27,16 +27,30 @@ class HeadFlags:
     target: str | None = Option(None, help="Target text, for translators.")
     site: str | None = Option(None, help="Path of an attention site.")
     head: int | None = Option(None, help="Index of the head, from 0.")
-    query: int | None = Option(None, help="Index of the query, from 0 (steps, lens, attribution).")
+    query: int | None = Option(
+        None, help="Index of the query, from 0 (figures of one query, lens, attribution)."
+    )
+    key: int | None = Option(None, help="Index of the other word, from 0 (reference).")
     style: str | None = Option(None, help="circles or heat (for pattern).")
+    queries: str | None = Option(None, help="rows or columns: where grids have their queries.")
+    hide_special: bool | None = Option(
+        None, "--hide-special", help="Leave out tokens such as [CLS]."
+    )
+    other_model: str | None = Option(None, help="Second model (compare).")
+    other_text: str | None = Option(None, help="Second text (compare).")
+    other_site: str | None = Option(None, help="Second site (compare).")
+    other_head: int | None = Option(None, help="Second head (compare).")
+
+    def view(self) -> dict[str, Any]:
+        """Return the options of `trace.figure` that were given."""
+        apart = ("target", "other_model", "other_text")
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return {name: value for name, value in given.items() if name not in apart}
 
 
 @grouped
 def figure_command(
-    kind: str = Argument(
-        help="pattern, lines, heads, steps, alignment, lens, attribution; architecture; masks, "
-        "positions, schedule, complexity."
-    ),
+    kind: str = Argument(help="Name of a kind, see below."),
     *,
     model: OptionalModel = None,
     text: str | None = Argument(None, help="Input text, or an image file."),
@@ -47,17 +61,19 @@ def figure_command(
 ) -> None:
     """Draw a figure for a slide or a paper from computed numbers.
 
-    pattern, lines, heads, steps and alignment show a model at work and need MODEL and TEXT;
-    without --site and --head they show the most readable head. lens shows what each sub-layer
-    would predict, and attribution which part pushed the answer at position --query. architecture
-    needs a MODEL or a preset (regard models --presets). masks, positions, schedule and complexity
-    need neither.
+    Of a model at work, with MODEL and TEXT (by default of the most readable head): pattern, lines,
+    heads, compare, alignment; stages, layer, split, additive (the layer, box by box); steps, bars,
+    temperature, reference (one query); graph, space, image, decode; lens and attribution.
+
+    Of a MODEL or a preset (regard models --presets): architecture.
+
+    Of neither: masks, padding, positions, waves, schedule, complexity.
 
     Example: regard figure pattern en-de "The dog is sleeping." --language ko -o dog.svg
     """
     from regard.figures.captions import check_language
     from regard.figures.formats import check_extension
-    from regard.figures.kinds import KINDS, LENGTHS
+    from regard.figures.kinds import CONCEPT_KINDS, KINDS, LENGTHS
 
     if kind not in KINDS:
         raise UnknownNameError(f"unknown figure {kind!r}; {nearest(kind, KINDS)}.")
@@ -65,7 +81,7 @@ def figure_command(
         raise InputError(f"no output file was given: add one, for example -o {kind}.svg")
     check_extension(output)
     check_language(language)
-    if kind in LENGTHS:
+    if kind in CONCEPT_KINDS or kind in LENGTHS:
         _check_unused(kind, model=model, text=text, **vars(flags))
         figure = _concept_figure(kind, length, language)
     else:
@@ -112,8 +128,9 @@ def _model_figure(
         return model_figure(module, name=model, language=language)
     if text is None:
         raise InputError(f"{kind} shows a model at work: give a text after the model.")
-    options = {name: value for name, value in vars(flags).items() if name != "target"}
-    trace = load(model).trace(text, flags.target)
+    trace, options = load(model).trace(text, flags.target), flags.view()
+    if flags.other_model is not None or flags.other_text is not None:
+        options["other"] = load(flags.other_model or model).trace(flags.other_text or text)
     return trace_figure(trace, kind, **options, language=language)
 
 

@@ -1,5 +1,6 @@
 """Text in figures: captions in English and Korean (captions.toml), and labels that fit a width."""
 
+import re
 import tomllib
 import unicodedata
 from collections.abc import Callable
@@ -23,6 +24,35 @@ def caption(key: str, language: str = "en") -> str:
     """Return a caption in a language."""
     check_language(language)
     return CAPTIONS[key][LANGUAGES.index(language)]
+
+
+_LAYER = re.compile(r"(?:(encoder|decoder)\.)?(?:layers\.(\d+)\.)?(self|cross|feed_forward)\b")
+_SUBLAYERS = {
+    "self": "self-attention",
+    "cross": "cross-attention",
+    "feed_forward": "feed-forward",
+}
+
+
+def sublayer_label(path: str, language: str, *, stack: bool = False) -> str:
+    """Return the name of a sub-layer, such as "layer 0 · self-attention", or its path.
+
+    With `stack` the name starts with "encoder" or "decoder".
+    """
+    match = _LAYER.search(path)
+    if match is None:
+        return path
+    side, number, name = match.groups()
+    parts = [caption(side, language)] if stack and side else []
+    if number is not None:
+        parts.append(f"{caption('layer', language)} {number}")
+    return " · ".join([*parts, caption(_SUBLAYERS[name], language)])
+
+
+def signed(number: float, digits: int = 4) -> str:
+    """Return a number with a fixed number of decimals, a minus sign and the sign of infinity."""
+    text = f"{number:.{digits}f}".replace("inf", "∞")
+    return text.removeprefix("-") if float(text.replace("∞", "1")) == 0 else text.replace("-", "−")
 
 
 def text_width(text: str, size: float = 13) -> float:

@@ -5,6 +5,7 @@ from functools import lru_cache
 import numpy as np
 
 INK, FAINT, HAIRLINE = "#222222", "#666666", "#DDDDDD"  # text, secondary text, guide lines
+MASKED = "#F2F2F2"  # background of masked cells
 ROLES = {
     "query": "#0072B2",
     "key": "#E69F00",

@@ -35,6 +35,7 @@ class Box:
     radius: float = 0
     tooltip: str = ""
     stroke_width: float = 1
+    opacity: float = 1  # of the fill
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,17 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Image:
-    """Pixels of shape (height, width, 3), uint8, scaled to a rectangle without smoothing."""
+    """Pixels of shape (height, width, 3), uint8, scaled to a rectangle without smoothing.
+
+    The colors of a `photo` are the same in every theme.
+    """
 
     x: float
     y: float
     width: float
     height: float
     pixels: np.ndarray
+    photo: bool = False
 
 
 Shape = Text | Box | Circle | Line | Image

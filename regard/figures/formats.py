@@ -50,7 +50,13 @@ def _svg_element(shape: Shape) -> str:
     style = {"fill": shape.fill or "none", "stroke": shape.stroke}
     width = None if shape.stroke_width == 1 else shape.stroke_width
     return _tag(
-        "rect", _svg_tooltip(shape), **place, rx=shape.radius or None, **style, stroke_width=width
+        "rect",
+        _svg_tooltip(shape),
+        **place,
+        rx=shape.radius or None,
+        **style,
+        stroke_width=width,
+        fill_opacity=None if shape.opacity == 1 else f"{shape.opacity:.4g}",
     )
 
 
@@ -117,8 +123,9 @@ def _short(number: float) -> str:
     return "0" if text == "-0" else text
 
 
-def _arrow_head(line: Line, size: float = 6) -> list[tuple[float, float]]:
+def _arrow_head(line: Line) -> list[tuple[float, float]]:
     """Return the three corners of the arrow head at the end of a line."""
+    size = max(6.0, 2.6 * line.width)
     start, end = np.array(line.points[-2]), np.array(line.points[-1])
     along = (end - start) / max(float(np.hypot(*(end - start))), 1e-9) * size
     across = np.array([-along[1], along[0]]) * 0.5
@@ -210,7 +217,8 @@ def _paint(axes: Any, shape: Shape, order: int, missing: set[str]) -> None:
         style = {"color": shape.fill, "lw": 0, "zorder": order}
         axes.add_patch(patches.Circle((shape.x, shape.y), shape.radius, **style))
     else:
-        style = {"fc": shape.fill or "none", "ec": shape.stroke or "none", "lw": shape.stroke_width}
+        fill = (shape.fill, shape.opacity) if shape.fill else "none"
+        style = {"fc": fill, "ec": shape.stroke or "none", "lw": shape.stroke_width}
         corner = f"round,pad=0,rounding_size={shape.radius}" if shape.radius else "square,pad=0"
         place = (shape.x, shape.y), shape.width, shape.height
         axes.add_patch(patches.FancyBboxPatch(*place, boxstyle=corner, zorder=order, **style))

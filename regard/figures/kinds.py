@@ -1,12 +1,18 @@
 """Kinds of figures by name: of traces, of models, and of concepts."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from torch import nn
 
 from regard.analysis.architecture import architecture
 from regard.errors import InputError, UnknownNameError, nearest
 from regard.figures import attention_figures as attention
+from regard.figures import concept_figures as concepts
+from regard.figures import layer_figures as layers
+from regard.figures import query_figures as one_query
+from regard.figures import relation_figures as relations
+from regard.figures import step_figures as steps
 from regard.figures.architecture_figure import draw_architecture
 from regard.figures.captions import check_language
 from regard.figures.drawing import Drawing
@@ -20,33 +26,54 @@ TRACE_KINDS: dict[str, Callable[[HeadView], Drawing]] = {
     "pattern": attention.draw_pattern,
     "lines": attention.draw_lines,
     "heads": attention.draw_heads,
-    "steps": attention.draw_steps,
+    "compare": attention.draw_compare,
     "alignment": attention.draw_alignment,
+    "stages": layers.draw_stages,
+    "layer": layers.draw_layer,
+    "split": layers.draw_split,
+    "additive": steps.draw_additive,
+    "steps": steps.draw_steps,
+    "bars": one_query.draw_bars,
+    "temperature": one_query.draw_temperature,
+    "reference": one_query.draw_reference,
+    "graph": relations.draw_graph,
+    "space": relations.draw_space,
+    "image": relations.draw_image,
+    "decode": relations.draw_decode,
     "lens": draw_lens,
     "attribution": draw_attribution,
 }
 CONCEPT_KINDS: dict[str, Callable[..., Drawing]] = {
-    "masks": attention.draw_masks,
-    "positions": attention.draw_positions,
+    "masks": concepts.draw_masks,
+    "padding": concepts.draw_padding,
+    "positions": concepts.draw_positions,
+    "waves": concepts.draw_waves,
     "complexity": draw_complexity,
 }
 KINDS = (*TRACE_KINDS, "architecture", *CONCEPT_KINDS, "schedule")
 LENGTHS = {  # smallest and largest
     "masks": (2, 24),
     "positions": (2, 4096),
+    "waves": (2, 4096),
     "complexity": (256, 2**24),
     "schedule": (100, 10_000_000),
 }
 
 
-def trace_figure(
+def trace_figure(  # noqa: PLR0913  one option for each thing to choose
     trace: Trace,
     kind: str,
     *,
     site: str | None = None,
     head: int | None = None,
     query: int | None = None,
+    key: int | None = None,
     style: str | None = None,
+    queries: str = "rows",
+    hide_special: bool = False,
+    other: Trace | None = None,
+    other_site: str | None = None,
+    other_head: int | None = None,
     language: str = "en",
 ) -> Figure:
     """Draw a figure of a trace; `Trace.figure` explains the options."""
@@ -55,7 +82,19 @@ def trace_figure(
         return model_figure(trace.origin.module, language=language)
     if kind not in TRACE_KINDS:
         raise UnknownNameError(f"a trace has no figure {kind!r}; {nearest(kind, TRACE_KINDS)}.")
-    return Figure(TRACE_KINDS[kind](HeadView(trace, site, head, query, style, language)))
+    view = HeadView(
+        trace, site, head, query, style, language, key, queries, hide_special=hide_special
+    )
+    if other is not None or other_site is not None or other_head is not None:
+        if kind != "compare":
+            raise InputError(f"{kind} shows one head: only compare takes another one.")
+        second = HeadView(
+            other or trace, other_site or view.site.path, other_head, language=language
+        )
+        if other_head is None:
+            second = replace(second, head=view.head_index)
+        view = replace(view, other=replace(second, queries=queries, hide_special=hide_special))
+    return Figure(TRACE_KINDS[kind](view))
 
 
 def model_figure(module: nn.Module, *, name: str = "", language: str = "en") -> Figure:
@@ -73,6 +112,8 @@ def concept_figure(kind: str, *, length: int | None = None, language: str = "en"
 
 def check_length(kind: str, length: int) -> int:
     """Return a length that a figure can have, or raise."""
+    if kind not in LENGTHS:
+        raise InputError(f"{kind} does not use length: leave it out.")
     low, high = LENGTHS[kind]
     if not low <= length <= high:
         raise InputError(f"length is {length}; for {kind} it can be {low} to {high:,}.")

@@ -1,11 +1,9 @@
 """From the residual stream to the word: tables of lenses, and signed bars of attributions."""
 
-import re
-
 from regard.analysis.attribution import Attribution, AttributionPart, attribution
 from regard.analysis.lens import Lens, lens
 from regard.errors import InputError
-from regard.figures.captions import caption, show_spaces, text_width, truncate
+from regard.figures.captions import caption, show_spaces, sublayer_label, text_width, truncate
 from regard.figures.colors import FAINT, HAIRLINE, INK, ROLES, shade
 from regard.figures.drawing import Box, Drawing, Line, Text, add_frame
 from regard.figures.grid import draw_color_legend
@@ -14,8 +12,6 @@ from regard.figures.head_view import HeadView
 _MAX_POSITIONS, _MAX_BARS = 16, 24
 _ROW, _CELL, _FONT = 34, 84, 12
 _BAR, _BARS_WIDTH = 20, 360
-_LAYER = re.compile(r"layers\.(\d+)\.(self|cross|feed_forward)\b")
-_CAPTIONS = {"self": "self-attention", "cross": "cross-attention", "feed_forward": "feed-forward"}
 
 
 def draw_lens(view: HeadView) -> Drawing:
@@ -74,11 +70,10 @@ def _shown(name: str) -> str:
 
 def station_label(path: str, language: str) -> str:
     """Return the name of a sub-layer, or of the embedding."""
-    match = _LAYER.search(path)
-    if match is None:
-        return caption("embedding" if ".embedding." in path else "final norm", language)
-    name = caption(_CAPTIONS[match[2]], language)
-    return f"{caption('layer', language)} {match[1]} · {name}"
+    label = sublayer_label(path, language)
+    if label != path:
+        return label
+    return caption("embedding" if ".embedding." in path else "final norm", language)
 
 
 def draw_attribution(view: HeadView) -> Drawing:

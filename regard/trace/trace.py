@@ -126,29 +126,52 @@ class Trace:
             self, Path(path), title=title, megabytes=megabytes, batch=batch
         )
 
-    def figure(
+    def figure(  # noqa: PLR0913  one option for each thing to choose
         self,
         kind: str,
         *,
         site: str | None = None,
         head: int | None = None,
         query: int | None = None,
+        key: int | None = None,
         style: str | None = None,
+        queries: str = "rows",
+        hide_special: bool = False,
+        other: "Trace | None" = None,
+        other_site: str | None = None,
+        other_head: int | None = None,
         language: str = "en",
     ) -> "Figure":
-        """Draw a figure to `save` as .svg, .png or .pdf.
+        """Draw a figure to `save` as .svg, .png, .pdf, and .gif or .webp if it moves.
 
         Args:
-            kind: "pattern", "lines", "heads", "steps", "alignment", "lens", "attribution" or
-                "architecture".
+            kind: a kind of `regard figure --help` that shows a model at work, or "architecture".
             site: path of an attention site; the most readable one by default.
-            query: index of the query of "steps", of the position of "attribution", or of the first
-                position of "lens".
+            query: index of the query of figures that show one, of the position of "attribution", or
+                of the first position of "lens".
+            key: index of the word that the query of "reference" may refer to.
             style: "circles" or "heat", for "pattern".
+            queries: "rows" or "columns", where grids have their queries.
+            hide_special: leave out tokens that belong to no word, such as [CLS].
+            other: another run, for "compare"; with `other_site` and `other_head` another head.
             language: "en" or "ko".
         """
         draw = import_module("regard.figures.kinds").trace_figure
-        return draw(self, kind, site=site, head=head, query=query, style=style, language=language)
+        return draw(
+            self,
+            kind,
+            site=site,
+            head=head,
+            query=query,
+            key=key,
+            style=style,
+            queries=queries,
+            hide_special=hide_special,
+            other=other,
+            other_site=other_site,
+            other_head=other_head,
+            language=language,
+        )
 
     def lens(self, *, count: int = 5, rows: slice | None = None, batch: int = 0) -> "Lens":
         """Return the most probable tokens or classes if the model stopped after each sub-layer.

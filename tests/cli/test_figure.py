@@ -30,7 +30,16 @@ def test_a_figure_of_a_trace_is_drawn(folder, tmp_path):
     words = ["--target", "Ein Hund", "--site", "decoder.layers.0.cross", "--head", "1"]
     done = regard("pattern", folder, "A dog", *words, "--language", "ko", "-o", str(made))
     assert done.exit_code == 0, done.output
-    assert "decoder.layers.0.cross · 헤드 1" in made.read_text("utf-8")
+    assert "디코더 · 레이어 0 · 크로스 어텐션 · 헤드 1" in made.read_text("utf-8")
+
+
+def test_two_texts_are_compared(folder, tmp_path):
+    made = tmp_path / "two.svg"
+    words = ["--other-text", "A dog", "--site", "encoder.layers.0.self", "--other-head", "1"]
+    turned = ["--hide-special", "--queries", "columns"]
+    done = regard("compare", folder, "A dog", *words, *turned, "-o", str(made))
+    assert done.exit_code == 0, done.output
+    assert "difference B − A" in made.read_text("utf-8")
 
 
 def test_concepts_need_no_model(tmp_path):
@@ -66,6 +75,8 @@ def test_architectures_of_presets_need_no_weights(tmp_path):
         (["pattern", "{folder}", "A dog", "--length", "5", "-o", "a.svg"], "does not use length"),
         (["pattern", "{folder}", "A dog", "--head", "9", "-o", "a.svg"], "has no head 9"),
         (["architecture", "base", "text", "-o", "a.svg"], "does not use text"),
+        (["padding", "--length", "5", "-o", "a.svg"], "padding does not use length"),
+        (["pattern", "{folder}", "A dog", "--other-head", "1", "-o", "a.svg"], "only compare"),
         (["masks", "--language", "de", "-o", "a.svg"], "it can be en or ko"),
     ],
 )

@@ -18,3 +18,17 @@ def translator(make_bundle):
 @pytest.fixture(scope="session")
 def trace(translator):
     return trace_model(translator, "A dog runs.", "Ein Hund läuft.")
+
+
+@pytest.fixture(scope="session")
+def trace_of(make_bundle, trace):
+    """Return a trace that a kind of figure can show."""
+
+    def trace_for(kind):
+        if kind == "image":
+            return make_bundle("vision").trace(torch.rand(3, 8, 8))
+        if kind == "additive":
+            return trace_model(make_bundle("seq2seq"), "A dog runs.", "Ein Hund läuft.")
+        return trace
+
+    return trace_for

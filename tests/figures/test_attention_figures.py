@@ -113,7 +113,7 @@ def test_long_texts_become_one_small_image():
     svg = trace.figure("pattern").svg
     assert svg.count("<image") == 2  # the pattern and the color scale
     assert len(svg) < 300_000
-    with pytest.raises(InputError, match="300 keys, but this figure can show at most 40"):
+    with pytest.raises(InputError, match="300 keys, but this figure can show at most 64"):
         trace.figure("steps")
 
 

@@ -26,9 +26,10 @@ def is_korean(figure):
 
 
 @pytest.mark.parametrize("kind", [*TRACE_KINDS, "architecture"])
-def test_figures_of_a_trace_have_captions_in_both_languages(trace, kind):
+def test_figures_of_a_trace_have_captions_in_both_languages(trace_of, kind):
+    options = {"other_head": 1} if kind == "compare" else {}
     for language in ("en", "ko"):
-        figure = trace.figure(kind, language=language)
+        figure = trace_of(kind).figure(kind, **options, language=language)
         assert is_korean(figure) == (language == "ko")
         assert "href" not in re.sub(r'href="data:image/png;base64,[^"]*"', "", figure.svg)
 
@@ -40,7 +41,8 @@ def test_figures_of_concepts_have_captions_in_both_languages(kind):
 
 
 def test_every_kind_is_listed_once():
-    assert sorted(KINDS) == sorted({*TRACE_KINDS, *LENGTHS, "architecture"})
+    assert sorted(KINDS) == sorted({*TRACE_KINDS, *CONCEPT_KINDS, "schedule", "architecture"})
+    assert set(LENGTHS) <= set(KINDS)
 
 
 def test_an_architecture_has_the_layers_and_shapes_of_the_model(make_bundle):
@@ -70,6 +72,13 @@ def test_every_family_has_an_architecture(make_bundle, family):
         ("pattern", {"style": "stars"}, "style is 'stars'"),
         ("alignment", {"site": "encoder.layers.0.self"}, "does not align two texts"),
         ("pattern", {"language": "de"}, "language is 'de'"),
+        ("pattern", {"queries": "left"}, "queries is 'left'; choose one of rows, columns"),
+        ("reference", {"key": 99}, "no key 99"),
+        ("compare", {}, "something to compare with"),
+        ("pattern", {"other_head": 1}, "only compare takes another one"),
+        ("additive", {}, "does not use additive attention"),
+        ("image", {}, "image is a figure of a vision model"),
+        ("decode", {"site": "encoder.layers.0.self"}, "choose a model that has one"),
     ],
 )
 def test_invalid_options_raise(trace, kind, options, message):
