@@ -1,8 +1,10 @@
 """Error codes of the API, with templates of their messages that the page can translate."""
 
 import json
+import re
 from collections.abc import Mapping
 from concurrent.futures import CancelledError
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -95,6 +97,79 @@ ERROR_CODES: dict[str, ErrorCode] = {
     **_codes(422, **dict.fromkeys(_CODE_OF_CLASS.values(), "{message}")),
 }
 
+LIBRARY_MESSAGES: dict[str, str] = {
+    "edit_unmatched": "{edit} matched nothing: no value {path} was computed; {hint}.",
+    "edit_place_missing": "{edit} names a {what} that does not exist.",
+    "edit_position_missing": "{edit} names {what} {position}, but {site} has only {count}.",
+    "mean_not_known": (
+        "{site} is computed query by query, so the mean over all queries is not known yet: "
+        "ablate to='zero'."
+    ),
+    "unknown_head": "{site} has no head {head}; it has {count}, 0 to {last}.",
+    "not_in_trace": "the trace has no {what} {path}; {hint}.",
+    "no_such_position": "{site} has no {what} {position}; there are {count}, 0 to {last}.",
+    "no_pairwise_values": (
+        "{site} uses {form} attention, which does not compute {what} of all pairs: use its weights."
+    ),
+    "patch_path_unknown": "the other run has no value {path}; {hint}.",
+    "patch_position_missing": (
+        "{edit} names position {position}, but {site} has only {count} in the other run."
+    ),
+    "patch_shape": (
+        "{edit} gives values of shape {given}, but those to replace have shape {shape}: choose "
+        "one position, or runs of the same length."
+    ),
+    "patch_axes": (
+        "{path} has shape {given} in the other run and {shape} in this one: run both on one text."
+    ),
+    "empty_text": "the input has no tokens: give a text that is not empty.",
+    "no_known_tokens": "there is nothing to trace: the model knows none of the text's tokens.",
+    "unknown_words": "the model has no tokens for {text}: use other words.",
+    "too_many_positions": (
+        "the sequence has {count} tokens, but this model has learned only {last} positions: give "
+        "it shorter sequences."
+    ),
+    "text_capacity": (
+        "max_tokens is {given}, but after a prompt of {count} tokens the model has positions for "
+        "{last} more: generate fewer, or shorten the prompt."
+    ),
+    "not_one_token": "{token} is {count} tokens ({tokens}): give a single one.",
+    "no_such_prediction": (
+        "there is no position {position}; the model predicts at {count}, 0 to {last}."
+    ),
+    "nothing_predicted": (
+        "the model predicts nothing for this input, so there is no answer to measure: give a "
+        "text with [MASK]."
+    ),
+    "no_residual_stream": (
+        "{model} runs as it is, and regard sees its attention but not its residual stream: import "
+        "a model of a family that regard has (`regard import`)."
+    ),
+    "recurrent_model": (
+        "a recurrent model has no residual stream to read: use a model of another family."
+    ),
+    "trace_without_model": (
+        "this trace has no model, because it was saved or watched without one: run model.trace on "
+        "the text again."
+    ),
+    "rollout_too_long": (
+        "{site} has {count} tokens; a rollout has at most {last}: shorten the text."
+    ),
+    "value_not_finite": (
+        "{path} is {value} at {index}, the first value that is not finite: check {cause}."
+    ),
+}
+"""Messages of the library that a reader of the page can see, with the codes they are sent with.
+
+A test holds them against the messages in the library's code."""
+
+ERROR_CODES |= {
+    code: ErrorCode(status=422, message=text)
+    for code, text in LIBRARY_MESSAGES.items()
+    if code not in ERROR_CODES
+}
+_NUMBERS = ("count", "head", "last", "position")
+
 
 class ApiError(errors.InputError):
     """An error with a code of `ERROR_CODES` and the parameters of its message."""
@@ -129,8 +204,21 @@ def describe_error(error: Exception) -> ErrorInfo:
         error = ApiError("canceled" if canceled else "internal")
     if isinstance(error, ApiError):
         return ErrorInfo(code=error.code, params=error.params, message=str(error))
+    for code, template in LIBRARY_MESSAGES.items():
+        if found := re.fullmatch(_pattern(template), str(error), re.DOTALL):
+            return ErrorInfo(code=code, params=found.groupdict(), message=str(error))
     code = next(_CODE_OF_CLASS[cls] for cls in type(error).__mro__ if cls in _CODE_OF_CLASS)
     return ErrorInfo(code=code, params={"message": str(error)}, message=str(error))
+
+
+@cache
+def _pattern(template: str) -> str:
+    """Return the regular expression of a message template, with a group for each parameter."""
+    text, *rest = re.split(r"\{(\w+)\}", template)
+    pattern = re.escape(text)
+    for name, text in zip(rest[::2], rest[1::2], strict=True):
+        pattern += f"(?P<{name}>{'[0-9,]+' if name in _NUMBERS else '.+?'}){re.escape(text)}"
+    return pattern
 
 
 def validation_error(found: Mapping[str, Any]) -> ApiError:

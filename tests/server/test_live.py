@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from playwright.sync_api import expect
 from safetensors.numpy import load as load_arrays
 
 from regard.model import load
@@ -141,6 +142,22 @@ def test_an_edit_shows_the_answer_before_and_after(page, address, client):
     assert text_of(page, ".comparison") == shown
     page.click(".edit-list button:has-text('reset')")
     page.wait_for_selector(".comparison", state="hidden")
+
+
+def test_other_words_are_those_of_the_selected_position(page, address, client, trace):
+    described = trace(text="the dog is")
+    opened(page, f"{address}/?model=transformer&text=the+dog+is#site={CROSS}&query=0")
+    page.click(".alternatives summary")
+    tokens = [one["text"] for one in described["answer"]["tokens"]]
+    for position in (0, 1):
+        title = page.locator(".alternatives .words h3")
+        expect(title).to_contain_text(tokens[position].strip())
+        url = f"/api/trace/{described['id']}/alternatives?position={position}"
+        best = client.get(url).json()["alternatives"][0]["probability"]
+        assert f"{best:.3f}" in page.inner_text(".alternatives .words button >> nth=0")
+        page.keyboard.press("ArrowDown")
+    units = page.locator(".alternatives .heading .small").all_inner_texts()
+    assert units == ["log-probability, divided by the length penalty", "probability"]
 
 
 def test_a_slider_sends_one_request_at_a_time(page, address):

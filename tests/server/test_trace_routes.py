@@ -258,5 +258,5 @@ def test_an_error_is_an_event_with_a_code(client):
     edits = [{"kind": "unscaled", "site": "nowhere"}]
     name, data = events_of(client, {**body, "edits": edits})[-1]
     error = json.loads(data)["error"]
-    assert (name, error["code"]) == ("error", "unknown_name")
+    assert (name, error["code"]) == ("error", "edit_unmatched")
     assert "matched nothing" in error["message"]

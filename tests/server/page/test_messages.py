@@ -1,13 +1,22 @@
 """The message catalog is complete in both languages; codes and fields are those of Python."""
 
+import ast
 import re
+from pathlib import Path
 from string import Formatter
 
 import pytest
 
-from regard.server.error_codes import ERROR_CODES, describe_error, validation_error
+import regard
+from regard.errors import UnknownNameError
+from regard.server.error_codes import (
+    ERROR_CODES,
+    LIBRARY_MESSAGES,
+    describe_error,
+    validation_error,
+)
 from regard.server.html_export import PAGE
-from regard.trace.edits import edit_from_dict, edit_schema
+from regard.trace.edits import ablate, edit_from_dict, edit_schema
 
 KEY = re.compile(r"""\bt(?:\.parts)?\(\s*(?:/\*\*.*?\*/ \()?["'](\w+)["']""")
 KOREAN = re.compile(r"[가-힣]")
@@ -41,6 +50,43 @@ def test_korean_sentences_are_polite_statements_or_instructions(messages):
             assert re.search(r"(니다|세요|까요|나요|가요)[.?(]|\.$", korean), key
             assert "십시오" not in korean, key
         assert not re.search(r"\}층|헤드 \{\w+\}가", korean), key
+
+
+def test_korean_terms_are_those_of_the_glossary(messages):
+    """Wordings that readers found wrong; they must not come back."""
+    korean = "\n".join(text for _, text in messages.values())
+    wrong = (
+        r"\d층|\}층",
+        r"헤드 \{\w+\}[가는이]",
+        r"수 \{\w+\}개가 \{\w+\}개가",
+        "벡터의 수가 많을수록",
+        "혼합입니다",
+        "키 하나가 이기고",
+        "평균으로",
+        "에폭",
+        "워밍업",
+        "정확한 어텐션",
+    )
+    for pattern in wrong:
+        assert not re.search(pattern, korean), pattern
+    pairs = (
+        ("projectionHint", "{n}차원 벡터를 {d}차원으로 투영합니다"),
+        ("headMean", "평균값으로 대체"),
+        ("replayEpoch", "에포크"),
+        ("exactForm", "표준(exact) 어텐션"),
+        ("layerName", "레이어 {layer}"),
+        ("sort", "정렬 기준"),
+        ("sort_alignment", "단어 정렬"),
+    )
+    for key, text in pairs:
+        assert text in messages[key][1], key
+    for text in (
+        "벡터의 차원이 클수록",
+        "헤드의 출력은 밸류의 가중합",
+        "가중치가 키 하나에 몰립니다",
+        "번 헤드가",
+    ):
+        assert text in korean, text
 
 
 def test_every_key_in_the_code_is_in_the_catalog_and_every_message_is_used(messages, sources):
@@ -106,6 +152,40 @@ def test_errors_are_shown_in_the_language_of_the_page(modules):
     assert shown("ko", wrong.model_dump()) == "beam 값 99을(를) 쓸 수 없습니다(16 이하여야 합니다)."
     assert shown("ko", "only a message.") == "only a message."
     assert "응답하지 않습니다" in shown("ko", None)
+
+
+def in_code(node: ast.expr) -> str:
+    """Return the text of a string in the code, with {} for each value in it."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(in_code(part) for part in node.values)
+    return str(node.value) if isinstance(node, ast.Constant) else "{}"
+
+
+def test_errors_of_the_library_are_worded_as_the_server_expects():
+    root, found = Path(regard.__file__).parent, set()
+    for path in (
+        one
+        for part in ("analysis", "generation", "layers", "trace")
+        for one in (root / part).rglob("*.py")
+    ):
+        calls = (x for x in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(x, ast.Call))
+        found |= {in_code(call.args[0]) for call in calls if call.args}
+    for code, template in LIBRARY_MESSAGES.items():
+        assert re.sub(r"\{\w+\}", "{}", template) in found, code
+        needed = {name for _, name, _, _ in Formatter().parse(ERROR_CODES[code].message) if name}
+        assert needed <= set(re.findall(r"\{(\w+)\}", template)), code
+
+
+def test_errors_of_the_library_are_korean_too(modules, translator):
+    with pytest.raises(UnknownNameError) as caught:
+        translator.trace("the dog", edits=[ablate("encoder.layers.9.self", head=0)])
+    error = describe_error(caught.value).model_dump()
+    assert error["code"] == "edit_unmatched"
+    assert error["params"]["path"] == "'encoder.layers.9.self.context'"
+    text = modules("errorText", given={"language": "ko", "error": error})
+    assert "적용할 곳이 없습니다" in text
+    assert "비슷한 이름: encoder.layers.1.self.context" in text
+    assert not re.search("matched|nearest|computed", text)
 
 
 LINKS = (

@@ -4,10 +4,13 @@ import re
 from itertools import combinations
 
 import pytest
+import torch
 
+import regard
 from regard.analysis.heads import default_selection, measure_heads
 from regard.server.html_export import write_html
 from regard.trace.capture import trace_model
+from tests.server.page.test_approximation_view import trace_of
 
 SITE = "decoder.layers.1.cross"
 CELL = f"site={SITE}&head=1&query=2&key=3&pinned=1"
@@ -149,6 +152,62 @@ def test_steps_show_the_numbers_of_the_trace_and_their_inputs(explorer, trace, s
     page.hover('[data-step="scale"] [data-name="score"]')
     lit = page.evaluate("[...document.querySelectorAll('.lit')].map((x) => x.dataset.name)")
     assert lit == ["compared"]
+
+
+SIMILARITIES = {
+    "scaled": ({}, "s = q·k / √d_k"),
+    "dot": ({"similarity": "dot"}, "s = q·k"),
+    "cosine": ({"similarity": "cosine"}, "s = cos(q, k)"),
+    "general": ({"similarity": regard.General(6, 6)}, "s = q · W k"),
+    "additive": ({"similarity": regard.Additive(6, 6, 5)}, "s = v · tanh(W_Q q + W_K k)"),
+}
+
+
+def test_a_score_has_the_formula_of_its_similarity(open_page, tmp_path):
+    with regard.watch() as trace:
+        for name, (options, _) in SIMILARITIES.items():
+            regard.attend(*torch.randn(3, 1, 2, 4, 6), site=name, **options)
+    write_html(trace, tmp_path / "x.html")
+    explorer = open_page(tmp_path / "x.html")
+    for name, (_, formula) in SIMILARITIES.items():
+        page = explorer.open(f"site={name}&head=1&query=1&key=2&pinned=1")
+        page.wait_for_selector(".steps[data-ready] [data-step=scale]")
+        assert page.get_attribute("[data-step=scale] h3 .math", "aria-label") == formula
+        assert page.locator("[data-step=scale] .root").count() == (2 if name == "scaled" else 0)
+
+
+def test_attention_without_scores_has_no_scaled_dot_product(open_page, tmp_path):
+    write_html(trace_of("performer"), tmp_path / "x.html")
+    page = open_page(tmp_path / "x.html").open("query=2&key=3&pinned=1")
+    page.wait_for_selector(".steps[data-ready] [data-step=softmax]")
+    formulas = page.locator(".steps .step h3 .math").evaluate_all(
+        "all => all.map(x => x.ariaLabel)"
+    )
+    assert "w = φ(q)·φ(k) / Σ φ(q)·φ(k)" in formulas
+    assert not any("e^s" in formula or "q·k" in formula for formula in formulas)
+    assert page.locator(".steps [data-step=scale], .steps [data-step=compare]").count() == 0
+
+
+def test_products_and_roots_stay_together_in_both_languages(explorer):
+    for language in ("en", "ko"):
+        page = explorer.open(f"language={language}&{CELL}")
+        page.wait_for_selector(".steps[data-ready] [data-step=scale]")
+        lines, sign, bar = page.evaluate(
+            """() => {
+              const box = (name) => document.querySelector(name).getBoundingClientRect();
+              const scale = "[data-step=scale] .body .root";
+              const letters = [...document.querySelector(".product").getClientRects()];
+              return [
+                new Set(letters.map((x) => x.top)).size,
+                box(`${scale} .radical`),
+                box(`${scale} .radicand`),
+              ];
+            }"""
+        )
+        assert lines == 1
+        assert sign["right"] == pytest.approx(bar["left"], abs=0.5)
+        assert sign["top"] == pytest.approx(bar["top"], abs=1)  # the sign ends where its bar starts
+        assert sign["bottom"] == pytest.approx(bar["bottom"], abs=1)
 
 
 def test_a_masked_key_has_a_score_of_minus_infinity(explorer):

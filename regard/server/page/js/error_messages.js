@@ -47,6 +47,29 @@ export const ERROR_MESSAGES = {
   not_a_language_model: "언어 모델만 다음 토큰을 예측합니다.",
   writes_no_text: "번역 모델과 언어 모델만 텍스트를 생성합니다.",
   no_image: "이 추적 결과에는 이미지가 없습니다.",
+  edit_unmatched: "{edit} 수정을 적용할 곳이 없습니다. {path} 값이 계산되지 않았습니다({hint}).",
+  edit_place_missing: "{edit} 수정이 가리키는 {what}이(가) 없습니다.",
+  edit_position_missing: "{edit} 수정은 {what} {position}번을 가리키지만 {site}에는 {count}개만 있습니다.",
+  mean_not_known: "{site}은(는) 쿼리를 하나씩 계산하므로 모든 쿼리의 평균을 아직 알 수 없습니다. 평균 대신 헤드를 끄세요.",
+  not_in_trace: "추적 결과에 {path} {what}이(가) 없습니다({hint}).",
+  no_such_position: "{site}에는 {what} {position}번이 없습니다. {count}개가 있고 0부터 {last}까지입니다.",
+  no_pairwise_values: "{site}은(는) {form} 어텐션을 쓰므로 쌍별 {what} 값을 계산하지 않습니다. 가중치를 보세요.",
+  patch_path_unknown: "다른 실행에는 {path} 값이 없습니다({hint}).",
+  patch_position_missing: "{edit} 수정은 {position}번 위치를 가리키지만 다른 실행의 {site}에는 {count}개만 있습니다.",
+  patch_shape: "{edit} 수정의 값은 크기가 {given}이지만 바꿀 값의 크기는 {shape}입니다. 위치 하나를 고르거나 길이가 같은 텍스트를 쓰세요.",
+  patch_axes: "{path}의 크기가 다른 실행에서는 {given}, 이 실행에서는 {shape}입니다. 같은 텍스트로 실행하세요.",
+  empty_text: "입력에 토큰이 없습니다. 비어 있지 않은 텍스트를 입력하세요.",
+  no_known_tokens: "모델이 아는 토큰이 하나도 없어 추적할 수 없습니다. 다른 텍스트를 입력하세요.",
+  unknown_words: "모델에 {text}의 토큰이 없습니다. 다른 단어를 쓰세요.",
+  too_many_positions: "텍스트가 {count}토큰이지만 이 모델은 위치를 {last}개까지만 학습했습니다. 텍스트를 줄여 주세요.",
+  text_capacity: "토큰 {given}개를 더 생성하려면 자리가 부족합니다. 입력이 {count}토큰이라 {last}개까지만 쓸 수 있습니다. 적게 생성하거나 입력을 줄여 주세요.",
+  no_such_prediction: "{position}번 위치가 없습니다. 모델은 위치 {count}개에서 예측하고 0부터 {last}까지입니다.",
+  nothing_predicted: "모델이 이 입력에서 예측하는 것이 없습니다. [MASK]가 있는 텍스트를 입력하세요.",
+  no_residual_stream: "{model} 모델은 원래 코드 그대로 실행되어 어텐션만 보이고 잔차 스트림은 보이지 않습니다. regard import로 가져온 모델을 쓰세요.",
+  recurrent_model: "순환 모델에는 읽을 잔차 스트림이 없습니다. 다른 종류의 모델을 쓰세요.",
+  trace_without_model: "이 추적 결과에는 모델이 없습니다. 텍스트를 다시 실행하세요.",
+  rollout_too_long: "{site}은(는) {count}토큰입니다. 롤아웃은 {last}토큰까지 계산하니 텍스트를 줄여 주세요.",
+  value_not_finite: "{path} 값이 {index}에서 {value}입니다. 유한하지 않은 첫 값이니 모델의 가중치와 입력을 확인하세요.",
   invalid_input: "입력을 쓸 수 없습니다({message}).",
   unknown_name: "그런 이름이 없습니다({message}).",
   invalid_shape: "텐서의 크기가 맞지 않습니다({message}).",
@@ -81,6 +104,7 @@ export function koreanParams(params) {
   const kind = String(params.kind ?? "");
   const problem = (PROBLEMS[kind] ?? PROBLEMS[kind.split("_")[0]])?.replace("{limit}", String(params.limit).replace(/ or /g, ", "));
   const hint = String(params.hint ?? "").replace(/^the nearest (is|are) /, "비슷한 이름: ").replace(/^there are none$/, "하나도 없습니다").replace(/^it has none yet$/, "아직 없습니다");
+  const what = { query: "쿼리", key: "키", position: "위치", site: "어텐션", value: "값", stream: "스트림", scores: "점수", masked: "점수", compared: "점수" }[String(params.what)];
   const side = { source: "입력", target: "타깃", output: "출력", answer: "출력" }[String(params.side)];
-  return { ...params, ...(problem ? { problem } : {}), ...(hint ? { hint } : {}), ...(side ? { side } : {}) };
+  return { ...params, ...(problem ? { problem } : {}), ...(hint ? { hint } : {}), ...(side ? { side } : {}), ...(what ? { what } : {}) };
 }

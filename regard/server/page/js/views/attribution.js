@@ -198,7 +198,7 @@ export function answerStep({ app, query }) {
   const { t, about, open, store, source } = app;
   if (!leadsToWords(about, open.site) || !source.attribution) return null;
   const body = el("div.answer-parts", {}, el("p.small", {}, t("loading")));
-  const made = step("answer", t("stepAnswer"), formula("logit = sum of parts + bias", v("ℓ"), " = ", sum("i"), v("a", "i"), " + ", v("b")), body);
+  const made = step("answer", t("stepAnswer"), formula("ℓ = Σ a + b", v("ℓ"), " = ", sum("i"), v("a", "i"), " + ", v("b")), body);
   const fillIn = (/** @type {Attribution | null} */ found) => {
     if (!found) return made.remove();
     const hint = t.parts(found.entries === "classes" ? "stepAnswerClassHint" : "stepAnswerHint", { token: el("b", {}, labelOf(found.name)) });

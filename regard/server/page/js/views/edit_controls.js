@@ -136,7 +136,7 @@ function toggle(app, name, act) {
 }
 
 export function scaleFormula() {
-  return formula("divided by √d_k", "÷ ", root(v("d", "k")));
+  return formula("÷ √d_k", "÷ ", root(v("d", "k")));
 }
 
 /**

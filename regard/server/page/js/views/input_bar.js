@@ -46,7 +46,7 @@ export function inputBar(app, live) {
     intro,
     update: (changed) => {
       if (changed.has("all")) offer();
-      const now = `${app.open.site.path} ${app.store.state.query}`;
+      const now = `${app.open.site.path} ${app.store.state.query} ${app.store.state.key}`;
       if (changed.has("all") || shown !== app.source) fill(others, alternatives(app, live));
       else if (now !== place) others.querySelector(".alternatives[open]")?.dispatchEvent(new Event("toggle")); // other words of another position
       shown = app.source;
@@ -179,10 +179,12 @@ function alternatives(app, live) {
   const found = /** @type {any[]} */ (answer.alternatives ?? []);
   const list = found.map((one) => choice(one.text, short(one.score), one.ids));
   const words = el("div.words");
+  let wanted = -1;
   const loadWords = async () => {
     if (!details.open) return;
-    const position = Math.min(app.store.state.query, answer.ids.length - 1);
+    const position = (wanted = positionOf(app, answer.ids.length));
     const others = (await app.source.model?.alternatives(position).catch(() => [])) ?? [];
+    if (position !== wanted) return; // another position was chosen meanwhile
     const token = labelOf(answer.tokens[position]?.text ?? "");
     fill(words, heading(t("otherWordsFor", { token }), t("probability")), others.map((one) => choice(one.text, shortProbability(one.probability), one.ids, labelOf(one.token))));
   };
@@ -190,6 +192,16 @@ function alternatives(app, live) {
   const details = el("details.menu.alternatives", { ontoggle: loadWords }, summary,
     el("div.items", {}, list.length ? heading(t("alternatives"), t("logScore")) : "", list, words));
   return [partChooser(app, live), own, details];
+}
+
+/**
+ * Return the position in the answer that is selected, also where the queries are those of the input.
+ * @param {App} app
+ * @param {number} length of the answer
+ */
+function positionOf({ open, store: { state } }, length) {
+  const position = open.site.asks === "target" ? state.query : open.site.answers === "target" ? state.key : 0;
+  return Math.min(position, length - 1);
 }
 
 /**

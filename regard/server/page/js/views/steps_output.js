@@ -97,7 +97,7 @@ export function joinStep(at) {
   const { t, open } = app;
   const first = open.head * open.site.d_v;
   const all = linked(at, t("joinHint", { n: open.site.n_heads, d: joined.length }), (i) => [t("headName", { head: Math.floor(i / open.site.d_v) }), ":  ", v("z", String(i % open.site.d_v)), ` = ${full(joined[i])}`]);
-  return step("join", t("stepJoin"), formula("Z = concat of all heads", v("Z"), " = [", v("z", "0"), "; ", v("z", "1"), "; …]"),
+  return step("join", t("stepJoin"), formula("Z = [z_0; z_1; …]", v("Z"), " = [", v("z", "0"), "; ", v("z", "1"), "; …]"),
     line(v("Z"), all.add({ values: joined, role: "value", label: t("joined"), name: "joined", from: "context", part: [first, first + open.site.d_v] })), all.where);
 }
 

@@ -73,13 +73,31 @@ export function compareStep(at) {
   const sums = [number(compared, { name: "compared", from: "terms" })];
   const first = Array.from({ length: Math.min(3, a.length) }, (_, i) => term(i)).join(" + ");
   const both = linked(at, [`${first}${a.length > 3 ? " + …" : ""} = `, ...sums], (i) => [v("q", String(i)), " ", v("k", String(i)), ` = ${term(i)} = `, el("b", {}, full(terms[i]))]);
-  const name = weight ? formula("v · tanh(W q + W k)", v("v"), " · tanh(", v("W", "Q"), v("q"), " + ", v("W", "K"), v("k"), ")") : formula("q · k", v("q"), " · ", v("k"), " = ", sum("i"), v("q", "i"), v("k", "i"));
+  const { similarity } = app.open.site;
+  const name = similarity in COMPARED ? formula(spokenOf(similarity), ...comparedBy(similarity)) : formula("q · k", ...comparedBy(similarity), " = ", sum("i"), v("q", "i"), v("k", "i"));
+  const product = weight ? el("span.product", {}, v("v"), " tanh") : el("span.product", {}, v("q"), v("k"));
   return step("compare", t("stepCompare"), name,
     line(v("q"), both.add({ values: a, role: "query", label: t("queryVector"), height: 18 })),
     line(v("k"), both.add({ values: b, role: "key", label: t("keyVector"), height: 18 })),
-    line(el("span.product", {}, v("q"), v("k")), both.add({ values: terms, role: "positive", label: t("terms"), name: "terms", from: "q k" })),
+    line(product, both.add({ values: terms, role: "positive", label: t("terms"), name: "terms", from: "q k" })),
     both.where, allTerms(app, a, b, terms));
 }
+
+/**
+ * Similarities other than the dot product, spoken and written.
+ * @type {Record<string, [string, () => import("../dom.js").Child[]]>}
+ */
+const COMPARED = {
+  additive: ["v · tanh(W_Q q + W_K k)", () => [v("v"), " · tanh(", v("W", "Q"), v("q"), " + ", v("W", "K"), v("k"), ")"]],
+  cosine: ["cos(q, k)", () => ["cos(", v("q"), ", ", v("k"), ")"]],
+  general: ["q · W k", () => [v("q"), " · ", v("W"), v("k")]],
+};
+
+/** @param {string} similarity */
+const spokenOf = (similarity) => COMPARED[similarity]?.[0] ?? "q·k";
+
+/** @param {string} similarity */
+const comparedBy = (similarity) => COMPARED[similarity]?.[1]() ?? [v("q"), " · ", v("k")];
 
 /**
  * @param {import("../app.js").App} app
@@ -108,14 +126,13 @@ function allTerms(app, a, b, terms) {
  * @param {StepContext} at
  * @param {boolean} divided
  */
-function scoreFormula({ app, line: numbers, vectors }, divided) {
-  const additive = vectors.compareWeight !== null;
-  const compared = () => (additive ? [v("v"), " · tanh(", v("W", "Q"), v("q"), " + ", v("W", "K"), v("k"), ")"] : [v("q"), " · ", v("k")]);
+function scoreFormula({ app, line: numbers }, divided) {
+  const { similarity } = app.open.site;
   const d = app.open.vectors.key.columns;
   const byRoot = Math.abs(numbers.scale - d ** -0.5) < 1e-6;
   const slope = app.open.site.slopes?.[app.open.head] ? [" − ", v("m"), "|", v("i"), " − ", v("j"), "|"] : [];
-  const spoken = `s = ${additive ? "v · tanh(W_Q q + W_K k)" : "q·k"}${divided ? (byRoot ? " / √d_k" : ` / ${short(1 / numbers.scale)}`) : ""}${slope.length ? " − m |i − j|" : ""}`;
-  const body = divided ? [fraction(compared(), byRoot ? root(v("d", "k")) : short(1 / numbers.scale))] : compared();
+  const spoken = `s = ${spokenOf(similarity)}${divided ? (byRoot ? " / √d_k" : ` / ${short(1 / numbers.scale)}`) : ""}${slope.length ? " − m |i − j|" : ""}`;
+  const body = divided ? [fraction(comparedBy(similarity), byRoot ? root(v("d", "k")) : short(1 / numbers.scale))] : comparedBy(similarity);
   return formula(spoken, v("s"), " = ", ...body, ...slope);
 }
 
@@ -146,9 +163,21 @@ export function maskStep({ app, key, line: numbers, old }) {
   if (score === undefined) return null;
   const allowed = !numbers.allowed || numbers.allowed[key] === 1;
   const text = t(allowed ? "allowed" : "forbidden");
-  return step("mask", t("stepMask"), formula("−∞ where forbidden", el("span.small", {}, maskName(app))),
+  return step("mask", t("stepMask"), formula(`−∞ ${t("whereMasked")}`, el("span.small", {}, maskName(app))),
     el("p", {}, el(`span.${allowed ? "yes" : "no"}`, {}, allowed ? "✓ " : "✕ ", text), " → ", number(score, { name: "masked", from: "score", was: old.masked?.data[key] })));
 }
+
+const features = (/** @type {string} */ name, /** @type {string} */ of, /** @type {string} */ index = "") => [v(name), "(", v(of, index || undefined), ")"];
+
+/**
+ * Forms of attention whose weights are not a softmax of scores: what they are instead.
+ * @type {Record<string, [string, () => import("../dom.js").Child[]]>}
+ */
+const WITHOUT_SCORES = {
+  efficient: ["w = ρ(q) · ρ(k)", () => [v("w"), " = ", ...features("ρ", "q"), " · ", ...features("ρ", "k")]],
+  performer: ["w = φ(q)·φ(k) / Σ φ(q)·φ(k)", () => [v("w"), " = ", fraction([...features("φ", "q"), " · ", ...features("φ", "k")], [sum("j"), ...features("φ", "q"), " · ", ...features("φ", "k", "j")])]],
+  linformer: ["w = softmax(q (E K)ᵀ / √d_k) E", () => [v("w"), " = softmax", "(", fraction([v("q"), "(", v("E"), v("K"), ")", el("sup", {}, "⊤")], root(v("d", "k"))), ") ", v("E")]],
+};
 
 /**
  * e^s over the sum of all e^s of the row.
@@ -166,6 +195,8 @@ export function softmaxStep(at) {
   const rest = scores ? softmaxNumbers(scores, key, numbers.temperature, result) : [result];
   const row_ = linked(at, rest.flat(), describeKey);
   const strip = row_.add({ values: weights, role: "weight", label: t("rowWeights"), name: "row", from: "masked", mark: key, height: 34 });
+  const form = WITHOUT_SCORES[open.site.similarity];
+  if (form) return step("softmax", t(/** @type {any} */ (`form_${open.site.similarity}`)), formula(form[0], ...form[1]()), line(v("w"), strip), row_.where, tail);
   const heat = () => (numbers.temperature === 1 ? [] : ["/", v("T")]); // a node can be in one place only
   const spoken = numbers.temperature === 1 ? "w = e^s / Σ e^s" : "w = e^(s/T) / Σ e^(s/T)";
   const name = formula(spoken, v("w"), " = ", fraction(e([v("s"), ...heat()]), [sum("j"), e([v("s", "j"), ...heat()])]));
