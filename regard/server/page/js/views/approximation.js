@@ -3,7 +3,7 @@
 import { el, fill } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
 import { matrix, rangeOf, row } from "../matrix.js";
-import { shortened } from "./plot.js";
+import { plotPlace, shortened } from "./plot.js";
 import { drawTable, plotOfTable, tabSeparated } from "./tables.js";
 
 /**
@@ -50,7 +50,7 @@ export function draw(element, app, exact, act) {
   const form = t(/** @type {any} */ (`form_${open.site.similarity}`));
   const parts = /** @type {const} */ ([[form, weights, "weights"], [t("exactForm"), exact, "weights"], [t("difference"), error.difference, "scores"]]);
   const ranges = parts.map(([, table]) => rangeOf(table));
-  const figures = parts.map(([name], i) => el("figure", {}, el("h4", {}, name, " ", el("span.range", {}, ranges[i].map((x) => short(x)).join(" … "))), el("div.plot")));
+  const figures = parts.map(([name], i) => el("figure", {}, el("h3", {}, name, " ", el("span.range", {}, ranges[i].map((x) => short(x)).join(" … "))), plotPlace(app)));
   const across = Math.max(1, Math.min(3, Math.floor((element.clientWidth + 16) / (MIN_WIDTH + 16))));
   fill(element, errors(app, error), el("div.side-by-side", { style: { "--across": across } }, figures));
   const room = {

@@ -138,7 +138,7 @@ function headName(t, { site, head }) {
  * @param {"first" | "second"} which
  */
 function headingOf(app, sides, which) {
-  return el("h4", { title: sides[which].about.asked?.text ?? "" }, el("span.side-number", {}, which === "first" ? "1" : "2"), " ", nameOf(app, sides, which));
+  return el("h3", { title: sides[which].about.asked?.text ?? "" }, el("span.side-number", {}, which === "first" ? "1" : "2"), " ", nameOf(app, sides, which));
 }
 
 /**

@@ -20,7 +20,7 @@ const MAX_CANDIDATES = 3;
  * @returns {HTMLElement[]}
  */
 export function answerLines(app, sides) {
-  const lines = [el("p.compare-answer"), el("p.compare-answer")];
+  const lines = [0, 1].map(() => el("p.compare-answer", { tabindex: 0 }));
   const { kind } = sides.spec;
   const answers = [sides.first.about.answer, kind === "edited" ? null : sides.second.about.answer];
   const { edits } = app.store.state;

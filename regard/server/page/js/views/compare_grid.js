@@ -6,7 +6,7 @@ import { full, short } from "../format.js";
 import { rangeOf } from "../matrix.js";
 import { draw as drawGrid } from "./grid.js";
 import { draw as drawHeat } from "./heatmap.js";
-import { isHeatmap, shortened } from "./plot.js";
+import { isHeatmap, plotPlace, shortened } from "./plot.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -55,7 +55,7 @@ export function drawPair(element, app, given) {
   const room = { width, height: Math.max(MIN_HEIGHT, stacked ? Math.floor(STACKED_SHARE * board.clientHeight) : board.clientHeight - tools - TEXT_HEIGHT) };
   element.style.setProperty("--across", String(across));
   if (difference) return drawDifference(element, app, given, difference, room);
-  const figures = heads.map((head, i) => el("figure", {}, head, el("div.plot"), el("figcaption", {}, rangeText(app, given, i))));
+  const figures = heads.map((head, i) => el("figure", {}, head, plotPlace(app), el("figcaption", {}, rangeText(app, given, i))));
   fill(element, el("div.side-by-side", { style: { "--across": across } }, figures));
   const places = figures.map((figure) => /** @type {HTMLElement} */ (figure.querySelector(".plot")));
   const act = linkHover(app, given, (query, key) => selects[1](query, key, true));
@@ -81,7 +81,7 @@ export function drawPair(element, app, given) {
 function drawDifference(element, app, given, difference, room) {
   const { t } = app;
   const range = rangeOf(difference);
-  const place = el("div.plot");
+  const place = plotPlace(app);
   const legend = el("figcaption", {}, el("b", {}, t("compareDifferenceTitle")), el("span.range", { title: `${full(range[0])} … ${full(range[1])}` }, `${short(range[0])} … ${short(range[1])}`), signKey(range), el("span", {}, t("compareDifferenceKey")));
   fill(element, el("div.compare-heads", {}, given.heads), el("figure.difference", {}, place, legend));
   const high = Math.max(MIN_HEIGHT, room.height - 30);

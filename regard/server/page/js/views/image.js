@@ -29,8 +29,8 @@ export function draw(element, plot, app) {
   const special = specials(plot, image);
   const given = el("p.note");
   fill(element, el("div.pictures", { style: { "column-gap": `${gap}px` } },
-    el("div", { style }, el("h4.query", {}, plot.asks), asks, special),
-    el("div", { style }, el("h4.key", {}, plot.answers), answers, given)));
+    el("div", { style }, el("p.query", {}, plot.asks), asks, special),
+    el("div", { style }, el("p.key", {}, plot.answers), answers, given)));
   listen(asks, size, (patch) => plot.onhover(patch, -1), (patch) => plot.onpick(patch, -1));
   listen(answers, size, (patch) => plot.onhover(-1, patch), (patch) => plot.onpick(-1, patch));
   const select = (/** @type {number} */ query, /** @type {number} */ key) => {

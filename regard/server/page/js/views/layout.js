@@ -49,18 +49,18 @@ export function layout(app) {
     const lessonPanel = lessons(app);
     panes = [lessonPanel, above, ...panes, below].filter(Boolean); // panes above the pattern take their height first
     urgentPanes = picture ? [picture, below].filter(Boolean) : [];
-    const texts = () => el("div.top-texts", {}, above?.intro, el("div.texts-line", {}, head, above?.aside));
+    const texts = () => el("section.top-texts", { "aria-label": `${app.t("input")} · ${app.t("answer")}` }, above?.intro, el("div.texts-line", {}, head, above?.aside));
     const middle = page === "worked" ? [head] : page === "flow" || page === "decoding" ? [texts(), rest[0], below?.element] : [
       texts(),
       tabs(app),
       el("main.panes", {}, rest.slice(0, 3)),
-      el("div.bottom", {}, rest[4], editToggle(app), compareButton(app), editHint(app), rest[3], below?.element),
+      el("section.bottom", { "aria-label": app.t("editHead") }, rest[4], editToggle(app), compareButton(app), editHint(app), rest[3], below?.element),
     ];
     app.root.lang = app.store.state.language;
     if (isPage(app.root)) document.documentElement.lang = app.store.state.language;
     const bar = above?.intro ? above.element : null; // the bar of a training replay has its own lines
-    const top = [skipLink(app), header(app, () => update(new Set(["theme"])), bar)];
-    fillAround(app.root, top, lessonPanel.element, [bar ? null : above?.element, ...middle, lessonPanel.figure, footer(app)]);
+    const top = header(app, () => update(new Set(["theme"])), bar);
+    fillAround(app.root, [top], lessonPanel.element, [bar ? null : above?.element, ...middle, lessonPanel.figure, footer(app)]);
   };
   const deferred = new DeferredUpdates();
   const update = async (/** @type {Set<string>} */ given) => {
@@ -210,7 +210,8 @@ function header(app, repaint, bar) {
   check(languages, (button) => button.dataset.code === store.state.language);
   const theme = el("button.icon", { title: t("theme"), "aria-label": t("theme"), onclick: () => toggleTheme(app, repaint) }, "◐");
   return el("header.top", {},
-    el("span.brand", {}, "regard"),
+    skipLink(app),
+    el(isPage(app.root) && store.state.page !== "worked" ? "h1.brand" : "span.brand", {}, "regard"),
     about.title && !bar ? el("span.model", {}, about.title) : "",
     bar ?? el("span.gap"),
     el("button.primary.lessons-button", { onclick: () => openLesson(app, store.state.lesson && store.state.page !== "worked" ? 0 : firstUnlearnedLesson(app)) }, t(store.state.learned.length ? "lessons" : "startHere")),
@@ -238,9 +239,9 @@ function pages({ root, t, store }, link) {
 
 /** @param {App} app */
 function tabs(app) {
-  const list = el("div.tabs", { role: "tablist", "aria-label": app.t("view") }, PANES.map((name) =>
+  const list = el("div.tab-list", { role: "tablist", "aria-label": app.t("view") }, PANES.map((name) =>
     el("button", { role: "tab", "data-tab": name, onclick: () => app.store.set({ pane: name }) }, app.t(name))));
-  return rove(list, '[role="tab"]', (tab) => tab.click());
+  return el("nav.tabs", { "aria-label": app.t("view") }, rove(list, '[role="tab"]', (tab) => tab.click()));
 }
 
 /** @param {App} app */

@@ -16,8 +16,8 @@ import { tabSeparated } from "./tables.js";
  */
 
 const MEASURES = /** @type {Measure[]} */ (["probability", "entropy", "divergence"]);
-/** From this share on, a cell is dark enough for light text. */
-const DARK = 0.75;
+/** The most color of a cell in percent, on which its text can still be read. */
+const MOST_COLOR = 62;
 const KEYS = /** @type {Record<string, [number, number]>} */ ({ ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] });
 
 /**
@@ -109,9 +109,9 @@ function tableOf({ t }, data, measure, pick) {
       const x = measure === "probability" ? p : data[measure][i][j];
       const share = measure === "probability" ? p : x / largest;
       const label = `${stationName(t, path)}, ${labelOf(data.positions[j])}: ${name}, ${t(`lens_${measure}`)} ${numberOf(measure, x)}`;
-      const cell = el(`button${share > DARK ? ".dark" : ""}`, { "data-station": i, "data-position": j, "aria-label": label, title: `${name}: ${full(x)}`, onclick: () => pick(i, j) },
+      const cell = el("button", { "data-station": i, "data-position": j, "aria-label": label, title: `${name}: ${full(x)}`, onclick: () => pick(i, j) },
         el("span.lens-word", {}, name), el("span.digits", {}, numberOf(measure, x)));
-      cell.style.setProperty("--share", `${Math.round(100 * share)}%`);
+      cell.style.setProperty("--share", `${Math.round(MOST_COLOR * share)}%`);
       return el("td", {}, cell);
     })));
   const answers = data.answers.map((id) => el("td", {}, nameOf(data, id)));
@@ -173,7 +173,7 @@ function detailsOf(app, data, station, j) {
   });
   const answer = nameOf(data, data.answers[j]);
   return [
-    el("h4", {}, `${stationName(t, data.stations[station])}: ${t("lensHere")}`),
+    el("h3", {}, `${stationName(t, data.stations[station])}: ${t("lensHere")}`),
     el("ol.lens-candidates", {}, items),
     el("button.to-cause", { onclick: () => store.set({ view: "attribution" }) }, t("lensWhy", { token: answer })),
   ];

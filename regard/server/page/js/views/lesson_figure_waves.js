@@ -45,7 +45,7 @@ export async function waves(app, { width, height, own, report }) {
     const w = wavelength(i, d);
     fill(number, `${i} · ${t("figureWavelength", { w: short(w, 1) })}`);
     fill(title, t("figureAlong", { i }));
-    fill(curve, drawWave(vectors.map((vector) => vector[i]), wide));
+    fill(curve, drawWave(vectors.map((vector) => vector[i]), wide, t("figureAlong", { i })));
     report({ dimension: i, wavelength: w });
   };
   paint(map, vectors, wide, tall, 0);
@@ -78,8 +78,9 @@ function paint(canvas, vectors, width, height, marked) {
  * One dimension along the positions, as points joined by lines.
  * @param {number[]} values
  * @param {number} width
+ * @param {string} label
  */
-function drawWave(values, width) {
+function drawWave(values, width, label) {
   const height = 110;
   const [left, top] = [26, 8];
   const x = (/** @type {number} */ i) => left + ((width - left - 8) * i) / Math.max(1, values.length - 1);
@@ -88,5 +89,5 @@ function drawWave(values, width) {
   const ticks = [1, 0, -1].map((value) => [shape("path.hairlines", { d: `M${left} ${y(value)}H${width - 8}` }), shape("text.number", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, short(value, 0))]);
   const places = values.map((_, i) => (i % 5 === 0 ? shape("text.number", { x: x(i), y: height - 2, "text-anchor": "middle" }, String(i)) : null));
   const points = values.map((value, i) => shape("circle.weights", { cx: x(i), cy: y(value), r: 3, "data-value": value }, shape("title", {}, `${i}: ${full(value)}`)));
-  return shape("svg", { width, height, role: "img" }, ticks.flat(), shape("path.curve", { d: path, "stroke-width": 1.5 }), points, places);
+  return shape("svg", { width, height, role: "img", "aria-label": label }, ticks.flat(), shape("path.curve", { d: path, "stroke-width": 1.5 }), points, places);
 }

@@ -83,7 +83,7 @@ class LessonPanel {
     this.bar = el("header.lesson-bar");
     this.go = el("div.go");
     this.element = el("section.lesson", {}, this.bar, this.list, this.story, this.go);
-    this.figure = el("div.lesson-figure", { hidden: true });
+    this.figure = el("main.lesson-figure", { hidden: true });
     app.root.addEventListener("click", (event) => this.answerByToken(event), true);
   }
 

@@ -22,7 +22,7 @@ import { draw as drawLines } from "./lines.js";
 import { groupTitle } from "./overview.js";
 import { paneHead } from "./pane.js";
 import { pin } from "./pin.js";
-import { axesOf, isHeatmap, plotOf } from "./plot.js";
+import { axesOf, isHeatmap, plotOf, plotPlace } from "./plot.js";
 import { draw as drawRollout } from "./rollout.js";
 import { sentence } from "./sentence.js";
 import { draw as drawSpace } from "./space.js";
@@ -249,7 +249,7 @@ function drawBoard(app, board, viewport) {
   const across = Math.max(1, Math.min(figures.length, Math.floor(board.clientWidth / (stages > 1 ? 190 : 240)) || 1, stages > 1 ? stages : 2));
   const down = Math.ceil(figures.length / across);
   const room = { alone: figures.length === 1, width: Math.floor((board.clientWidth - 16 * (across - 1)) / across), height: Math.max(MIN_HEIGHT, Math.floor(board.clientHeight / down) - CAPTION_HEIGHT) };
-  const frames = figures.map((one) => el(one.name ? "figure.named" : "figure", {}, el("div.plot"), caption(app, one)));
+  const frames = figures.map((one) => el(one.name ? "figure.named" : "figure", {}, plotPlace(app), caption(app, one)));
   board.style.setProperty("--across", String(across));
   fill(board, frames);
   const selects = figures.map((figure, i) => {

@@ -1,5 +1,6 @@
 // The data of one picture of a pattern, and helpers that all views share.
 
+import { el } from "../dom.js";
 import { stageOf } from "../head.js";
 import { largestSize, rangeOf, row } from "../matrix.js";
 import { groupWords, wordTable, tickAt } from "../tokens.js";
@@ -41,6 +42,14 @@ import { groupWords, wordTable, tickAt } from "../tokens.js";
  * @property {(query: number, key: number) => void} onhover with indices; −1 when the mouse leaves
  * @property {(query: number, key: number) => void} onpick
  */
+
+/**
+ * Return the element that a picture is drawn in; it can be scrolled by keyboard.
+ * @param {{ t: App["t"] }} app
+ */
+export function plotPlace({ t }) {
+  return el("div.plot", { tabindex: 0, role: "group", "aria-label": t("pattern") });
+}
 
 /**
  * Return the plot of one stage, before or after edits.

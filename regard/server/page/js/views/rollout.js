@@ -3,6 +3,7 @@
 import { el, fill } from "../dom.js";
 import { full, plainNumber, short } from "../format.js";
 import { row } from "../matrix.js";
+import { plotPlace } from "./plot.js";
 import { joinTerms } from "./sentence.js";
 import { drawTable, plotOfTable, tabSeparated } from "./tables.js";
 
@@ -25,7 +26,7 @@ const MAX_ROWS = 60;
  */
 export function draw(element, app, table, act) {
   const { t, open, store } = app;
-  const holder = el("div.plot");
+  const holder = plotPlace(app);
   const unseen = store.state.edits.length && !app.about.live ? el("span", {}, t("withoutEdits")) : "";
   fill(element, layers(app), el("figure", {}, holder, el("figcaption", {}, el("span", {}, t("rolloutHow")), unseen)));
   const height = Math.max(220, (element.parentElement?.clientHeight ?? 0) - 72);

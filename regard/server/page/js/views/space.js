@@ -360,6 +360,6 @@ function dataOf(app, space) {
 function tableOf(app, space) {
   const [head, ...lines] = linesOf(app, { ...space, arrows: [] });
   return el("table", {}, el("caption", {}, app.t("spaceLabel")),
-    el("tr", {}, head.map((name) => el("th", { scope: "col" }, name))),
+    el("tr", {}, head.map((name) => (name ? el("th", { scope: "col" }, name) : el("td")))),
     lines.slice(0, 60).map(([name, ...numbers]) => el("tr", {}, el("th", { scope: "row" }, name), numbers.map((x) => el("td", {}, short(Number(x)))))));
 }

@@ -117,7 +117,7 @@ async function updateCandidates(app, around) {
  * @param {(text: string) => void} [pick] called with the text of a clicked candidate
  */
 function candidates(list, help = "", pick) {
-  return el("span.candidates", {}, list.map(({ name, probability, text }) => {
+  return el("span.candidates", pick ? {} : { tabindex: 0 }, list.map(({ name, probability, text }) => {
     const chosen = pick && text;
     const about = { title: `${chosen ? `${help} ` : ""}${probability}`, onclick: chosen ? () => pick(text) : undefined };
     return el(chosen ? "button.candidate" : "span.candidate", about, labelOf(name), " ", el("span.digits", {}, shortProbability(probability)), el("span.chance", { style: { width: `${Math.round(100 * probability)}%` } }));

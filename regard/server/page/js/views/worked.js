@@ -26,7 +26,7 @@ const DEFAULTS = { causal: false, scaled: true, temperature: 1 };
 export function worked(app) {
   const { t } = app;
   const given = read(app, app.store.state.work) ?? startValues(app);
-  const element = el("section.pane.worked", { "aria-label": t("worked") });
+  const element = el("main.pane.worked", { "aria-label": t("worked") });
   const where = el("p.where", { "aria-live": "polite" }, t("workedWhere"));
   const flow = el("div.flow");
   const light = (/** @type {string[]} */ cells) => {
