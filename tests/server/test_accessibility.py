@@ -65,7 +65,7 @@ def test_axe_finds_no_violation(browser, address, theme, width, views):
         page.evaluate(AXE)
         found[name] = page.evaluate(RUN)
     context.close()
-    assert found == dict.fromkeys(views, [])
+    assert found == {name: [] for name in views}
 
 
 def test_axe_sees_the_page(browser, address):

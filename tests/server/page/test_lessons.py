@@ -249,7 +249,7 @@ def guess_all(page):
             continue
         page.evaluate(f"document.querySelector('.paragraph[data-step=\"{i}\"]').focus()")
         page.wait_for_selector(".veil")
-        guess.first.click()
+        guess.first.evaluate("option => option.click()")  # it may still be scrolling under a mouse
         page.wait_for_selector(f'.paragraph[data-step="{i}"] .reveal:not(:empty)')
         settle(page)
         assert page.locator(".veil").count() == 0

@@ -327,3 +327,17 @@ def test_the_first_model_is_the_one_named_or_the_translator_of_the_reader(module
     assert first("fr")["model"] == "en-de"
     assert first("ko", named=("dates",))["model"] == "dates"
     assert first("ko", search="?model=en-de&text=y") == {"model": "en-de", "text": "y"}
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_the_views_of_a_pattern_are_seen_next_to_its_title_from_1280_px_on(
+    open_page, file, language
+):
+    page = open_page(file, width=1280, height=720).open(f"language={language}&site={SITE}")
+    for name in ("grid", "lines", "bars", "graph"):
+        assert page.is_visible(f".toolbar > .view [data-choice={name}]")
+    page = open_page(file, width=1680, height=900).open(f"language={language}&site={SITE}")
+    assert page.is_visible(".toolbar > .view [data-choice=space]")
+    assert (
+        page.evaluate("(x => x.scrollWidth - x.clientWidth)(document.querySelector('.site'))") == 0
+    )

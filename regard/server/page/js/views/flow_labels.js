@@ -172,7 +172,7 @@ function captions({ t }, { layout, flow }) {
     if (!name || column.collapsed || seen.has(`${side} ${name}`)) return null;
     const middle = column.zone + column.width / 2;
     const half = textWidth(t(name), 10.5) / 2;
-    if (side === row && middle - half < end) return null; // no room next to the one before
+    if (side === row && middle - half < end + 6) return null; // no room next to the one before
     seen.add(`${side} ${name}`);
     [end, row] = [middle + half + 1, side];
     return el("span.flow-caption", { style: { left: `${middle}px`, top: `${layout.bands[side].top - 16}px` } }, t(name));

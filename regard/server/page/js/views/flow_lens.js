@@ -15,7 +15,7 @@ import { labelOf } from "../tokens.js";
 
 /** Words in less space than this are left out; from the second width on, they have a number. */
 const [MIN_WIDTH, NUMBER_WIDTH] = [26, 74];
-const LEAST_WIDTH = 640;
+const LEAST_WIDTH = 880;
 /** The most that a word covers of the lines behind it. */
 const MAX_WIDTH = 118;
 

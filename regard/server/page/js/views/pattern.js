@@ -233,7 +233,9 @@ function foldTools(element, title, tools) {
   const head = /** @type {HTMLElement | null} */ (element.firstElementChild);
   if (!head?.clientWidth) return;
   const buttons = 2 * 28 + 5 * 10;
-  tools.fold(head.clientWidth - Math.min(title.scrollWidth, MIN_TITLE) - buttons);
+  const site = title.querySelector(".site");
+  const whole = title.scrollWidth + (site ? site.scrollWidth - site.clientWidth : 0);
+  tools.fold(head.clientWidth - whole - buttons, Math.max(0, whole - MIN_TITLE));
 }
 
 /**

@@ -8,13 +8,17 @@ import { SHOWN_STAGES } from "../state.js";
 
 /** @typedef {import("../app.js").App} App */
 
+/** Views of the pattern of one head, which are folded last. */
+const PATTERNS = ["grid", "lines", "bars", "graph", "image"];
+
 /**
  * @param {App} app
  */
 export function toolbar(app) {
   const { t, store } = app;
   const views = [...new Set(app.sites.flatMap((site) => viewsOf(app, site)))];
-  const view = choice(app, "view", views, (one) => t(/** @type {any} */ (`view_${one}`)));
+  const nameOf = (/** @type {string} */ one) => t(/** @type {any} */ (`view_${one}`));
+  const [view, deeper] = [true, false].map((isPattern) => choice(app, "view", views.filter((one) => PATTERNS.includes(one) === isPattern), nameOf));
   const stage = choice(app, "stage", [...SHOWN_STAGES], (one) => t(/** @type {any} */ (one === "all" ? "allStages" : one)));
   const words = el("input", { type: "checkbox", onchange: () => store.set({ words: words.checked }) });
   const split = el("input", { type: "checkbox", onchange: () => store.set({ split: split.checked }) });
@@ -26,15 +30,25 @@ export function toolbar(app) {
     el("label", {}, words, t("words")),
     el("label.split", { title: t("splitHelp") }, split, t("split")),
     turned);
-  const more = el("details.menu.more", {}, el("summary.icon", { title: t("moreTools"), "aria-label": t("moreTools") }, "⋯"), el("div.items", {}, el("div.folded"), options));
-  const element = el("div.toolbar.tools", {}, view.element, stage.element, more);
+  const summary = el("summary.icon", { title: t("moreTools"), "aria-label": t("moreTools") });
+  const more = el("details.menu.more", {}, summary, el("div.items", {}, el("div.folded"), options));
+  const element = el("div.toolbar.tools", {}, view.element, deeper.element, stage.element, more);
+  const nameHidden = () => {
+    const chosen = more.querySelector('.view [aria-checked="true"]:not([hidden])');
+    const hidden = view.element.parentElement === element ? chosen : null; // a view that is chosen in the menu
+    summary.textContent = hidden ? `${hidden.textContent} ⋯` : "⋯";
+    summary.classList.toggle("named", hidden !== null);
+  };
   return {
     element,
-    /** Move the choices that do not fit into the menu, or back. */
-    fold: (/** @type {number} */ room) => fold(element, room, [view.element, stage.element]),
+    /** Move the choices that do not fit into the menu, or back; for the first one the title may shrink by `slack`. */
+    fold: (/** @type {number} */ room, slack = 0) => {
+      fold(element, room, slack, [view.element, deeper.element, stage.element]);
+      nameHidden();
+    },
     update: () => {
       const { state } = store;
-      view.update(state.view, viewsOf(app, app.open.site));
+      for (const one of [view, deeper]) one.update(state.view, viewsOf(app, app.open.site));
       stage.update(state.stage);
       words.checked = state.words;
       split.checked = state.split;
@@ -42,6 +56,7 @@ export function toolbar(app) {
       share.textContent = `${Math.round(100 * state.mass)}%`;
       turned.setAttribute("aria-pressed", String(state.turned));
       element.dataset.view = state.view;
+      nameHidden();
     },
   };
 }
@@ -57,17 +72,18 @@ const WIDTHS = new WeakMap();
  * Keep the first choices that fit in a width; the others go into the menu.
  * @param {HTMLElement} element
  * @param {number} room
+ * @param {number} slack more that the first choice may take
  * @param {HTMLElement[]} choices the most important first
  */
-function fold(element, room, choices) {
+function fold(element, room, slack, choices) {
   const folded = /** @type {HTMLElement} */ (element.querySelector(".folded"));
   let left = room - MORE_WIDTH;
   let fits = true;
   for (const one of choices) {
     if (one.parentElement === element && one.offsetWidth) WIDTHS.set(one, one.offsetWidth);
     left -= (WIDTHS.get(one) ?? 0) + GAP;
-    fits &&= left >= 0;
-    if (fits && one.parentElement === folded) element.insertBefore(one, element.lastElementChild);
+    fits &&= left + (one === choices[0] ? slack : 0) >= 0;
+    if (fits && one.parentElement === folded) element.insertBefore(one, element.querySelector(":scope > .stage, :scope > .more"));
     else if (!fits && one.parentElement === element) folded.append(one);
   }
 }
@@ -82,10 +98,12 @@ function fold(element, room, choices) {
 function choice(app, name, choices, text) {
   const buttons = choices.map((one) =>
     el("button", { role: "radio", "data-choice": one, onclick: () => app.store.set(name === "view" ? openView(app, /** @type {any} */ (one)) : /** @type {any} */ ({ [name]: one })) }, text(one)));
+  const element = radioGroup(el(`div.choice.${name}`, { role: "radiogroup", "aria-label": app.t(name === "view" ? "view" : "stage") }, buttons));
   return {
-    element: radioGroup(el(`div.choice.${name}`, { role: "radiogroup", "aria-label": app.t(name === "view" ? "view" : "stage") }, buttons)),
+    element,
     update: (/** @type {string} */ chosen, /** @type {string[]} */ possible = choices) => {
       for (const button of buttons) button.hidden = !possible.includes(/** @type {string} */ (button.dataset.choice));
+      element.hidden = buttons.every((button) => button.hidden);
       check(buttons, (button) => button.dataset.choice === chosen);
     },
   };
