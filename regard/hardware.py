@@ -6,7 +6,7 @@ import platform
 import resource
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -30,8 +30,18 @@ def cpu_count() -> int:
 
 
 def single_request_threads() -> int:
-    """Return the number of threads for one text in float32; more than four do not help."""
-    return min(cpu_count(), 4)
+    """Return the number of threads for one text in float32: that of idle CPUs, at most four.
+
+    Threads that share a CPU with another process wait for each other much longer than they compute.
+    """
+    return max(1, min(cpu_count(), 4, (os.cpu_count() or 1) - _busy_threads()))
+
+
+def _busy_threads() -> int:
+    """Return how many other threads of this machine are running or waiting for a CPU now."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]) - 1
+    return round(os.getloadavg()[0]) if hasattr(os, "getloadavg") else 0
 
 
 def set_threads(wanted: int = 0) -> int:

@@ -50,6 +50,14 @@ def test_processes_of_one_host_share_its_cores(counts, monkeypatch):
     assert counts[1:] == [3, 5]
 
 
+def test_a_single_text_gets_the_idle_cores_only(monkeypatch):
+    monkeypatch.setattr(hardware, "cpu_count", lambda: 8)
+    monkeypatch.setattr(hardware.os, "cpu_count", lambda: 8)
+    for busy, threads in ((0, 4), (5, 3), (7, 1), (30, 1)):
+        monkeypatch.setattr(hardware, "_busy_threads", lambda busy=busy: busy)
+        assert hardware.single_request_threads() == threads
+
+
 def test_matmul_rate_by_hand():
     # a product of 8 × 8 matrices has 2 · 8³ operations; the faster of two takes 1 s
     ticks = iter([0.0, 0.0, 0.0, 2.0, 2.0, 2.0, 3.0, 9.0])

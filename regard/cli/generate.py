@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +86,7 @@ def generate_command(
 
 def _print_text(found: "Generation", *, as_json: bool) -> None:
     if as_json:
-        print_json(asdict(found))
+        print_json(found.to_dict())
     else:
         write_flushed(found.text + "\n")
 

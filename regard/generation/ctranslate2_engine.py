@@ -1,7 +1,7 @@
 """The CTranslate2 engine: one thread per worker and as many workers as cores.
 
 A single sentence is limited by memory bandwidth: in float32 several threads read the weights up to
-twice as fast as one; in int8 one thread is faster.
+twice as fast as one, unless other processes keep the cores busy; in int8 one thread is faster.
 
 Nothing here imports torch, so translation starts a fraction of a second after the command. A model
 is converted once and kept in the user's cache under a hash of its files.
@@ -64,10 +64,10 @@ class CTranslate2Engine:
 
     @cached_property
     def single_translator(self) -> Any:
-        """The translator of a single sentence."""
+        """The translator of a single sentence on several threads, for a machine that is idle."""
         if self.int8 or cpu_count() == 1:
             return self.batch_translator
-        return self._open(inter_threads=1, intra_threads=single_request_threads())
+        return self._open(inter_threads=1, intra_threads=min(cpu_count(), 4))
 
     def _open(self, **threads: int) -> Any:
         import ctranslate2
@@ -89,7 +89,8 @@ class CTranslate2Engine:
             workers=workers,
             group=options.length_group,
         )
-        translator = self.single_translator if len(sources) == 1 else self.batch_translator
+        alone = len(sources) == 1 and single_request_threads() > 1
+        translator = self.single_translator if alone else self.batch_translator
         started: dict[int, Any] = {}
         for batch in batches:
             futures = self._start(translator, [sources[i] for i in batch], options)

@@ -93,10 +93,10 @@ def _excluded(model: Model, options: SamplingOptions) -> dict[str, str]:
 def _open_writer(model: Model, engine: str, precision: str) -> Writer:
     assert model.tokenizer is not None
     if engine == "numpy":
-        return NumpyWriter(NumpyDecoder.of_module(model.module), end_id=model.tokenizer.end_id)
+        return NumpyWriter(NumpyDecoder.of_module(model.module), model.tokenizer)
     if engine == "ctranslate2" and model.folder is not None:
         return CTranslate2Writer(model.folder, model.tokenizer, int8=precision == "int8")
-    return TorchWriter(model.module, end_id=model.tokenizer.end_id)
+    return TorchWriter(model.module, model.tokenizer)
 
 
 def _key(model: Model, task: str, *engine: Any, copies: bool) -> tuple[Any, ...]:

@@ -32,6 +32,7 @@ def sample(
     options: SamplingOptions,
     *,
     end_id: int | None = None,
+    barred: Sequence[int] = (),
     seeds: Sequence[int] | None = None,
     on_token: Callable[[int, int], bool | None] | None = None,
 ) -> list[Hypothesis]:
@@ -39,6 +40,7 @@ def sample(
 
     Args:
         prompts: read with padding on the left if their lengths differ.
+        barred: tokens that are never chosen.
         seeds: of each row; by default the options' seed plus the number of the row.
         on_token: called with (row, token) after each token; True ends the row.
     """
@@ -48,8 +50,10 @@ def sample(
     texts: list[list[int]] = [[] for _ in prompts]
     log_probs: list[list[float]] = [[] for _ in prompts]
     active, ids = list(range(len(prompts))), left_padded(prompts)
+    never = np.asarray(barred, np.int64)
     for _ in range(options.max_tokens):
         predicted = stepper.step(ids)
+        predicted[:, never] = -inf
         kept: list[tuple[int, int]] = []  # index among the active rows, row
         for index, row in enumerate(active):
             token = choose_token(

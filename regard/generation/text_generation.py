@@ -1,9 +1,11 @@
 """Text generation: prompts in, continued texts out, on whatever engine is open; no torch."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from math import nan
 from pathlib import Path
+from threading import Event
 from typing import Any, Protocol, runtime_checkable
 
 from regard.capabilities import choose_writer
@@ -20,7 +22,7 @@ from regard.model_folder import (
     read_tokenizers,
     weights_file,
 )
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, suppressed_ids
 
 OnToken = Callable[[int, int], bool | None]
 """Called with the number of a prompt and its next token; True ends the text."""
@@ -33,10 +35,23 @@ class Generation:
 
     text: str  # the prompt and its continuation
     written: str  # the continuation alone
-    log_prob: float  # of all tokens that were chosen, as the model itself predicts them
     finished: bool  # True if the model ended the text itself, or a stop text did
-    engine: str = ""
-    precision: str = "float32"
+    engine: str
+    precision: str
+    measure: Callable[[], float] = field(repr=False, compare=False)
+
+    @cached_property
+    def log_prob(self) -> float:
+        """The log-probability of all tokens that were chosen, as the model itself predicts them.
+
+        CTranslate2 computes it when it is asked for, because it costs a tenth of the writing.
+        """
+        return self.measure()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields and the log-probability."""
+        names = ("text", "written", "log_prob", "finished", "engine", "precision")
+        return {name: getattr(self, name) for name in names}
 
 
 @runtime_checkable
@@ -52,21 +67,37 @@ class Writer(Protocol):
         """Continue each prompt."""
         ...
 
+    def log_prob(self, prompt: list[int], found: Hypothesis) -> float:
+        """Return the log-probability of what was written after a prompt."""
+        ...
+
 
 class NumpyWriter:
     """Sampling with a NumPy decoder."""
 
     name, precision = "numpy", "float32"
 
-    def __init__(self, model: NumpyDecoder, *, end_id: int | None) -> None:
-        self.model, self.end_id = model, end_id
+    def __init__(self, model: NumpyDecoder, tokenizer: Tokenizer) -> None:
+        self.model, self.end_id = model, tokenizer.end_id
+        self.barred = suppressed_ids(tokenizer, model.settings["n_vocab"])
 
     def write(
         self, prompts: Sequence[list[int]], options: SamplingOptions, on_token: OnToken
     ) -> list[Hypothesis]:
         stepper = NumpyStepper(self.model, [len(prompt) for prompt in prompts])
-        seeds = [options.seed] * len(prompts)  # a prompt's text does not depend on its place
-        return sample(stepper, prompts, options, end_id=self.end_id, seeds=seeds, on_token=on_token)
+        # With equal seeds, a prompt's text does not depend on its place.
+        return sample(
+            stepper,
+            prompts,
+            options,
+            end_id=self.end_id,
+            barred=self.barred,
+            seeds=[options.seed] * len(prompts),
+            on_token=on_token,
+        )
+
+    def log_prob(self, prompt: list[int], found: Hypothesis) -> float:
+        return found.log_prob
 
 
 class CTranslate2Writer:
@@ -108,31 +139,66 @@ class CTranslate2Writer:
         else:  # its random numbers are those of a thread, so a seed needs a new one
             ctranslate2.set_random_seed(options.seed % 2**32)
             generator = self._open()
-        steps = generator.generate_tokens(
-            [self.tokenizer.token_of(id) for id in ids],
+        steps = _TokenReceiver(self.tokenizer.end_id, partial(on_token, row))
+        (result,) = generator.generate_batch(
+            [[self.tokenizer.token_of(id) for id in ids]],
             max_length=options.max_tokens,
+            include_prompt_in_result=False,
             sampling_topk=1 if best else options.top_k or 0,
             sampling_topp=1.0 if best else options.top_p or 1.0,
             sampling_temperature=1.0 if best else options.temperature,
+            callback=steps,
+            asynchronous=True,
         )
-        written, finished = [], False
-        for step in steps:
-            if step.token_id == self.tokenizer.end_id:
-                finished = True
-                break
-            written.append(step.token_id)
-            if on_token(row, step.token_id):
-                break
-        steps.close()
-        log_probs = self._score(ids, written, finished=finished)
-        return Hypothesis(written, log_probs, sum(log_probs), finished)
+        steps.wait(result)
+        return Hypothesis(steps.written, [], nan, steps.finished)
 
-    def _score(self, ids: list[int], written: list[int], *, finished: bool) -> list[float]:
-        """Return the log-probabilities that the model gives to what was written."""
-        end = [self.tokenizer.end_id] if finished and self.tokenizer.end_id is not None else []
-        names = [self.tokenizer.token_of(id) for id in [*ids, *written, *end]]
+    def log_prob(self, prompt: list[int], found: Hypothesis) -> float:
+        """Let the model read the text once more, in one pass."""
+        end = (
+            [self.tokenizer.end_id] if found.finished and self.tokenizer.end_id is not None else []
+        )
+        names = [self.tokenizer.token_of(id) for id in [*prompt, *found.ids, *end]]
         (scored,) = self._generator.score_batch([names])
-        return list(scored.log_probs)[len(ids) - 1 :][: len(written) + len(end)]
+        return sum(list(scored.log_probs)[len(prompt) - 1 :][: len(found.ids) + len(end)])
+
+
+class _TokenReceiver:
+    """Receives tokens on CTranslate2's thread; the caller's thread waits and can be interrupted."""
+
+    def __init__(self, end_id: int | None, on_token: Callable[[int], bool | None]) -> None:
+        self.end_id, self.on_token = end_id, on_token
+        self.written: list[int] = []
+        self.finished = False
+        self._error: BaseException | None = None
+        self._done = Event()
+
+    def __call__(self, step: Any) -> bool:
+        """Pass a token on; True ends the text."""
+        if self._done.is_set():
+            return True
+        self.finished = step.token_id == self.end_id
+        stopped = False
+        if not self.finished:
+            self.written.append(step.token_id)
+            try:
+                stopped = bool(self.on_token(step.token_id))
+            except BaseException as error:  # raised again by `wait`
+                self._error, stopped = error, True
+        if step.is_last or stopped:
+            self._done.set()
+        return stopped
+
+    def wait(self, result: Any) -> None:
+        """Wait for the last token."""
+        try:
+            while not result.done() and not self._done.wait(0.05):
+                pass
+            result.result()
+        finally:
+            self._done.set()
+        if self._error is not None:
+            raise self._error
 
 
 class TextGenerator:
@@ -182,10 +248,10 @@ class TextGenerator:
         return Generation(
             before + written,
             written,
-            found.log_prob,
             found.finished or stopped,
             self.writer.name,
             self.writer.precision,
+            partial(self.writer.log_prob, ids, found),
         )
 
 
@@ -243,7 +309,7 @@ def open_generator(
 
         model = Model.load(folder)
         assert model.tokenizer is not None
-        writer: Writer = TorchWriter(model.module, end_id=model.tokenizer.end_id)
+        writer: Writer = TorchWriter(model.module, model.tokenizer)
         return TextGenerator(writer, model.tokenizer, n_positions=max_positions(described.model))
     tokenizer, _ = read_tokenizers(folder, described)
     assert tokenizer is not None
@@ -253,7 +319,7 @@ def open_generator(
         from regard.interop.ctranslate2 import read_arrays
 
         arrays = read_arrays(weights_file(folder))
-        writer = NumpyWriter(NumpyDecoder(described.model, arrays), end_id=tokenizer.end_id)
+        writer = NumpyWriter(NumpyDecoder(described.model, arrays), tokenizer)
     return TextGenerator(writer, tokenizer, n_positions=max_positions(described.model))
 
 

@@ -153,8 +153,12 @@ class TorchWriter:
 
     name, precision = "torch", "float32"
 
-    def __init__(self, module: Any, *, end_id: int | None) -> None:
-        self.module, self.end_id = module, end_id
+    def __init__(self, module: Any, tokenizer: Tokenizer) -> None:
+        self.module, self.end_id = module, tokenizer.end_id
+        self.barred = suppressed_ids(tokenizer, module.config.n_vocab)
+
+    def log_prob(self, prompt: list[int], found: Hypothesis) -> float:
+        return found.log_prob
 
     @torch.inference_mode()
     def write(
@@ -166,8 +170,15 @@ class TorchWriter:
         device = next(self.module.parameters()).device
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
         stepper = ArraySteps(DecoderStepper(self.module, lengths))
-        seeds = [options.seed] * len(prompts)
-        return sample(stepper, prompts, options, end_id=self.end_id, seeds=seeds, on_token=on_token)
+        return sample(
+            stepper,
+            prompts,
+            options,
+            end_id=self.end_id,
+            barred=self.barred,
+            seeds=[options.seed] * len(prompts),
+            on_token=on_token,
+        )
 
 
 def pad_ids(sources: Sequence[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,6 @@ from PIL import Image
 from pydantic import BaseModel, Field, NonNegativeInt
 
 from regard.analysis.worked_example import DEFAULT
-from regard.generation.text_generation import Generation
 from regard.server.catalog import ExampleInfo, ModelInfo, ReplayInfo
 from regard.server.error_codes import ERROR_CODES, ErrorCode
 from regard.server.jobs import EVENTS, Job
@@ -147,11 +146,22 @@ class GenerationRequest(ApiRequest):
     seed: int = 0
 
 
-@router.post("/generate", response_model=Generation, responses=EVENTS)
+class GenerationAnswer(BaseModel):
+    """A text that a model generated, and the engine that computed it."""
+
+    text: str  # the prompt and its continuation
+    written: str
+    log_prob: float
+    finished: bool  # True if the model ended the text itself
+    engine: str
+    precision: str
+
+
+@router.post("/generate", response_model=GenerationAnswer, responses=EVENTS)
 async def generate(body: GenerationRequest, context: Context) -> Response:
     """Continue a text; progress events have the text so far."""
 
-    def work(job: Job) -> Generation:
+    def work(job: Job) -> GenerationAnswer:
         job.report("loading", 0)
         written: list[str] = []
 
@@ -161,7 +171,7 @@ async def generate(body: GenerationRequest, context: Context) -> Response:
 
         model = context.service.catalog[body.model].model()
         options = body.model_dump(exclude={"model", "text"}, exclude_none=True)
-        return model.generate(body.text, on_text=on_text, **options)
+        return GenerationAnswer(**model.generate(body.text, on_text=on_text, **options).to_dict())
 
     return await context.compute(body.model, work)
 

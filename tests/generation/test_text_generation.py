@@ -6,11 +6,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import regard
 from regard.cli.main import app
 from regard.errors import InputError
 from regard.generation.search import SamplingOptions
 from regard.generation.text_generation import TextStream, open_generator
-from regard.model import load
+from regard.model import Model, load
 
 GREEDY = {"temperature": 0.0, "max_tokens": 40}
 ENGINES = ("numpy", "ctranslate2", "torch")
@@ -32,6 +33,34 @@ def test_all_engines_generate_the_same_without_sampling(model):
     assert [one.log_prob for one in found] == [pytest.approx(found[2].log_prob, abs=1e-3)] * 3
     int8 = generated(model, precision="int8", **GREEDY)
     assert (int8.engine, int8.precision) == ("ctranslate2", "int8")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_ids_without_a_token_are_never_written(engine, tmp_path):
+    # the model has two ids more than its tokenizer, as padded checkpoints have, and prefers them
+    small = load("shakespeare")
+    module = small.module
+    n_vocab = module.config.n_vocab
+    settings = {**module.config.to_dict(), "n_vocab": n_vocab + 2}
+    wide = regard.build(settings).eval()
+    rows = torch.full((2, module.config.d_model), 0.5)
+    state = {
+        k: torch.cat([v, rows]) if len(v) == n_vocab else v for k, v in module.state_dict().items()
+    }
+    wide.load_state_dict(state)
+    model = Model(module=wide, task=small.task, tokenizer=small.tokenizer)
+    model.save(tmp_path / "wide")
+    found = generated(load(tmp_path / "wide"), engine=engine, **GREEDY)
+    assert found.written == generated(small, **GREEDY).written
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_error_of_the_listener_reaches_the_caller(model, engine):
+    def listen(text):
+        raise KeyError(text)
+
+    with pytest.raises(KeyError):
+        generated(model, engine=engine, on_text=listen, **GREEDY)
 
 
 def test_a_seed_determines_the_text(model):
