@@ -4,7 +4,7 @@
 what `model.translate` answers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from regard.errors import InputError
+from regard.files import chunks
 from regard.generation.beam import Alternative, alternatives
-from regard.generation.search import Hypothesis, SearchOptions
+from regard.generation.search import Engine, Hypothesis, SearchOptions
 from regard.generation.stepper import SuppressingStepper, TranslationStepper, UncachedModule
 from regard.generation.torch_engine import TorchEngine, pad_ids
 from regard.generation.translator import TranslatedPart, Translation, Translator, translator_limits
@@ -27,6 +28,11 @@ from regard.trace.outputs import AlternativeTranslation
 from regard.trace.trace import Trace
 
 _DEFAULT_SEARCH = SearchOptions()
+_COUNTED_PARTS = 4
+"""Parts that are translated together while progress is reported."""
+
+PartProgress = Callable[[str, int, int], None]
+"""Called with "writing" or "tracing", the parts of a text that are done, and their number."""
 
 
 def trace_answer(
@@ -37,6 +43,7 @@ def trace_answer(
     edits: Sequence[Edit] = (),
     search: SearchOptions = _DEFAULT_SEARCH,
     missing: str = "error",
+    progress: PartProgress | None = None,
 ) -> Trace:
     """Record what the model computes when it answers.
 
@@ -49,16 +56,19 @@ def trace_answer(
         given: a text or token ids, which are one part; an image for vision models.
         target: a text, or token ids as in `trace_model`, to read instead of the model's answer.
         missing: "error" to refuse edits that apply nowhere, "ignore" to skip them.
+        progress: called after each few parts; raise in it to cancel.
     """
     if model.family not in ("transformer", "seq2seq") or target is not None:
         return trace_model(model, given, target, edits=edits)
     editors = [TolerantEditor(edit) for edit in check_edits(edits)]
     translator = edited_translator(model, editors) if edits else model.translator(search)
+    if progress is not None:
+        translator = model.translator_with(_CountedEngine(translator.engine, progress))
     if isinstance(given, str):
         (answer,) = translator.translate([given], search)
     else:
         answer = translator.translate_ids(read_ids(given), search)
-    trace = _trace_parts(model, answer, editors)
+    trace = _trace_parts(model, answer, editors, progress)
     if missing == "error":
         for editor in editors:
             editor.check()
@@ -73,9 +83,18 @@ def trace_translation(model: Model, answer: Translation, edits: Sequence[Edit] =
     return replace(answer, traces=tuple(trace.parts))
 
 
-def _trace_parts(model: Model, answer: Translation, editors: Sequence[TolerantEditor]) -> Trace:
+def _trace_parts(
+    model: Model,
+    answer: Translation,
+    editors: Sequence[TolerantEditor],
+    progress: PartProgress | None = None,
+) -> Trace:
     translated = [i for i, part in enumerate(answer.parts) if not part.copied]
-    traces = [_trace_part(model, answer, i, editors) for i in translated]
+    traces = []
+    for i in translated:
+        traces.append(_trace_part(model, answer, i, editors))
+        if progress is not None:
+            progress("tracing", len(traces), len(translated))
     if not traces:
         raise InputError("there is nothing to trace: the model knows none of the text's tokens.")
     traces[0].later_parts = traces[1:]
@@ -126,6 +145,26 @@ def edited_translator(model: Model, editors: Sequence[TolerantEditor]) -> Transl
     engine = _EditedEngine([steppable(model, editors)], model.translation_tokenizers()[1])
     engine.editors = editors
     return model.translator_with(engine)
+
+
+class _CountedEngine:
+    """Another engine that translates a few sources at a time and reports how many are done."""
+
+    def __init__(self, engine: Engine, progress: PartProgress) -> None:
+        self.engine, self.progress, self.name = engine, progress, engine.name
+
+    def submit(
+        self, sources: Sequence[list[int]], options: SearchOptions
+    ) -> Callable[[], list[list[Hypothesis]]]:
+        def wait() -> list[list[Hypothesis]]:
+            found: list[list[Hypothesis]] = []
+            self.progress("writing", 0, len(sources))
+            for several in chunks(sources, _COUNTED_PARTS):
+                found += self.engine.submit(several, options)()
+                self.progress("writing", len(found), len(sources))
+            return found
+
+        return wait
 
 
 class _EditedEngine(TorchEngine):

@@ -20,7 +20,7 @@ from regard.server.error_codes import ApiError
 from regard.server.jobs import Job, ProgressListener
 from regard.server.model_inputs import Changes, ModelInput, TraceRequest, is_translator
 from regard.server.settings import LIMITS
-from regard.tap import listen
+from regard.tap import Tapped, listen
 from regard.trace import outputs
 from regard.trace.activation_patch import Patch
 from regard.trace.capture import trace_model
@@ -98,6 +98,26 @@ class AnsweredRun:
     """The most probable tokens at each position of a model that predicts tokens."""
 
 
+class _WritingProgress(ProgressListener):
+    """Counts the parts of a text if it has several, and attention sites otherwise."""
+
+    def __init__(self, job: Job, doing: str) -> None:
+        super().__init__(job, doing)
+        self._several = False
+
+    def report_parts(self, doing: str, done: int, of: int) -> None:
+        """Report finished parts; raises an error if the job was canceled."""
+        self._several = of > 1
+        if self._several:
+            self.job.report(doing, done, of)
+
+    def see(self, tapped: Tapped) -> Any:
+        if not self._several:
+            return super().see(tapped)
+        self.job.check()
+        return tapped.value
+
+
 def answer(
     model: Model, given: ModelInput, request: TraceRequest, edits: Sequence[Edit], job: Job
 ) -> AnsweredRun:
@@ -106,11 +126,17 @@ def answer(
     progress = ProgressListener(job, "tracing", n_sites or None)
     search = SearchOptions(beam=request.beam, n_best=request.beam)
     if is_translator(model) and given.target is None:
-        progress = ProgressListener(job, "writing")
-        job.report("writing", 0)  # a search outside torch is not counted
+        progress = _WritingProgress(job, "writing")
+        job.report("writing", 0)
     with listen(progress):
         trace = trace_answer(
-            model, given.content, given.target, edits=edits, search=search, missing="ignore"
+            model,
+            given.content,
+            given.target,
+            edits=edits,
+            search=search,
+            missing="ignore",
+            progress=progress.report_parts if isinstance(progress, _WritingProgress) else None,
         )
     if given.target is not None:  # the text is one part
         source = given.content if isinstance(given.content, str) else ""

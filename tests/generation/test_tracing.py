@@ -90,6 +90,21 @@ def test_every_part_of_a_text_has_a_trace(toy_folder):
     )
 
 
+def test_the_parts_of_a_text_are_counted_and_can_be_canceled(toy_folder):
+    model, text, seen = regard.load(toy_folder), "One two three. Seven six. " * 3, []
+    trace = trace_answer(model, text, progress=lambda *state: seen.append(state))
+    assert trace.output.text == model.translate(text).text
+    writing = [("writing", n, 6) for n in (0, 4, 6)]
+    assert seen == [*writing, *(("tracing", n, 6) for n in range(1, 7))]
+
+    def stop(doing: str, done: int, of: int) -> None:
+        if done == 4:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        trace_answer(model, text, progress=stop)
+
+
 def test_ids_are_one_part_and_copied_texts_cannot_be_traced(toy_folder):
     model = regard.load(toy_folder)
     ids = model.tokenizer.encode("one two. Seven six.")

@@ -253,6 +253,17 @@ def test_progress_is_streamed_before_the_result(client):
     assert (name, json.loads(data)["asked"]) == ("result", {**body, "beam": 4})
 
 
+def test_the_parts_of_a_long_text_are_counted_while_they_are_written_and_traced(client):
+    body = {"model": "transformer", "text": "The dog is sleeping. " * 3, "beam": 1}
+    *progress, (name, data) = events_of(client, body)
+    n = len(json.loads(data)["answer"]["parts"])
+    counted = [json.loads(one) for _, one in progress]
+    assert name == "result"
+    assert n == 3
+    for doing in ("writing", "tracing"):  # the last count is always sent
+        assert (doing, n, n) in [(one["doing"], one["done"], one["of"]) for one in counted]
+
+
 def test_an_error_is_an_event_with_a_code(client):
     body = {"model": "transformer", "text": "the dog"}
     edits = [{"kind": "unscaled", "site": "nowhere"}]
