@@ -4,7 +4,7 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,14 +48,32 @@ class HeadFlags:
         return {name: value for name, value in given.items() if name not in apart}
 
 
+@dataclass(frozen=True)
+class LookFlags:
+    """Options of how a figure is written."""
+
+    size: str | None = Option(None, help="column, page or slide: the size on paper.")
+    width: float | None = Option(None, help="Width in millimeters, instead of --size.")
+    dpi: int | None = Option(None, help="Pixels per inch.  [default: 144, with a size 300]")
+    title: str | None = Option(None, help="Title instead of the figure's own.")
+    font: str | None = Option(None, help="Name of an installed font.")
+    theme: str = Option("light", help="light, dark or print.")
+
+
 @grouped
 def figure_command(
     kind: str = Argument(help="Name of a kind, see below."),
     *,
     model: OptionalModel = None,
     text: str | None = Argument(None, help="Input text, or an image file."),
-    output: Path | None = Option(None, "-o", "--output", help="File to write: .svg, .png or .pdf."),
+    output: Path | None = Option(
+        None,
+        "-o",
+        "--output",
+        help="File to write: .svg, .png, .pdf; .gif or .webp for decode and temperature.",
+    ),
     flags: HeadFlags,
+    look: LookFlags,
     length: int | None = Option(None, help="Length of masks, positions, schedule or complexity."),
     language: LanguageOption = "en",
 ) -> None:
@@ -72,15 +90,17 @@ def figure_command(
     Example: regard figure pattern en-de "The dog is sleeping." --language ko -o dog.svg
     """
     from regard.figures.captions import check_language
-    from regard.figures.formats import check_extension
-    from regard.figures.kinds import CONCEPT_KINDS, KINDS, LENGTHS
+    from regard.figures.formats import FORMATS, MOVING, check_extension
+    from regard.figures.kinds import CONCEPT_KINDS, FRAMES, KINDS, LENGTHS
+    from regard.figures.look import Look
 
     if kind not in KINDS:
         raise UnknownNameError(f"unknown figure {kind!r}; {nearest(kind, KINDS)}.")
     if output is None:
         raise InputError(f"no output file was given: add one, for example -o {kind}.svg")
-    check_extension(output)
+    check_extension(output, (*FORMATS, *MOVING) if kind in FRAMES else FORMATS)
     check_language(language)
+    styled = Look(**vars(look))
     if kind in CONCEPT_KINDS or kind in LENGTHS:
         _check_unused(kind, model=model, text=text, **vars(flags))
         figure = _concept_figure(kind, length, language)
@@ -88,7 +108,7 @@ def figure_command(
         _check_unused(kind, length=length)
         figure = _model_figure(kind, model, text, flags, language)
     with _warnings_to_stderr():
-        figure.save(output)
+        replace(figure, look=styled).save(output)
 
 
 def _concept_figure(kind: str, length: int | None, language: str) -> "Figure":

@@ -37,7 +37,7 @@ _LMS_TO_OKLAB = np.array(
 
 def shade(value: float, role: str = "weight") -> str:
     """Return the color of a value from 0 (white) to 1 (the role's darkest tone), as #RRGGBB."""
-    return _to_hex(color_ramp(role)[round(255 * min(1.0, max(0.0, value)))])
+    return to_hex(color_ramp(role)[round(255 * min(1.0, max(0.0, value)))])
 
 
 def shade_array(values: np.ndarray, role: str = "weight") -> np.ndarray:
@@ -54,31 +54,37 @@ def shade_signed(values: np.ndarray, largest: float) -> np.ndarray:
 
 def darken(color: str) -> str:
     """Return a darker tone of a color, with enough contrast for text on white."""
-    return _to_hex(_from_oklab(_to_oklab(color) * (0.8, 1, 1)))
+    return to_hex(from_oklab(_read(color) * (0.8, 1, 1)))
 
 
 @lru_cache
 def color_ramp(role: str) -> np.ndarray:
     """Return 256 perceptually even colors (OKLab) from white to the role's darkest tone."""
-    white, middle, dark = (_to_oklab(code) for code in ("#FFFFFF", ROLES[role], _DARKEST[role]))
+    white, middle, dark = (_read(code) for code in ("#FFFFFF", ROLES[role], _DARKEST[role]))
     share = np.linspace(0, 1, 256)[:, None]
     light_half = white + (middle - white) * share / _MIDDLE
     dark_half = middle + (dark - middle) * (share - _MIDDLE) / (1 - _MIDDLE)
-    return _from_oklab(np.where(share < _MIDDLE, light_half, dark_half))
+    return from_oklab(np.where(share < _MIDDLE, light_half, dark_half))
 
 
-def _to_oklab(code: str) -> np.ndarray:
-    x = np.array([int(code[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-    linear = np.where(x <= 0.04045, x / 12.92, ((x + 0.055) / 1.055) ** 2.4)
-    return _LMS_TO_OKLAB @ np.cbrt(_RGB_TO_LMS @ linear)
+def _read(code: str) -> np.ndarray:
+    return to_oklab(np.array([int(code[i : i + 2], 16) / 255 for i in (1, 3, 5)]))
 
 
-def _from_oklab(lab: np.ndarray) -> np.ndarray:
+def to_oklab(rgb: np.ndarray) -> np.ndarray:
+    """Return colors with parts from 0 to 1 in OKLab: lightness, green to red, blue to yellow."""
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return np.cbrt(linear @ _RGB_TO_LMS.T) @ _LMS_TO_OKLAB.T
+
+
+def from_oklab(lab: np.ndarray) -> np.ndarray:
+    """Return colors of OKLab as bytes."""
     lms = (lab @ np.linalg.inv(_LMS_TO_OKLAB).T) ** 3
     linear = np.clip(lms @ np.linalg.inv(_RGB_TO_LMS).T, 0, 1)
     x = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
     return np.rint(255 * x).astype(np.uint8)
 
 
-def _to_hex(rgb: np.ndarray) -> str:
+def to_hex(rgb: np.ndarray) -> str:
+    """Return three bytes as #RRGGBB."""
     return "#{:02X}{:02X}{:02X}".format(*rgb.tolist())

@@ -2,11 +2,10 @@
 
 import base64
 import io
-import re
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,37 @@ import numpy as np
 from regard.errors import InputError
 from regard.figures.colors import INK
 from regard.figures.drawing import Box, Circle, Drawing, Image, Line, Shape, Text
+from regard.figures.fonts import (
+    MISSING,
+    check_font,
+    installed_fonts,
+    missing_characters,
+    truetype_fonts,
+)
+from regard.figures.look import Look, recolor
 from regard.files import write_atomic
 
 FONTS = "Inter, 'Noto Sans', 'Noto Sans KR', 'Noto Sans CJK KR', sans-serif"
 """Font stack of SVG and HTML files."""
 
 
-def to_svg(drawing: Drawing) -> str:
+_PLAIN = Look()
+
+
+def to_svg(drawing: Drawing, look: Look = _PLAIN) -> str:
     """Return a drawing as an SVG file without external references."""
+    drawing = look.apply(drawing)
     width, height = _short(drawing.width), _short(drawing.height)
+    sides, paper = (width, height), look.millimeters(drawing)
+    if paper is not None:
+        sides = f"{_short(paper)}mm", f"{_short(paper * drawing.height / drawing.width)}mm"
+    font = f"'{escape(look.font)}', {FONTS}" if look.font else FONTS
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{sides[0]}" height="{sides[1]}" '
         f'viewBox="0 0 {width} {height}" role="img" lang="{drawing.language}" '
-        f'font-family="{FONTS}" font-size="13" fill="{INK}">'
+        f'font-family="{font}" font-size="13" fill="{recolor(INK, look.theme)}">'
         f"<title>{escape(drawing.title)}</title>"
-        f'<rect width="100%" height="100%" fill="#FFFFFF"/>'
+        f'<rect width="100%" height="100%" fill="{look.background}"/>'
         f"{''.join(_svg_element(shape) for shape in drawing.shapes)}</svg>\n"
     )
 
@@ -132,83 +147,60 @@ def _arrow_head(line: Line) -> list[tuple[float, float]]:
     return [tuple(point) for point in (end, end - along + across, end - along - across)]
 
 
-_KOREAN_FONTS = "Noto Sans KR|Noto Sans CJK KR|Noto Sans CJK JP|NanumGothic|Apple SD Gothic Neo"
-_KOREAN_FONTS += "|Malgun Gothic|UnDotum"
-FONT_FAMILIES = ("Inter", "Noto Sans", *_KOREAN_FONTS.split("|"), "DejaVu Sans")
-"""Preferred fonts of PNG and PDF files; the last one comes with matplotlib."""
-_KOREAN_FILES = "notosanscjk|notosanskr|nanumgothic|applesdgothicneo|malgun|undotum"
-_MISSING = "□"
-
-
-@lru_cache
-def installed_fonts() -> tuple[str, ...]:
-    """Return the preferred font families that this machine has, in order of preference."""
-    from matplotlib import font_manager
-
-    def known() -> set[str]:
-        return {entry.name for entry in font_manager.fontManager.ttflist}
-
-    if not known() & set(FONT_FAMILIES[2:-1]):  # matplotlib's font list may be out of date
-        for path in font_manager.findSystemFonts():
-            if re.match(_KOREAN_FILES, Path(path).stem.lower().replace("-", "")):
-                font_manager.fontManager.addfont(path)
-    return tuple(name for name in FONT_FAMILIES if name in known())
-
-
-def korean_font() -> str | None:
-    """Return the first installed font with Korean glyphs, or None."""
-    needed = {ord(c) for c in "한글"}
-    return next((name for name in installed_fonts() if needed <= _glyphs(name)), None)
-
-
-@lru_cache
-def _glyphs(family: str) -> frozenset[int]:
-    from matplotlib import font_manager
-
-    path = font_manager.findfont(family, fallback_to_default=False)
-    return frozenset(font_manager.get_font(path).get_charmap())
-
-
-def rasterize(drawing: Drawing, extension: str) -> bytes:
-    """Return a drawing as "png", with two pixels for each unit, or as "pdf"."""
+def rasterize(drawing: Drawing, extension: str, look: Look = _PLAIN) -> bytes:
+    """Return a drawing as "png", with two pixels for each unit by default, or as "pdf"."""
     import matplotlib
+
+    drawing = look.apply(drawing)
+    text = "".join(shape.text for shape in drawing.shapes if isinstance(shape, Text))
+    if look.font is not None:
+        check_font(look.font)
+    families = tuple(dict.fromkeys(filter(None, (look.font, *installed_fonts()))))
+    missing = missing_characters(text, families)
+    if extension != "pdf":
+        with matplotlib.rc_context({"font.family": list(families)}):
+            return _render(drawing, extension, look, missing)
+    with (
+        truetype_fonts(families, text + MISSING) as names,
+        matplotlib.rc_context({"font.family": names, "pdf.fonttype": 42}),
+    ):
+        return _render(drawing, extension, look, missing)
+
+
+def _render(drawing: Drawing, extension: str, look: Look, missing: set[str]) -> bytes:
     from matplotlib.figure import Figure as Canvas
 
-    text = "".join(shape.text for shape in drawing.shapes if isinstance(shape, Text))
-    known = frozenset[int]().union(*map(_glyphs, installed_fonts()))
-    missing = {c for c in text if c.isprintable() and not c.isspace() and ord(c) not in known}
-    if missing:
-        warnings.warn(
-            f"no installed font has the characters {''.join(sorted(missing)[:8])}, so {_MISSING} "
-            "is drawn instead: install one that has (for Korean the Debian package "
-            "fonts-noto-cjk), or save the figure as .svg.",
-            stacklevel=4,
-        )
-    with matplotlib.rc_context({"font.family": list(installed_fonts()), "pdf.fonttype": 3}):
-        canvas = Canvas((drawing.width / 72, drawing.height / 72), dpi=144, facecolor="white")
-        axes = canvas.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(0, drawing.width), ylim=(drawing.height, 0))
-        axes.axis("off")
-        for order, shape in enumerate(drawing.shapes):
-            _paint(axes, shape, order, missing)
-        buffer = io.BytesIO()
-        undated: Any = {"CreationDate": None} if extension == "pdf" else {}  # equal files
-        canvas.savefig(buffer, format=extension, metadata={"Title": drawing.title, **undated})
+    scale, dpi = look.scale(drawing), look.resolution()
+    size = drawing.width * scale / 72, drawing.height * scale / 72
+    canvas = Canvas(size, dpi=dpi, facecolor=look.background)
+    axes = canvas.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, drawing.width), ylim=(drawing.height, 0))
+    axes.axis("off")
+    for order, shape in enumerate(drawing.shapes):
+        _paint(axes, shape, order, missing, scale)
+    buffer = io.BytesIO()
+    undated: Any = {"CreationDate": None} if extension == "pdf" else {}  # equal files
+    canvas.savefig(buffer, format=extension, metadata={"Title": drawing.title, **undated})
     return buffer.getvalue()
 
 
-def _paint(axes: Any, shape: Shape, order: int, missing: set[str]) -> None:
+def _paint(axes: Any, shape: Shape, order: int, missing: set[str], scale: float) -> None:
     from matplotlib import patches
 
     if isinstance(shape, Text):
-        _paint_text(axes, shape, order, missing)
+        _paint_text(axes, shape, order, missing, scale)
     elif isinstance(shape, Image):
         box = (shape.x, shape.x + shape.width, shape.y + shape.height, shape.y)
         axes.imshow(shape.pixels, extent=box, interpolation="nearest", aspect="auto", zorder=order)
         axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
     elif isinstance(shape, Line):
         dash = (0, tuple(length / shape.width for length in shape.dash)) if shape.dash else "-"
-        style = {"color": shape.stroke, "lw": shape.width, "alpha": shape.opacity, "ls": dash}
+        style = {
+            "color": shape.stroke,
+            "lw": shape.width * scale,
+            "alpha": shape.opacity,
+            "ls": dash,
+        }
         axes.plot(*zip(*shape.points, strict=True), **style, solid_capstyle="butt", zorder=order)
         if shape.arrow:
             style = {"color": shape.stroke, "lw": 0, "zorder": order}
@@ -218,18 +210,18 @@ def _paint(axes: Any, shape: Shape, order: int, missing: set[str]) -> None:
         axes.add_patch(patches.Circle((shape.x, shape.y), shape.radius, **style))
     else:
         fill = (shape.fill, shape.opacity) if shape.fill else "none"
-        style = {"fc": fill, "ec": shape.stroke or "none", "lw": shape.stroke_width}
+        style = {"fc": fill, "ec": shape.stroke or "none", "lw": shape.stroke_width * scale}
         corner = f"round,pad=0,rounding_size={shape.radius}" if shape.radius else "square,pad=0"
         place = (shape.x, shape.y), shape.width, shape.height
         axes.add_patch(patches.FancyBboxPatch(*place, boxstyle=corner, zorder=order, **style))
 
 
-def _paint_text(axes: Any, text: Text, order: int, missing: set[str]) -> None:
+def _paint_text(axes: Any, text: Text, order: int, missing: set[str], scale: float) -> None:
     axes.text(
         text.x,
         text.y,
-        "".join(_MISSING if c in missing else c for c in text.text),
-        fontsize=text.size,
+        "".join(MISSING if c in missing else c for c in text.text),
+        fontsize=text.size * scale,
         color=text.color,
         ha={"start": "left", "middle": "center", "end": "right"}[text.anchor],
         va="baseline",
@@ -241,11 +233,37 @@ def _paint_text(axes: Any, text: Text, order: int, missing: set[str]) -> None:
     )
 
 
-FORMATS: dict[str, Callable[[Drawing], str | bytes]] = {
+FORMATS: dict[str, Callable[..., str | bytes]] = {
     ".svg": to_svg,
     ".png": partial(rasterize, extension="png"),
     ".pdf": partial(rasterize, extension="pdf"),
 }
+
+
+MOVING = (".gif", ".webp")
+
+
+def animate(frames: Sequence[Drawing], extension: str, look: Look = _PLAIN) -> bytes:
+    """Return drawings as the frames of a .gif or .webp file, one after the other for ever."""
+    from PIL import Image as Pillow
+
+    pages = [Pillow.open(io.BytesIO(rasterize(one, "png", look))).convert("RGB") for one in frames]
+    size = max(page.width for page in pages), max(page.height for page in pages)
+    sheets = [Pillow.new("RGB", size, look.background) for _ in pages]
+    for sheet, page in zip(sheets, pages, strict=True):
+        sheet.paste(page, (0, 0))
+    buffer, times = io.BytesIO(), [250] * (len(sheets) - 1) + [1200]
+    options: dict[str, Any] = {"lossless": True} if extension == ".webp" else {"optimize": True}
+    sheets[0].save(
+        buffer,
+        format=extension[1:],
+        save_all=True,
+        append_images=sheets[1:],
+        duration=times,
+        loop=0,
+        **options,
+    )
+    return buffer.getvalue()
 
 
 def check_extension(path: str | Path, allowed: Iterable[str] = FORMATS) -> str:
@@ -268,18 +286,44 @@ def html_page(title: str, body: str, *, css: str = "", language: str = "en") -> 
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing that can be saved or shown in a notebook."""
+    """A drawing that can be saved or shown in a notebook; some have frames that move."""
 
     drawing: Drawing
+    frames: Callable[[], Sequence[Drawing]] | None = None
+    look: Look = _PLAIN
+
+    def styled(self, **look: Any) -> "Figure":
+        """Return the figure with another look; the options are those of `Look`."""
+        return replace(self, look=replace(self.look, **look))
 
     @property
     def svg(self) -> str:
         """The figure as SVG text."""
-        return to_svg(self.drawing)
+        return to_svg(self.drawing, self.look)
+
+    def __repr__(self) -> str:
+        width, height = round(self.drawing.width), round(self.drawing.height)
+        return f"<Figure {self.drawing.title!r}, {width} × {height}; save it as .svg, .png or .pdf>"
 
     def save(self, path: str | Path) -> None:
-        """Write the figure as .svg, .png or .pdf."""
-        write_atomic(path, FORMATS[check_extension(path)](self.drawing))
+        """Write the figure as .svg, .png or .pdf, or as .gif or .webp if it moves."""
+        extension = Path(path).suffix.lower()
+        small = self.look.small_text(self.drawing)
+        if small is not None:
+            warnings.warn(
+                f"the smallest text will be {small:.1f} points high: choose a larger size, or a "
+                "shorter text.",
+                stacklevel=2,
+            )
+        if extension in MOVING:
+            if self.frames is None:
+                raise InputError(
+                    f"{path} cannot be written because this figure does not move: only decode and "
+                    "temperature do; save it as .svg, .png or .pdf."
+                )
+            write_atomic(path, animate(self.frames(), extension, self.look))
+            return
+        write_atomic(path, FORMATS[check_extension(path)](self.drawing, look=self.look))
 
     def _repr_svg_(self) -> str:
         return self.svg

@@ -207,9 +207,10 @@ def add_signed_cell(
     stroke = HAIRLINE if min(width, height) > 8 else None
     if isinf(value):
         drawing.add(Box(x, y, width, height, MASKED, stroke, tooltip=tooltip))
-        ends = (x + 0.15 * width, y + 0.85 * height), (x + 0.85 * width, y + 0.15 * height)
-        drawing.add(Line(ends, ROLES["masked"], 0.7))
-        if digits:
+        if not digits:
+            ends = (x + 0.15 * width, y + 0.85 * height), (x + 0.85 * width, y + 0.15 * height)
+            drawing.add(Line(ends, ROLES["masked"], 0.7))
+        else:
             _add_number(drawing, "−∞", x, y, min(width, height), FAINT, width, height)
         return
     share = abs(value) / max(largest, 1e-12)

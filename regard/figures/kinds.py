@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from torch import nn
 
@@ -42,6 +43,10 @@ TRACE_KINDS: dict[str, Callable[[HeadView], Drawing]] = {
     "decode": relations.draw_decode,
     "lens": draw_lens,
     "attribution": draw_attribution,
+}
+FRAMES: dict[str, Callable[[HeadView], list[Drawing]]] = {
+    "temperature": one_query.temperature_frames,
+    "decode": relations.decode_frames,
 }
 CONCEPT_KINDS: dict[str, Callable[..., Drawing]] = {
     "masks": concepts.draw_masks,
@@ -94,7 +99,8 @@ def trace_figure(  # noqa: PLR0913  one option for each thing to choose
         if other_head is None:
             second = replace(second, head=view.head_index)
         view = replace(view, other=replace(second, queries=queries, hide_special=hide_special))
-    return Figure(TRACE_KINDS[kind](view))
+    frames = partial(FRAMES[kind], view) if kind in FRAMES else None
+    return Figure(TRACE_KINDS[kind](view), frames)
 
 
 def model_figure(module: nn.Module, *, name: str = "", language: str = "en") -> Figure:

@@ -1,6 +1,8 @@
 import io
 import re
+import zlib
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -8,9 +10,11 @@ from PIL import Image
 import regard
 from regard.errors import InputError
 from regard.figures.captions import CAPTIONS, caption, text_width, truncate
-from regard.figures.colors import darken, shade
+from regard.figures.colors import ROLES, darken, shade, to_oklab
 from regard.figures.curves import draw_curves
 from regard.figures.formats import Figure, html_page, rasterize
+from regard.figures.kinds import concept_figure
+from regard.figures.look import THEMES, recolor
 from tests.figures.svg import texts
 
 STARTS = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}
@@ -84,3 +88,74 @@ def test_every_caption_exists_in_both_languages():
     assert caption("head", "ko") == "헤드"
     with pytest.raises(InputError, match="language is 'de'; it can be en or ko"):
         caption("head", "de")
+
+
+def test_pdf_files_embed_truetype_fonts_only(tmp_path):
+    figure = concept_figure("masks", language="ko")
+    figure.save(tmp_path / "a.pdf")
+    data = (tmp_path / "a.pdf").read_bytes()
+    assert b"/Type3" not in data
+    assert b"/CIDFontType2" in data
+    streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", data, re.DOTALL)
+    unpacked = [zlib.decompress(one) for one in streams if one[:1] == b"x"]
+    fonts = [one for one in unpacked if one[:4] in (b"OTTO", b"\0\1\0\0", b"true")]
+    assert len(fonts) == data.count(b"/FontFile2")
+    assert {one[:4] for one in fonts} == {b"\0\1\0\0"}
+
+
+def test_a_look_has_a_size_a_title_and_a_theme(tmp_path):
+    figure = concept_figure("masks").styled(size="column", title="Mine", theme="dark", font="Lato")
+    assert 'width="84mm"' in figure.svg
+    assert "font-family=\"'Lato', Inter" in figure.svg
+    assert texts(figure)[0] == "Mine"
+    assert 'fill="#FFFFFF"/>' not in figure.svg
+    with pytest.warns(UserWarning, match="smallest text will be .* points high"):
+        figure.save(tmp_path / "a.svg")
+    page = concept_figure("masks").styled(width=127, dpi=100)  # 127 mm are 5 inches
+    page.save(tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as picture:
+        assert picture.width == 500
+    wide = concept_figure("waves").styled(size="slide")
+    assert wide.look.millimeters(wide.drawing) <= 320
+
+
+@pytest.mark.parametrize(
+    ("look", "message"),
+    [
+        ({"size": "poster"}, "size is 'poster'; choose one of column, page, slide"),
+        ({"size": "page", "width": 100}, "leave one of them out"),
+        ({"width": 5}, "width is 5 mm; it can be 10 to 2000"),
+        ({"dpi": 5}, "dpi is 5; it can be 36 to 1200"),
+        ({"theme": "sepia"}, "theme is 'sepia'"),
+    ],
+)
+def test_invalid_looks_are_refused(look, message):
+    with pytest.raises(InputError, match=message):
+        concept_figure("masks").styled(**look)
+
+
+def test_a_font_that_is_not_installed_is_refused(tmp_path):
+    with pytest.raises(InputError, match="the font 'No Such Font' is not installed"):
+        concept_figure("masks").styled(font="No Such Font").save(tmp_path / "a.png")
+
+
+def test_themes_keep_contrast():
+    for theme in THEMES:
+        light, ink = (to_oklab(read(recolor(code, theme)))[0] for code in ("#FFFFFF", "#222222"))
+        assert abs(light - ink) > 0.6
+        for role in ROLES.values():
+            assert abs(light - to_oklab(read(recolor(role, theme)))[0]) > 0.2
+
+
+def read(code):
+    return np.array([int(code[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+
+
+@pytest.mark.parametrize("extension", [".gif", ".webp"])
+def test_figures_that_move_have_a_frame_for_each_step(trace, extension, tmp_path):
+    path = tmp_path / f"a{extension}"
+    trace.figure("decode").styled(dpi=36).save(path)
+    with Image.open(path) as moving:
+        assert moving.n_frames == len(trace.tokens["output"]) + 1
+    with pytest.raises(InputError, match="does not move: only decode and temperature do"):
+        trace.figure("pattern").save(path)
