@@ -32,7 +32,7 @@ from regard.model_folder import (
 from regard.text.tokenizer import Tokenizer, suppressed_ids, token_names
 
 MODEL, VOCABULARY_MAP = "model.bin", "vmap.txt"
-_VERSION = "2"  # changes when the same folder is converted differently
+_VERSION = "3"  # changes when the same folder is converted differently
 
 
 class CTranslate2Engine:

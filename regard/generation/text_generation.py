@@ -6,6 +6,7 @@ from functools import cached_property, partial
 from math import nan
 from pathlib import Path
 from threading import Event
+from time import sleep
 from typing import Any, Protocol, runtime_checkable
 
 from regard.capabilities import choose_writer
@@ -62,7 +63,7 @@ class Writer(Protocol):
     precision: str
 
     def write(
-        self, prompts: Sequence[list[int]], options: SamplingOptions, on_token: OnToken
+        self, prompts: Sequence[list[int]], options: SamplingOptions, on_token: OnToken | None
     ) -> list[Hypothesis]:
         """Continue each prompt."""
         ...
@@ -82,7 +83,7 @@ class NumpyWriter:
         self.barred = suppressed_ids(tokenizer, model.settings["n_vocab"])
 
     def write(
-        self, prompts: Sequence[list[int]], options: SamplingOptions, on_token: OnToken
+        self, prompts: Sequence[list[int]], options: SamplingOptions, on_token: OnToken | None
     ) -> list[Hypothesis]:
         stepper = NumpyStepper(self.model, [len(prompt) for prompt in prompts])
         # With equal seeds, a prompt's text does not depend on its place.
@@ -124,22 +125,22 @@ class CTranslate2Writer:
         )
 
     def write(
-        self, prompts: Sequence[list[int]], options: SamplingOptions, on_token: OnToken
+        self, prompts: Sequence[list[int]], options: SamplingOptions, on_token: OnToken | None
     ) -> list[Hypothesis]:
         return [self._write(row, ids, options, on_token) for row, ids in enumerate(prompts)]
 
     def _write(
-        self, row: int, ids: list[int], options: SamplingOptions, on_token: OnToken
+        self, row: int, ids: list[int], options: SamplingOptions, on_token: OnToken | None
     ) -> Hypothesis:
         import ctranslate2
 
-        best, generator = options.temperature == 0, None
+        best, generator, end_id = options.temperature == 0, None, self.tokenizer.end_id
         if best:
             generator = self._generator
         else:  # its random numbers are those of a thread, so a seed needs a new one
             ctranslate2.set_random_seed(options.seed % 2**32)
             generator = self._open()
-        steps = _TokenReceiver(self.tokenizer.end_id, partial(on_token, row))
+        listener = None if on_token is None else _TokenReceiver(end_id, partial(on_token, row))
         (result,) = generator.generate_batch(
             [[self.tokenizer.token_of(id) for id in ids]],
             max_length=options.max_tokens,
@@ -147,11 +148,18 @@ class CTranslate2Writer:
             sampling_topk=1 if best else options.top_k or 0,
             sampling_topp=1.0 if best else options.top_p or 1.0,
             sampling_temperature=1.0 if best else options.temperature,
-            callback=steps,
+            return_end_token=True,
+            callback=listener,
             asynchronous=True,
         )
-        steps.wait(result)
-        return Hypothesis(steps.written, [], nan, steps.finished)
+        if listener is None:
+            while not result.done():  # an interrupt must be able to end it
+                sleep(0.002)
+            written = list(result.result().sequences_ids[0])
+        else:
+            written = listener.wait(result)
+        finished = bool(written) and written[-1] == end_id
+        return Hypothesis(written[:-1] if finished else written, [], nan, finished)
 
     def log_prob(self, prompt: list[int], found: Hypothesis) -> float:
         """Let the model read the text once more, in one pass."""
@@ -168,8 +176,7 @@ class _TokenReceiver:
 
     def __init__(self, end_id: int | None, on_token: Callable[[int], bool | None]) -> None:
         self.end_id, self.on_token = end_id, on_token
-        self.written: list[int] = []
-        self.finished = False
+        self._written: list[int] = []
         self._error: BaseException | None = None
         self._done = Event()
 
@@ -177,10 +184,9 @@ class _TokenReceiver:
         """Pass a token on; True ends the text."""
         if self._done.is_set():
             return True
-        self.finished = step.token_id == self.end_id
+        self._written.append(step.token_id)
         stopped = False
-        if not self.finished:
-            self.written.append(step.token_id)
+        if step.token_id != self.end_id:
             try:
                 stopped = bool(self.on_token(step.token_id))
             except BaseException as error:  # raised again by `wait`
@@ -189,8 +195,8 @@ class _TokenReceiver:
             self._done.set()
         return stopped
 
-    def wait(self, result: Any) -> None:
-        """Wait for the last token."""
+    def wait(self, result: Any) -> list[int]:
+        """Wait for the last token; return all."""
         try:
             while not result.done() and not self._done.wait(0.05):
                 pass
@@ -199,6 +205,7 @@ class _TokenReceiver:
             self._done.set()
         if self._error is not None:
             raise self._error
+        return self._written
 
 
 class TextGenerator:
@@ -230,7 +237,9 @@ class TextGenerator:
         for ids in read:
             check_capacity(options, len(ids), self.n_positions)
         streams = [TextStream(self.tokenizer, ids, on_text, options.stop) for ids in read]
-        found = self.writer.write(read, options, lambda row, token: streams[row].add(token))
+        listens = on_text is not None or options.stop
+        on_token = (lambda row, token: streams[row].add(token)) if listens else None
+        found = self.writer.write(read, options, on_token)
         return [
             self._finish(ids, one, stream)
             for ids, one, stream in zip(read, found, streams, strict=True)

@@ -165,7 +165,7 @@ class TorchWriter:
         self,
         prompts: Sequence[list[int]],
         options: SamplingOptions,
-        on_token: Callable[[int, int], bool | None],
+        on_token: Callable[[int, int], bool | None] | None,
     ) -> list[Hypothesis]:
         device = next(self.module.parameters()).device
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)

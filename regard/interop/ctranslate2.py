@@ -50,7 +50,7 @@ def convert(
     Args:
         quantization: the type of stored weights; "int8" is small and fast but changes results
             slightly. Unchanged if None.
-        suppressed: tokens that a translator must not generate.
+        suppressed: tokens that must not be generated.
     """
     if quantization is not None and quantization not in QUANTIZATIONS:
         raise InputError(f"quantization is {quantization!r}; choose {', '.join(QUANTIZATIONS)}.")
@@ -67,9 +67,9 @@ def convert(
         from ctranslate2 import specs
     if family == "transformer":
         spec = _translator(specs, model, weights)
-        _suppress(spec.decoder.projection, suppressed)
     else:
         spec = _generator(specs, model, weights)
+    _suppress(spec.decoder.projection, suppressed)
     _set_tokens(spec, model, tokenizer, target_tokenizer)
     spec.config.layer_norm_epsilon = float(model["norm_eps"])
     spec.validate()

@@ -43,7 +43,7 @@ def test_ids_without_a_token_are_never_written(engine, tmp_path):
     n_vocab = module.config.n_vocab
     settings = {**module.config.to_dict(), "n_vocab": n_vocab + 2}
     wide = regard.build(settings).eval()
-    rows = torch.full((2, module.config.d_model), 0.5)
+    rows = 3 * module.tokens.weight.detach()[small.tokenizer.encode("e", specials=False) * 2]
     state = {
         k: torch.cat([v, rows]) if len(v) == n_vocab else v for k, v in module.state_dict().items()
     }
