@@ -314,6 +314,17 @@ def test_continued_pieces_have_a_middle_dot_and_digits_none(modules):
     ]
 
 
+def test_pieces_without_the_mark_of_a_new_word_continue_one(modules):
+    def marked(*names):
+        named = [{"name": name} for name in names]
+        call = {"module": "tokens", "name": "markContinued", "args": [named], "changed": 0}
+        return [one["name"] for one in modules("call", given=call)]
+
+    assert marked("▁키", "쇠", "[SEP]", "?") == ["▁키", "##쇠", "[SEP]", "?"]
+    assert marked("dog", "##ing") == ["dog", "##ing"]  # other marks
+    assert marked("a", " ", "b") == ["a", " ", "b"]  # characters
+
+
 def test_the_first_model_is_the_one_named_or_the_translator_of_the_reader(modules):
     def first(language, *, named=(), search=""):
         names = ("dates", "en-de", "en-ko")

@@ -1,6 +1,7 @@
 // From the residual stream to the answer, on the local server: lenses and attributions.
 
 import { requestJson } from "./http.js";
+import { markContinued } from "./tokens.js";
 
 /**
  * @typedef {import("./source.js").Lens} Lens
@@ -22,7 +23,17 @@ const KNOWN = new WeakMap();
  */
 export function fetchLens(source, position) {
   const start = position - (position % LENS_WINDOW);
-  return fetchOnce(source, "lens", { start, stop: start + LENS_WINDOW });
+  return fetchOnce(source, "lens", { start, stop: start + LENS_WINDOW }, markNames);
+}
+
+/**
+ * Mark the names of a lens that continue a word.
+ * @param {Lens} lens
+ */
+function markNames(lens) {
+  const named = Object.entries(lens.names).map(([id, name]) => ({ id, name }));
+  markContinued(named);
+  return { ...lens, names: Object.fromEntries(named.map(({ id, name }) => [id, name])) };
 }
 
 /**
@@ -38,14 +49,15 @@ export function fetchAttribution(source, place) {
  * @param {HttpSource} source
  * @param {string} what
  * @param {Record<string, number | undefined>} given
+ * @param {(found: any) => any} [read]
  */
-function fetchOnce(source, what, given) {
+function fetchOnce(source, what, given, read = (found) => found) {
   const known = KNOWN.get(source) ?? new Map();
   KNOWN.set(source, known);
   const entries = Object.entries(given).filter(([, value]) => value !== undefined);
   const key = `${what}?${new URLSearchParams(entries.map(([name, value]) => [name, String(value)]))}`;
   if (!known.has(key)) {
-    const found = source.retry(() => requestJson(`/api/trace/${source.described.id}/${key}`));
+    const found = source.retry(() => requestJson(`/api/trace/${source.described.id}/${key}`)).then(read);
     found.catch(() => known.delete(key));
     known.set(key, found);
   }

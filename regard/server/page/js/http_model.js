@@ -5,6 +5,7 @@ import { editsToJson, changesOf } from "./edits.js";
 import { computeTables, averageRows } from "./head.js";
 import { requestJson } from "./http.js";
 import { parseTemperature } from "./source.js";
+import { markContinued } from "./tokens.js";
 
 /**
  * @typedef {import("./http_source.js").HttpSource} HttpSource
@@ -124,6 +125,7 @@ export class HttpModel {
       if (error.status !== 404) throw error;
       return requestJson(path((await requestJson("/api/answer", asked)).id)); // the server had dropped the trace
     });
+    markContinued([...info.steps, ...info.steps.flatMap((step) => step.candidates), ...(info.tree ?? [])]);
     const written = info.kind === "sample" ? { ...asked, text: info.text } : { ...asked, target: info.ids };
     return { info, source: info.traceable ? this.sourceOf(await requestJson("/api/trace", info.kind === "given" ? asked : written)) : null };
   }

@@ -17,6 +17,15 @@ import { matrix } from "./matrix.js";
 export const CONTINUES = "·";
 
 /**
+ * Mark the names of pieces that continue a word, if the vocabulary marks the start of words with a space.
+ * @param {{ name: string }[]} named whose names are changed
+ */
+export function markContinued(named) {
+  if (!named.some(({ name }) => /^[▁ ]\p{L}/u.test(name))) return;
+  for (const one of named) if (/^\p{L}/u.test(one.name)) one.name = `##${one.name}`;
+}
+
+/**
  * Return the label of a token: without spaces, with a middle dot if it continues a word.
  * @param {string} token
  * @param {boolean} [continues]
