@@ -18,6 +18,7 @@ from regard.layers.position import sinusoid
 from regard.layers.stack import make_norm
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer_training import train_tokenizer
 
 
 def small_transformer(**changes):
@@ -32,6 +33,8 @@ def test_slip_1_the_exponent_of_the_positions_is_2i_over_d_model():
     wavelength_of_pair_1 = 10000 ** (2 / 8)  # the slip would give 10000^(8/2), a constant
     assert table[3, 2].item() == pytest.approx(torch.sin(torch.tensor(3 / wavelength_of_pair_1)))
     assert table[3, 3].item() == pytest.approx(torch.cos(torch.tensor(3 / wavelength_of_pair_1)))
+    wrong = torch.sin(torch.arange(4) / 10000 ** (8 / 2))
+    assert wrong.max() < 1e-15  # no position can be told from another
 
 
 def test_slip_2_a_padding_mask_of_three_axes_is_refused_even_where_it_would_broadcast():
@@ -40,6 +43,15 @@ def test_slip_2_a_padding_mask_of_three_axes_is_refused_even_where_it_would_broa
     with pytest.raises(MaskError, match=r"shape \(4, 1, 5\)"):
         regard.attend(q, q, q, allowed=hidden)
     assert regard.attend(q, q, q, allowed=hidden[:, None]).shape == q.shape
+    # two sentences of 3 and 1 tokens, two heads: the slip hides keys of sentence 0 in head 1
+    seen = regard.padding([3, 1]).tensor(1, 3, lead=(2,))
+    scores = torch.zeros(2, 2, 1, 3)
+    wrong, right = (
+        scores.masked_fill(~one, float("-inf")).softmax(-1)[0, 1, 0]
+        for one in (seen, seen[:, None])
+    )
+    assert wrong.tolist() == [1, 0, 0]
+    assert_close(right, torch.full((3,), 1 / 3))
 
 
 def test_slip_3_a_decoder_given_only_padding_still_cannot_see_the_future():
@@ -71,6 +83,9 @@ def test_slip_6_logits_may_be_negative():
     model = small_transformer()
     logits = model(torch.randint(11, (2, 5)), torch.randint(11, (2, 5)))
     assert (logits < 0).any()
+    wrong, right = (one.softmax(-1) for one in (logits.relu(), logits))
+    negative = logits[0, 0] < 0
+    assert wrong[0, 0][negative].std() < 1e-7 < right[0, 0][negative].std()
 
 
 def test_slip_7_multi_head_attention_has_four_linear_layers_and_uses_all():
@@ -120,8 +135,98 @@ def test_slip_12_only_the_scaling_form_of_efficient_attention_equals_a_dot_produ
     assert (softmax_form - regard.attend(q, k, v, similarity="dot")).abs().max() > 0.05
 
 
+def test_slip_13_a_comma_has_an_id(tmp_path):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces += ["hello", ",", "how", "are", "you", "doing", "?"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    tokenizer = Tokenizer.load(tmp_path / "vocab.txt")
+    ids = tokenizer.encode("Hello, how are you doing?")
+    assert ids == [2, 5, 6, 7, 8, 9, 10, 11, 3]  # the listing has no id for the comma, 6
+
+
 @pytest.mark.data("vocabularies")
-def test_slip_13_a_comma_has_an_id(data):
+def test_slip_13_with_the_vocabulary_of_bert(data):
     tokenizer = Tokenizer.load(data / "vocabularies" / "bert-base-uncased.vocab.txt")
     ids = tokenizer.encode("Hello, how are you doing?")
     assert ids == [101, 7592, 1010, 2129, 2024, 2017, 2725, 1029, 102]
+
+
+class PlainDropout:  # not an nn.Module, so that eval() does not reach its layer
+    def __init__(self):
+        self.layer = nn.Dropout(0.5)
+
+    def __call__(self, x):
+        return self.layer(x)
+
+
+def test_slip_14_dropout_of_a_class_that_is_not_a_module_stays_on():
+    torch.manual_seed(0)
+    x = torch.ones(100)
+    hidden, model = nn.Module(), small_transformer(activation_dropout=0.5)
+    hidden.part = PlainDropout()
+    hidden.eval()
+    assert not torch.equal(hidden.part(x), hidden.part(x))
+    ids = torch.tensor([[1, 2, 3]])
+    assert torch.equal(model(ids, ids), model(ids, ids))
+
+
+def test_slip_15_biases_start_at_zero():
+    assert nn.Linear(64, 64).bias.abs().max() > 0.1  # what is left if only matrices are initialized
+    biases = [value for name, value in small_transformer().named_parameters() if "bias" in name]
+    assert len(biases) > 10
+    assert not any(value.any() for value in biases)
+
+
+@pytest.mark.parametrize(
+    ("kind", "unknown"), [("bpe", True), ("wordpiece", True), ("byte-bpe", False)]
+)
+def test_slip_16_only_a_vocabulary_without_bytes_has_unknown_tokens(kind, unknown):
+    tokenizer = train_tokenizer(["low lower"], kind=kind, vocab_size=270, min_frequency=1)
+    assert (tokenizer.id_of("[UNK]") in tokenizer.encode("low 국수")) == unknown
+
+
+def test_slip_17_every_size_that_is_given_is_used():
+    for d_model in (8, 12):
+        config = {"family": "decoder", "n_vocab": 9, "n_heads": 2, "d_ff": 8, "n_layers": 1}
+        model = regard.build({**config, "d_model": d_model})
+        assert model.decoder.layers[0].feed_forward.inner.to_hidden.in_features == d_model
+
+
+def test_slip_18_the_output_matrix_leads_back_to_d_model():
+    module = MultiHeadAttention(12, 2, d_k=5, d_v=7)
+    assert module.to_output.weight.shape == (12, 2 * 7)  # torch stores it transposed
+    assert module(torch.randn(1, 3, 12)).shape == (1, 3, 12)
+
+
+def test_slip_19_scores_divided_by_the_root_have_unit_variance():
+    torch.manual_seed(0)
+    q, k = torch.randn(500, 256), torch.randn(40, 256)
+    with regard.watch() as trace:
+        regard.attend(q, k, k)
+    (site,) = trace.sites.values()
+    assert site.scores().std().item() == pytest.approx(1, rel=0.05)
+    assert (q @ k.T / 256).std().item() == pytest.approx(1 / 16, rel=0.05)  # the slip
+
+
+def test_slip_20_scores_compare_projected_words():
+    tables = work(DEFAULT)
+    x = torch.tensor(tables["x"].values)
+    assert (x @ x.T).tolist() == [[2, 0, 2], [0, 4, 2], [2, 2, 3]]  # the slip
+    query, key = (torch.tensor(tables[name].values) for name in ("query", "key"))
+    assert (query @ key.T).tolist() == [[3, 6, 6], [6, 0, 6], [6, 6, 9]]
+
+
+def test_slip_21_keys_and_values_of_cross_attention_come_from_the_source():
+    with regard.watch(model := small_transformer()) as trace:
+        model(torch.tensor([[3, 4]]), torch.tensor([[1, 5, 6, 2]]))  # shifted: 3 inputs
+    site = trace["decoder.layers.0.cross"]
+    assert (site.n_query, site.n_key) == (3, 2)
+    assert site.value.size(-2) == 2
+
+
+def test_slip_22_a_dot_product_is_the_cosine_of_vectors_of_norm_1():
+    torch.manual_seed(0)
+    unit = nn.functional.normalize(torch.randn(2, 5), dim=-1)
+    cosine = nn.functional.cosine_similarity(unit[0], unit[1], dim=0)
+    assert_close(unit[0] @ unit[1], cosine)
+    assert_close((10 * unit[0]) @ (10 * unit[1]), 100 * cosine)  # the slip: norms of 10
