@@ -22,6 +22,8 @@ import { followFront, Playback, playControls } from "./flow_play.js";
 
 /** Positions are requested in blocks of this size. */
 const BLOCK = 128;
+/** The least and the largest height of a row. @type {(app: App) => [number, number]} */
+const rowRange = ({ about }) => (about.image ? [10, 30] : [15, 34]);
 /** Width of the predictions: a bar and a token. */
 const PREDICTIONS = 164;
 const [NARROW, NARROW_PREDICTIONS] = [700, 108]; // below this width the decoder stands below the encoder
@@ -101,7 +103,7 @@ class FlowView {
       if (mine !== this.loads) return;
       if (!found) return this.showNote(app.t(app.about.live ? "flowNone" : "flowMissing"));
       if (found.sides.some((side, s) => side.n_tokens !== this.flow?.sides[s]?.n_tokens)) this.pinned = this.cursor = this.hovered = null;
-      const few = this.firsts.some(Boolean) ? 2 * BLOCK : Math.min(2 * BLOCK, Math.ceil(innerHeight / 11)); // what can be seen comes first
+      const few = this.firsts.some(Boolean) ? 2 * BLOCK : Math.min(2 * BLOCK, Math.ceil(innerHeight / rowRange(app)[0])); // only what can be seen
       const rows = await this.loadRows(found, this.firsts, few);
       if (mine !== this.loads) return;
       this.flow = found;
@@ -112,7 +114,6 @@ class FlowView {
       this.element.classList.remove("empty");
       this.draw();
       this.showDetails();
-      if (found.sides.some((side) => side.n_tokens > few) && few < 2 * BLOCK) await this.loadRows(found, this.firsts).then((all) => mine === this.loads && (this.takeRows(all), this.paint()));
     } catch (error) {
       if (mine === this.loads) this.showNote(app.t.error(error));
     } finally {
@@ -154,7 +155,8 @@ class FlowView {
     const shownWidth = Math.max(300, this.scroll.clientWidth);
     const width = Math.max(shownWidth, this.lens.leastWidth()); // words need more than a phone has: it scrolls
     const labels = this.ticks.map((ticks) => (image ? 56 : Math.min(116, 18 + Math.max(24, ...ticks.slice(0, 400).map((tick) => textWidth(tick.label.slice(0, 14), 13))))));
-    this.layout = layoutFlow(shown, { width, height, labels, predictions: shownWidth < NARROW ? NARROW_PREDICTIONS : PREDICTIONS, stacked: shownWidth < NARROW, rowRange: image ? [10, 30] : [15, 34], overflow: 0.3 * height, firsts: this.firsts, folded: this.folded, unfolded: this.unfolded });
+    this.layout = layoutFlow(shown, { width, height, labels, predictions: shownWidth < NARROW ? NARROW_PREDICTIONS : PREDICTIONS, stacked: shownWidth < NARROW, rowRange: rowRange(app), overflow: 0.3 * height, firsts: this.firsts, folded: this.folded, unfolded: this.unfolded });
+    if (this.layout.bands.some(({ stop }, s) => stop > this.rows[s].stop && this.rows[s].stop - this.rows[s].start < 2 * BLOCK)) this.moveWindow(0, this.firsts[0]); // a larger window shows more
     this.playback.reset(this.layout.stops.length, shown);
     flowLabels(app, this.labels, { layout: this.layout, flow: shown, ticks: this.ticks, onfold: (name, folded) => this.fold(name, folded), onhover: (place) => this.hover(place, null), onpick: (place) => this.pick(place) });
     const corner = this.layout.labels[1] - labels[1] - 24; // below the encoder, if it is wide enough
