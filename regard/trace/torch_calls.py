@@ -30,6 +30,7 @@ from regard.tap import is_attending, listen
 from regard.trace.checks import CallFacts
 from regard.trace.handwritten import Follower
 from regard.trace.products import dot_similarity, read_mask, with_heads, with_mask_heads
+from regard.trace.stream_graph import StreamGraph
 from regard.trace.watched_model import WATCHES, Place, find_places, note_calls, sites
 from regard.trace.weighted_sums import answer_product, note_softmax
 
@@ -39,7 +40,7 @@ _THREAD = local()
 
 
 @contextmanager
-def answering() -> Iterator[None]:
+def answering() -> "Iterator[AttentionCalls]":
     """Answer attention functions in this thread, for all blocks that it is in."""
     calls = getattr(_THREAD, "calls", None)
     if calls is None:
@@ -47,7 +48,7 @@ def answering() -> Iterator[None]:
         calls.__enter__()
     calls.n_blocks += 1
     try:
-        yield
+        yield calls
     finally:
         calls.n_blocks -= 1
         if not calls.n_blocks:  # blocks of interleaved tasks need not end in order
@@ -62,6 +63,7 @@ class AttentionCalls(TorchFunctionMode):
         super().__init__()
         self.n_blocks = 0
         self.follower = Follower(note_softmax, answer_product)
+        self.streams = StreamGraph()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -72,11 +74,24 @@ class AttentionCalls(TorchFunctionMode):
             return func(*args, **kwargs)
         if not all(one.called for one in watches):
             note_calls()
+        for one in watches:
+            one.entered = None
+        before = self.streams.before(func, args)
+        name = _name_of(func)
+        result = self._compute(name, func, args, kwargs)
+        site = next((one.entered for one in watches if one.entered is not None), None)
+        if site is None:
+            self.streams.note(name, func, before, kwargs, result)
+        else:
+            first = result[0] if isinstance(result, tuple) else result
+            self.streams.note_site(site, func, before, kwargs, first)
+        return result
+
+    def _compute(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         if func is F.scaled_dot_product_attention:
             return self._answer(answer_sdpa, func, args, kwargs)
         if func is F.multi_head_attention_forward:
             return self._answer(answer_multi_head, func, args, kwargs)
-        name = _name_of(func)
         if any(word in name for word in _REFUSED):
             raise _cannot_watch(name)
         return self.follower.follow(name, func, args, kwargs)
@@ -167,6 +182,9 @@ def answer_multi_head(
         context = tapped_attention(*heads, pattern, site=site, dropout=dropout)
     joined = context.permute(2, 0, 1, 3).flatten(2)
     output = F.linear(joined, call.out_proj_weight, call.out_proj_bias)
+    for place in places:
+        if place.watch.entered is not None:
+            place.watch.entered.linear = (joined, call.out_proj_weight, call.out_proj_bias)
     weights = recorder.weights() if recorder else None
     if weights is not None and call.average_attn_weights:
         weights = weights.mean(dim=1)
@@ -234,7 +252,8 @@ def _name_of(func: Any) -> str:
     name = func.__name__
     if name == "__get__":
         name = func.__self__.__name__
-        if name == "is_nested" and sys._getframe(2).f_code.co_name == "flex_attention":
+        asked_by = sys._getframe(2).f_code.co_filename
+        if name == "is_nested" and asked_by.endswith("flex_attention.py"):
             return "flex_attention"
         return name
     return name[:-1] if name[-1] == "_" and name[0] != "_" else name

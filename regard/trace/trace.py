@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from regard.analysis.attribution import Attribution
     from regard.analysis.lens import Lens
     from regard.figures.formats import Figure
+    from regard.trace.found_stream import FoundStream
 
 
 @dataclass(repr=False, eq=False)
@@ -42,6 +43,10 @@ class Trace:
     """Softmax calls of a watched model that looked like attention and were not understood."""
     facts: dict[str, CallFacts] = field(default_factory=dict)
     """How a watched model called attention, by site; they are not saved with the trace."""
+    streams: "dict[str, FoundStream]" = field(default_factory=dict)
+    """The residual streams that were found in a model that is not regard's, by side; not saved."""
+    stream_problem: str = ""
+    """Why no residual stream was found there."""
     note: str = ""
     """Why nothing was recorded, if that is so."""
 

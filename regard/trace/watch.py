@@ -11,6 +11,7 @@ from regard.errors import InputError
 from regard.tap import listen
 from regard.trace.editor import Editor
 from regard.trace.edits import Edit
+from regard.trace.found_stream import note_streams
 from regard.trace.recorder import Recorder
 from regard.trace.torch_calls import answering
 from regard.trace.trace import Trace
@@ -43,13 +44,17 @@ def watch(model: Any = None, *, edits: Sequence[Edit] = ()) -> Iterator[Trace]:
         one = Watch(model, trace)
         token = WATCHES.set((*WATCHES.get(), one))
         try:
-            with listen(LocalListener(one, editor), LocalListener(one, recorder)), answering():
+            listeners = (LocalListener(one, editor), LocalListener(one, recorder))
+            with listen(*listeners), answering() as calls:
                 yield trace
+                graph = calls.streams
         finally:
             WATCHES.reset(token)
         trace.unwatched += [softmax.describe() for softmax in one.softmaxes if not softmax.used]
-        if not (trace.unwatched or recorder.sites()):
+        trace.sites.update(recorder.sites())
+        if not (trace.unwatched or trace.sites):
             _explain_no_site(one)
+        note_streams(trace, graph, one)
     trace.sites.update(recorder.sites())
     editor.finish()
 

@@ -21,6 +21,7 @@ from regard.trace.checks import CallFacts
 from regard.trace.editor import Editor
 from regard.trace.handwritten import Softmax
 from regard.trace.recorder import Recorder
+from regard.trace.stream_graph import SiteCall
 from regard.trace.trace import Trace
 
 ROOT = "attention"
@@ -52,6 +53,7 @@ class Watch:
         self._counts: dict[str, int] = {}
         self._states: dict[str, _SiteState] = {}
         self._step = 0
+        """The position of the first query of the current step with a cache."""
         self.site: str | None = None
         """The site that is being computed, with the position of its first query."""
         self.muted = False
@@ -59,6 +61,9 @@ class Watch:
         self.called = False
         """True once a part of the model has called a function of torch."""
         self.softmaxes: list[Softmax] = []
+        self.entered: SiteCall | None = None
+        """The call of attention that the current function is."""
+        self.calls: list[SiteCall] = []
 
     def locate(self, frame: FrameType | None) -> tuple[str | None, FrameType | None]:
         """Return the part whose method is running, and the outermost call of the model.
@@ -93,6 +98,7 @@ class Watch:
             self._forward, self._step = forward, 0
             if forward is not None:  # without one, it is not known where a run begins
                 self._counts.clear()
+                self.calls.clear()
         count = self._counts.get(path, 0)
         name, first = numbered(path or ROOT, count), 0
         if count:  # a loop over steps within one call of the model
@@ -119,6 +125,11 @@ class Watch:
         if not (grown or (crosses and repeated)):
             return 0
         return before.n_query if torch.equal(key[..., :n_key, :], before.key) else 0
+
+    @property
+    def in_steps(self) -> bool:
+        """True if the last call continued an earlier one."""
+        return self._step > 0
 
     def note(self, site: str, facts: CallFacts) -> None:
         """Keep facts about a call, which `trace.check` reports."""
@@ -205,7 +216,7 @@ def sites(
     places: Sequence[Place], query: Tensor, key: Tensor, crosses: bool, facts: CallFacts
 ) -> Iterator[str]:
     """Name the site for each watch, and yield the name for other listeners."""
-    inside = [place.watch for place in places]
+    inside, names = [place.watch for place in places], {}
     outside = [one for one in WATCHES.get() if one not in inside]
     try:
         for one in outside:
@@ -214,6 +225,11 @@ def sites(
             options = {"query": query, "key": key, "crosses": crosses}
             name = place.watch.enter(place.path, place.forward, **options)
             place.watch.note(name, facts)
+            names[id(place.watch)] = name
+        call = SiteCall(names, crosses, query.size(-2))
+        for one in inside:
+            one.entered = call
+            one.calls.append(call)
         site = inside[-1].site or ""
         yield site
         tap(f"{site}.crosses", crosses, "")

@@ -1,0 +1,293 @@
+"""The residual stream of any model, found by following what its functions add to what.
+
+    stream ─┬───────────────────────────────▶ + ─▶ stream
+            └─▶ norm ─▶ attention ─▶ linear ──┘
+
+The depth of a tensor is the smallest number of mixing functions (linear layers, products, …) on the
+way to it. Norms, scalings, sums and changes of layout keep it. Where a deeper tensor that comes from
+attention is added to a shallower one, the shallower one is the residual stream. From then on,
+whatever is added to it is a part that was written to it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+NORMS = frozenset(("layer_norm", "rms_norm"))
+LINEAR = frozenset(("linear", "addmm", "matmul", "mm"))
+LAYOUT = frozenset(
+    (
+        *("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "expand", "view_as"),
+        *("transpose", "permute", "contiguous", "swapaxes", "movedim", "mT", "T", "t", "clone"),
+        *("to", "float", "double", "half", "bfloat16", "type_as", "type", "detach", "alias"),
+    )
+)
+"""Functions that keep every number; conversions may round it."""
+DROPOUT = frozenset(("dropout", "dropout1d", "feature_dropout"))
+SCALES = frozenset(("mul", "multiply", "div", "true_divide", "divide"))
+SUMS = frozenset(("add", "sub", "subtract"))
+_STARTS = frozenset(("embedding", "linear", "addmm", "conv1d", "conv2d", "conv3d", *NORMS))
+"""Functions whose result is followed although nothing that they read is."""
+
+
+@dataclass(eq=False)
+class SiteCall:
+    """One call of attention: the name of its site in each watch, and what it reads."""
+
+    names: dict[int, str]
+    """The path of the site by the id of the watch."""
+    crosses: bool
+    n_query: int
+    linear: tuple[Tensor, Tensor, Tensor | None] | None = None
+    """Input, weight and bias of the output projection, if it is part of the call."""
+
+
+@dataclass(eq=False)
+class Node:
+    """One function call whose result is followed."""
+
+    name: str
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    inputs: tuple[tuple[Tensor, "Node | None"], ...]
+    """Its tensors, each with the call that computed it; None for constants and inputs."""
+    depth: int
+    stream: "Residual | None" = None
+    """The last sum of the residual stream whose numbers it holds, perhaps normalized."""
+    sites: tuple[SiteCall, ...] = ()
+    """The attention sites that it comes from, since the last sum of the stream."""
+
+    def parent(self, tensor: Any) -> "Node | None":
+        """Return the call that computed one of the arguments."""
+        return next((node for one, node in self.inputs if one is tensor), None)
+
+
+@dataclass(frozen=True, eq=False)
+class WrittenPart:
+    """One vector for each position that was added to the stream."""
+
+    output: Tensor
+    node: Node
+    sites: tuple[SiteCall, ...]
+    linear: Node | None
+    """The linear layer that it comes from, perhaps scaled or normalized since."""
+
+
+@dataclass(eq=False)
+class Residual:
+    """One sum of the residual stream and what is written to it."""
+
+    value: Tensor
+    node: Node
+    main: Tensor
+    """The stream before, as it is added: after a norm in post-norm models."""
+    main_node: Node | None
+    before: "Residual | None"
+    parts: tuple[WrittenPart, ...]
+    normed: tuple[Tensor, Node] | None = None
+    """The first norm of it."""
+
+    def chain(self) -> "list[Residual]":
+        """Return the sums of this stream up to this one, in the order of computation."""
+        found, one = [], self
+        while one is not None:
+            found.append(one)
+            one = one.before
+        return found[::-1]
+
+
+@dataclass
+class StreamGraph:
+    """Follows tensors from the embedding to the logits."""
+
+    nodes: Any = field(default_factory=WeakIdKeyDictionary)
+    ends: list[Residual] = field(default_factory=list)
+    """The last sum of every stream."""
+    latest: tuple[Tensor, Node] | None = None
+    """The last result of a linear layer, perhaps scaled since, which may be the logits."""
+
+    def node(self, tensor: Any) -> Node | None:
+        """Return the call that computed a tensor; None if it is not followed."""
+        return self.nodes.get(tensor) if isinstance(tensor, Tensor) else None
+
+    def before(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments as they are before a function that may change the first one."""
+        if func.__name__[-1:] != "_" or func.__name__[:1] == "_" or not args:
+            return args
+        if not any(self.node(one) for one in args):
+            return args
+        kept, node = args[0].detach().clone(), self.node(args[0])
+        if node is not None:
+            self.nodes[kept] = node
+        return (kept, *args[1:])
+
+    def note(self, name: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Remember how a tensor was computed."""
+        if isinstance(result, tuple | list):
+            for index, one in enumerate(result):
+                if isinstance(one, Tensor) and one.is_floating_point():
+                    self._note_one(f"{name}[{index}]", func, args, kwargs, one)
+        elif isinstance(result, Tensor) and result.is_floating_point():
+            self._note_one(name, func, args, kwargs, result)
+
+    def note_site(self, site: SiteCall, func: Any, args: Any, kwargs: Any, result: Tensor) -> None:
+        """Remember that a tensor is what attention returned."""
+        inputs = self._inputs(args, kwargs)
+        node = Node("attention", func, args, kwargs, inputs, _depth(inputs) + 1, sites=(site,))
+        if site.linear is not None:
+            joined, *weights = site.linear
+            inputs = ((joined, node), *((x, None) for x in weights if x is not None))
+            function = torch.nn.functional.linear
+            node = Node("linear", function, site.linear, {}, inputs, node.depth + 1, sites=(site,))
+        self.nodes[result] = node
+
+    def _inputs(self, args: Any, kwargs: Any) -> tuple[tuple[Tensor, Node | None], ...]:
+        return tuple((one, self.nodes.get(one)) for one in _tensors((*args, *kwargs.values())))
+
+    def _note_one(self, name: str, func: Any, args: Any, kwargs: Any, result: Tensor) -> None:
+        inputs = self._inputs(args, kwargs)
+        followed = [node for _, node in inputs if node is not None]
+        if not followed and (name not in _STARTS or not inputs):
+            return
+        node = Node(name, func, args, kwargs, inputs, _depth(inputs))
+        node.sites = tuple(dict.fromkeys(site for one in followed for site in one.sites))
+        if name == "add" and len(inputs) == 2 and self._note_sum(node, result):
+            return
+        kept = keeps_stream(node)
+        if kept is None:
+            node.depth += bool(followed) or name not in ("embedding",)
+        else:
+            self._keep(node, kept, result)
+        self.nodes[result] = node
+        follows = self.latest is not None and kept is not None and kept[1] is self.latest[1]
+        if name in LINEAR or follows:
+            self.latest = (result, node)
+
+    def _keep(self, node: Node, kept: tuple[Tensor, Node | None], result: Tensor) -> None:
+        """Note a call whose result holds the numbers of one argument, scaled or normalized."""
+        parent = kept[1]
+        node.depth = 0 if parent is None else parent.depth
+        node.stream = None if parent is None else parent.stream
+        if node.stream is not None and node.name in NORMS and node.stream.normed is None:
+            node.stream.normed = (result, node)
+
+    def _note_sum(self, node: Node, result: Tensor) -> bool:
+        """Note a sum; return True if it is one of a residual stream."""
+        pairs = [(t, n) for t, n in node.inputs if not isinstance(t, nn.Parameter)]
+        if len(pairs) < 2 or any(t.shape != result.shape for t, _ in pairs) or result.dim() < 2:
+            return False
+        ranked = sorted(pairs, key=lambda pair: -1 if pair[1] is None else pair[1].depth)
+        (main, main_node), (leaf, leaf_node) = ranked
+        if leaf_node is None or leaf_node.depth <= (main_node.depth if main_node else 0):
+            return False
+        stream = None if main_node is None else main_node.stream
+        if stream is None and not (leaf_node.sites and _reads(leaf_node, main, main_node)):
+            return False
+        parts = tuple(split_sum(leaf, leaf_node))
+        start = 0 if main_node is None else main_node.depth
+        own = Node(node.name, node.func, node.args, node.kwargs, node.inputs, start)
+        own.stream = Residual(result, own, main, main_node, stream, parts)
+        if stream in self.ends:
+            self.ends.remove(stream)
+        self.ends.append(own.stream)
+        self.nodes[result] = own
+        for part in parts:
+            _cut(part)
+        return True
+
+
+def keeps_stream(node: Node) -> tuple[Tensor, Node | None] | None:
+    """Return the argument whose numbers a call keeps, scaled or normalized; None if it mixes."""
+    if not node.inputs:
+        return None
+    first, width = node.inputs[0], node.inputs[0][0].shape[-1:]
+    if node.name in NORMS or node.name in LAYOUT or node.name in DROPOUT:
+        return first
+    if node.name in SCALES or node.name in SUMS:
+        free = [pair for pair in node.inputs if pair[1] and pair[0].shape[-1:] != (1,)]
+        if len(free) == 1:
+            return free[0]
+        if node.name in SUMS and free and free[0][0].shape[-1:] == width:
+            return min(free, key=lambda pair: pair[1].depth if pair[1] else 0)
+        return first if len(node.inputs) == 1 else None
+    return None
+
+
+def split_sum(tensor: Tensor, node: Node) -> Iterator[WrittenPart]:
+    """Yield the parts of a written vector: both of parallel attention and feed-forward."""
+    pairs = [pair for pair in node.inputs if pair[1] is not None]
+    both = node.name == "add" and len(pairs) == 2
+    if both and all(n is not None and (n.sites or find_linear(n)) for _, n in pairs):
+        sites = [n.sites for _, n in pairs if n is not None]
+        if sites[0] != sites[1]:
+            for one, inner in pairs:
+                assert inner is not None
+                yield from split_sum(one, inner)
+            return
+    yield WrittenPart(tensor, node, node.sites, find_linear(node))
+
+
+def find_linear(node: Node) -> Node | None:
+    """Return the linear layer that a tensor comes from, perhaps scaled or normalized since."""
+    at: Node | None = node
+    while at is not None:
+        if at.name in LINEAR and linear_weights(at) is not None:
+            return at
+        kept = keeps_stream(at)
+        at = None if kept is None else kept[1]
+    return None
+
+
+def linear_weights(node: Node) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    """Return input, weight (output × input) and bias of a linear layer; None if it is not one."""
+    args = node.args
+    if node.name == "linear":
+        bias = args[2] if len(args) > 2 else node.kwargs.get("bias")
+        return args[0], args[1], bias
+    if node.name == "addmm" and len(args) > 2 and node.parent(args[2]) is None:
+        return args[1], args[2].T, args[0]
+    if node.name in ("matmul", "mm") and len(args) > 1 and isinstance(args[1], Tensor):
+        if node.parent(args[1]) is None and args[1].dim() == 2:
+            return args[0], args[1].T, None
+    return None
+
+
+def _reads(node: Node, tensor: Tensor, source: Node | None) -> bool:
+    """Return True if a call depends on a tensor, or on another result of the same call."""
+    waiting, seen = [node], set()
+    while waiting:
+        at = waiting.pop()
+        if at is source or any(one is tensor for one, _ in at.inputs):
+            return True
+        for _, parent in at.inputs:
+            if parent is not None and id(parent) not in seen:
+                seen.add(id(parent))
+                waiting.append(parent)
+    return False
+
+
+def _cut(part: WrittenPart) -> None:
+    """Forget how the input of a part's linear layer was computed, which frees memory."""
+    if part.linear is not None:
+        part.linear.inputs = tuple((tensor, None) for tensor, _ in part.linear.inputs)
+    else:
+        part.node.inputs, part.node.args, part.node.kwargs = (), (), {}
+
+
+def _depth(inputs: tuple[tuple[Tensor, Node | None], ...]) -> int:
+    return min((node.depth for _, node in inputs if node is not None), default=0)
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    found = []
+    for one in values:
+        if isinstance(one, Tensor):
+            found.append(one)
+        elif isinstance(one, tuple | list):
+            found += [x for x in one if isinstance(x, Tensor)]
+    return found
