@@ -9,16 +9,19 @@ activation on the way to the logits (of BERT's fill head or of a pooler) is like
 actual gain, activation(x) / x. Effects of a part by way of later layers count as theirs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from einops import rearrange
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from regard.analysis.found_parts import found_parts, project_found
+from regard.analysis.linear_parts import AttributionPart, LinearParts
 from regard.analysis.readout import (
+    FoundReadout,
     Readout,
     answered_ids,
     default_position,
@@ -31,22 +34,6 @@ from regard.errors import InputError, UnknownNameError
 from regard.layers.feed_forward import activation_function
 from regard.layers.stack import SubLayer
 from regard.trace.trace import Trace
-
-_EDITED = 1e-3
-"""Relative difference from which a recorded stream counts as changed by an edit."""
-
-
-@dataclass(frozen=True)
-class AttributionPart:
-    """The share of one part of the model in a logit."""
-
-    path: str
-    """Path of the value that was written, such as "decoder.layers.0.cross.output"."""
-    kind: str
-    """"embedding", "head", "bias" (of attention), "feed_forward", "norm" (the shift of a norm),
-    "readout" (a bias after the residual stream) or "edit" (a replaced residual stream)."""
-    head: int | None
-    value: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,8 +102,8 @@ def attribution(
     logits = _logits(trace, readout, place, batch)
     chosen = _chosen(trace, readout, token, place, logits)
     other = None if relative_to is None else readout.entry(relative_to)
-    parts = _stream_parts(trace, readout, _rows(readout, place), batch)
-    return _split(readout, place, parts, logits, (chosen, other))
+    parts = _written_parts(trace, readout, place, batch)
+    return _split(readout, (batch, place), parts, logits, (chosen, other))
 
 
 @torch.no_grad()
@@ -127,32 +114,47 @@ def attributions(
     readout = open_readout(trace)
     place = _position(trace, readout, position)
     logits = _logits(trace, readout, place, batch)
-    parts = _stream_parts(trace, readout, _rows(readout, place), batch)
-    return [_split(readout, place, parts, logits, (token, None)) for token in tokens]
+    parts = _written_parts(trace, readout, place, batch)
+    return [_split(readout, (batch, place), parts, logits, (token, None)) for token in tokens]
 
 
-def _logits(trace: Trace, readout: Readout, place: int, batch: int) -> Tensor:
-    last = stream_at(trace, readout.stations[-1], batch)
-    rows = last if readout.entries == "classes" else last[place : place + 1]
-    return readout.logits(rows)[0].double()
+def _logits(trace: Trace, readout: Readout | FoundReadout, place: int, batch: int) -> Tensor:
+    where = torch.tensor([place])
+    return readout.logits_at(trace, readout.stations[-1], where, batch)[0].double()
+
+
+def _written_parts(
+    trace: Trace, readout: Readout | FoundReadout, place: int, batch: int
+) -> LinearParts:
+    """Return what the logits of a position are made of."""
+    if isinstance(readout, FoundReadout):
+        return found_parts(trace, readout.stream, batch)
+    return _stream_parts(trace, readout, _rows(readout, place), batch)
 
 
 def _split(
-    readout: Readout, place: int, parts: "_Parts", logits: Tensor, entries: tuple[int, int | None]
+    readout: Readout | FoundReadout,
+    where: tuple[int, int],
+    parts: LinearParts,
+    logits: Tensor,
+    entries: tuple[int, int | None],
 ) -> Attribution:
-    """Split the logit of an entry, or its difference from another one."""
+    """Split the logit of an entry, or its difference from another one.
+
+    `where` is the sequence in the batch and the position.
+    """
     chosen, other = entries
-    values, labels, bias = _project(parts, readout, chosen)
+    values, labels, bias = _project(parts, readout, chosen, where)
     logit = float(logits[chosen])
     if other is not None:
-        others, _, bias_of_other = _project(parts, readout, other)
+        others, _, bias_of_other = _project(parts, readout, other, where)
         values, bias = values - others, bias - bias_of_other
         logit -= float(logits[other])
     return Attribution(
         side=readout.side,
         entries=readout.entries,
         norm=readout.norm,
-        position=None if readout.entries == "classes" else place,
+        position=None if readout.entries == "classes" else where[1],
         token=chosen,
         name=readout.name(chosen),
         relative_to=other,
@@ -166,7 +168,7 @@ def _split(
     )
 
 
-def _position(trace: Trace, readout: Readout, position: int | None) -> int:
+def _position(trace: Trace, readout: Readout | FoundReadout, position: int | None) -> int:
     if position is None:
         return default_position(trace, readout)
     count = len(positions_of(trace, readout))
@@ -180,65 +182,16 @@ def _position(trace: Trace, readout: Readout, position: int | None) -> int:
 
 
 def _chosen(
-    trace: Trace, readout: Readout, token: str | int | None, position: int, logits: Tensor
+    trace: Trace,
+    readout: Readout | FoundReadout,
+    token: str | int | None,
+    position: int,
+    logits: Tensor,
 ) -> int:
     if token is not None:
         return readout.entry(token)
     written = answered_ids(trace)
     return int(logits.argmax()) if written is None else written[position]
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """Vectors that sum to a value of the model, each with its origin."""
-
-    labels: tuple[AttributionPart, ...]
-    vectors: Float[Tensor, "part token d"]
-
-    def add(self, path: str, kind: str, vectors: Tensor) -> "_Parts":
-        label, new = AttributionPart(path, kind, None, 0.0), vectors.double().expand_as(self.total)
-        return _Parts((*self.labels, label), torch.cat([self.vectors, new[None]]))
-
-    def add_heads(self, path: str, vectors: Float[Tensor, "head token d"]) -> "_Parts":
-        labels = [AttributionPart(path, "head", head, 0.0) for head in range(len(vectors))]
-        return _Parts((*self.labels, *labels), torch.cat([self.vectors, vectors]))
-
-    @property
-    def total(self) -> Tensor:
-        return self.vectors.sum(0)
-
-    def normalize(self, norm: nn.Module, path: str) -> "_Parts":
-        """Pass the parts through a norm whose scale is that of their sum."""
-        centered, total = self.vectors, self.total
-        if isinstance(norm, nn.LayerNorm):
-            centered, total = (x - x.mean(-1, keepdim=True) for x in (centered, total))
-        eps = getattr(norm, "eps", None)
-        eps = torch.finfo(torch.float32).eps if eps is None else eps
-        scaled = centered / (total.square().mean(-1, keepdim=True) + eps).sqrt()
-        weight, bias = (getattr(norm, name, None) for name in ("weight", "bias"))
-        parts = _Parts(self.labels, scaled if weight is None else scaled * weight.double())
-        return parts if bias is None else parts.add(path, "norm", bias)
-
-    def transform(self, linear: nn.Linear, path: str) -> "_Parts":
-        """Pass the parts through a linear layer, whose bias becomes a part."""
-        parts = _Parts(self.labels, self.vectors @ linear.weight.double().T)
-        return parts if linear.bias is None else parts.add(path, "readout", linear.bias)
-
-    def activate(self, activation: Callable[[Tensor], Tensor]) -> "_Parts":
-        """Pass the parts through an activation, held at its gain for their sum."""
-        x = self.total
-        near = torch.where(x.abs() < 1e-9, torch.full_like(x, 1e-9), x)
-        return _Parts(self.labels, self.vectors * (activation(near) / near))
-
-    def settle(self, trace: Trace, path: str, rows: slice, batch: int) -> "_Parts":
-        """Add a part for the difference from the recorded value if an edit replaced that."""
-        if path not in trace.values:
-            return self
-        recorded = stream_at(trace, path, batch)[rows].double()
-        rest = recorded - self.total
-        if float(rest.abs().max()) <= _EDITED * max(1.0, float(recorded.abs().max())):
-            return self
-        return self.add(path, "edit", rest)
 
 
 def _rows(readout: Readout, position: int) -> slice:
@@ -249,11 +202,11 @@ def _rows(readout: Readout, position: int) -> slice:
     return slice(None) if pools_all else slice(2)  # the class token, and a distillation token
 
 
-def _stream_parts(trace: Trace, readout: Readout, rows: slice, batch: int) -> _Parts:
+def _stream_parts(trace: Trace, readout: Readout, rows: slice, batch: int) -> LinearParts:
     """Return all that was written to the residual stream at some tokens, after the final norm."""
     side, norm = readout.side, readout.embedding_norm
     first = stream_at(trace, readout.stations[0], batch)[rows].double()
-    parts = _Parts((), first.new_zeros(0, *first.shape))
+    parts = LinearParts((), first.new_zeros(0, *first.shape))
     for name in ("tokens", "types", "positions"):
         path = f"{side}.embedding.{name}"
         if path in trace.values:
@@ -272,8 +225,8 @@ def _stream_parts(trace: Trace, readout: Readout, rows: slice, batch: int) -> _P
 
 
 def _add_sub_layer(
-    parts: _Parts, trace: Trace, sub_layer: SubLayer, rows: slice, batch: int
-) -> _Parts:
+    parts: LinearParts, trace: Trace, sub_layer: SubLayer, rows: slice, batch: int
+) -> LinearParts:
     inner, path = sub_layer.inner, sub_layer.inner.path
     output = stream_at(trace, f"{path}.output", batch)[rows].double()
     if isinstance(inner, MultiHeadAttention):
@@ -294,9 +247,11 @@ def _add_sub_layer(
 
 
 def _project(
-    parts: _Parts, readout: Readout, entry: int
+    parts: LinearParts, readout: Readout | FoundReadout, entry: int, where: tuple[int, int]
 ) -> tuple[Float[Tensor, " part"], tuple[AttributionPart, ...], float]:
     """Return each part's share of a logit, the parts, and the bias of the logit."""
+    if isinstance(readout, FoundReadout):
+        return project_found(parts, readout.stream, entry, readout.index(*where))
     module = readout.model.module
     if readout.entries == "classes":
         return _project_class(parts, readout, entry)
@@ -314,12 +269,12 @@ def _project(
 
 
 def _project_class(
-    parts: _Parts, readout: Readout, entry: int
+    parts: LinearParts, readout: Readout, entry: int
 ) -> tuple[Float[Tensor, " part"], tuple[AttributionPart, ...], float]:
     module, config = readout.model.module, readout.model.config
     mean = config.pool == "mean"
     pooled = parts.vectors.mean(1, keepdim=True) if mean else parts.vectors[:, :1]
-    first = _Parts(parts.labels, pooled)
+    first = LinearParts(parts.labels, pooled)
     if module.pooler is not None:
         activation = activation_function(config.pooler)
         first = first.transform(module.pooler, "output.pooled").activate(activation)

@@ -137,12 +137,26 @@ def _station(trace: Trace, path: str, before: str | None, batch: int) -> Station
     elif name == "output":
         kind = "output"
     else:
-        site = part if part in trace.sites else None
-        added = (f"{part}.output",) if f"{part}.output" in trace.values else ()
+        written = _written_parts(trace, part)
+        sites = [found for one in written if (found := trace.site_path(one)) is not None]
+        site = sites[0] if sites else None
+        added = tuple(f"{x}.output" for x in written if f"{x}.output" in trace.values)
     number = None if layer is None else int(layer[1])
     normalized = _is_normalized(trace, path, before, added, batch)
     width = stream(trace, path, batch=batch).size(-1)
     return Station(path, width, kind, number, site, before, added, normalized)
+
+
+def _written_parts(trace: Trace, part: str) -> list[str]:
+    """Return what writes to the stream just before a station.
+
+    Next to a feed-forward layer, this is attention that has no station of its own because both are
+    added at once.
+    """
+    layer, _, kind = part.rpartition(".")
+    beside = (f"{layer}.{x}" for x in ("self", "cross") if x != kind)
+    own = [x for x in beside if f"{x}.output" in trace.values]
+    return [*(x for x in own if f"{x}.residual" not in trace.values), part]
 
 
 def _is_normalized(

@@ -5,6 +5,7 @@ models, that column also has a direct effect on the logits: through the last nor
 deviation that it has in this run, and the projection.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.analysis.flow import stream
+from regard.analysis.found_parts import found_effect
+from regard.analysis.readout import FoundReadout, open_readout
 from regard.errors import InputError, UnknownNameError
 from regard.layers.feed_forward import FeedForward
+from regard.trace.stream_graph import linear_weights
 from regard.trace.trace import Trace
 from regard.trace.watch import watch
 
@@ -58,19 +62,19 @@ def hidden_units(
     trace: Trace, path: str, position: int, *, count: int = N_UNITS, batch: int = 0
 ) -> HiddenUnits:
     """Return the hidden units of a feed-forward layer that add most at a position."""
-    module = feed_forward_module(trace, path)
-    activation = activations(trace, module, position, batch=batch)
-    columns = module.to_output.weight.detach().float()
+    if trace.streams:
+        activation, columns, readout = _found_layer(trace, path, position, batch)
+    else:
+        module = feed_forward_module(trace, path)
+        activation = activations(trace, module, position, batch=batch)
+        columns = module.to_output.weight.detach().float()
+        readout = _readout(trace, path, position, batch)
     norms = activation.abs() * columns.norm(dim=0)
-    readout = _readout(trace, path, position, batch)
     units = []
     for index in norms.topk(min(count, len(norms))).indices.tolist():
         vector = activation[index] * columns[:, index]
-        if readout is None:
-            effect, names = vector, None
-        else:
-            effect, names = readout.effect(vector), readout
-        written = _largest(effect, names)
+        effect = vector if readout is None else readout.effect(vector)
+        written = _largest(effect, readout)
         units.append(HiddenUnit(index, activation[index].item(), norms[index].item(), written))
     return HiddenUnits(
         path=path,
@@ -107,6 +111,54 @@ def activations(
     with watch() as again:
         module(vectors[None, position : position + 1].to(module.to_output.weight.dtype))
     return again.values[f"{module.path}.activation"][0, 0].float()
+
+
+def _found_layer(
+    trace: Trace, path: str, position: int, batch: int
+) -> "tuple[Tensor, Tensor, _FoundEffect | None]":
+    """Return activations, columns and the way to the logits of a model that runs as it is."""
+    layers = {
+        one.path: (found, one.part)
+        for found in trace.streams.values()
+        for station in found.stations
+        for one in station.sublayers
+    }
+    if path not in layers:
+        raise UnknownNameError(f"the model of this trace has no feed-forward layer {path!r}.")
+    found, part = layers[path]
+    weights = None if part.linear is None else linear_weights(part.linear)
+    if weights is None or part.sites:
+        raise InputError(f"{path} does not end with one linear layer, so it has no hidden units.")
+    vectors = stream(trace, f"{path}.activation", batch=batch)
+    if not 0 <= position < len(vectors):
+        raise InputError(f"position is {position}; it must be 0 to {len(vectors) - 1}.")
+    effect = None
+    plain = torch.allclose(
+        weights[0] @ weights[1].T + (0 if weights[2] is None else weights[2]),
+        part.output.reshape(*weights[0].shape[:-1], -1),
+        atol=1e-4,
+    )
+    if plain and not found.post_norm and found.output is not None:
+        with suppress(InputError):
+            readout = open_readout(trace)
+            own = isinstance(readout, FoundReadout) and readout.stream is found
+            if own and readout.entries == "tokens":
+                effect = _FoundEffect(readout, (batch, position))
+    return vectors[position], weights[1].detach().float(), effect
+
+
+@dataclass(frozen=True)
+class _FoundEffect:
+    """The same for a model that runs as it is, by its own functions."""
+
+    readout: FoundReadout
+    where: tuple[int, int]
+
+    def effect(self, vector: Tensor) -> Tensor:
+        return found_effect(self.readout.stream, vector, self.readout.index(*self.where))
+
+    def name(self, index: int) -> str:
+        return self.readout.name(index)
 
 
 @dataclass(frozen=True)
@@ -162,7 +214,7 @@ def _output_matrix(model: Any, side: str, position: int) -> tuple[Tensor | None,
     return None, None
 
 
-def _largest(effect: Tensor, readout: _Readout | None) -> tuple[WrittenEntry, ...]:
+def _largest(effect: Tensor, readout: _Readout | _FoundEffect | None) -> tuple[WrittenEntry, ...]:
     """Return the entries that gain most; without names, those that change most."""
     ranked = effect if readout is not None else effect.abs()
     best = ranked.topk(min(N_WRITTEN, len(effect))).indices.tolist()

@@ -87,28 +87,31 @@ def lens(trace: Trace, *, count: int = 5, rows: slice | None = None, batch: int 
     """
     check_counts(count=count)
     readout = open_readout(trace)
-    streams = [stream_at(trace, path, batch) for path in readout.stations]
     positions, found = positions_of(trace, readout), []
-    if readout.entries == "tokens" and len(positions) != len(streams[0]):
+    n_stream = len(stream_at(trace, readout.stations[0], batch))
+    if readout.entries == "tokens" and len(positions) != n_stream:
         raise InputError(
-            f"the trace has {len(positions)} tokens, but {len(streams[0])} positions in its "
+            f"the trace has {len(positions)} tokens, but {n_stream} positions in its "
             "residual stream: trace one text at a time."
         )
-    written = answered_ids(trace)
+    written, where = answered_ids(trace), torch.arange(len(positions))
     if rows is not None and readout.entries == "tokens":
         if not positions[rows]:
             raise InputError(
                 f"rows {rows.start} to {rows.stop} select no position: "
                 f"the text has {len(positions)}."
             )
-        positions, streams = positions[rows], [one[rows] for one in streams]
-        written = None if written is None else written[rows]
-    n_rows = max(1, _CHUNK // readout.n_entries) if readout.entries == "tokens" else len(streams[0])
-    for first in range(0, len(streams[0]), n_rows):
-        part = slice(first, first + n_rows)
-        tables = (readout.logits(one[part]).float().log_softmax(-1) for one in streams)
-        final = readout.logits(streams[-1][part]).float().log_softmax(-1)
-        answers = final.argmax(-1) if written is None else final.new_tensor(written[part]).long()
+        positions, where = positions[rows], where[rows]
+    for part in where.split(max(1, _CHUNK // readout.n_entries)):
+        tables = (  # one at a time
+            readout.logits_at(trace, path, part, batch).float().log_softmax(-1)
+            for path in readout.stations
+        )
+        last = readout.logits_at(trace, readout.stations[-1], part, batch)
+        final = last.float().log_softmax(-1)
+        answers = final.argmax(-1)
+        if written is not None:
+            answers = final.new_tensor([written[i] for i in part.tolist()]).long()
         measured = [_measure(table, final, answers, count) for table in tables]
         found.append((*map(torch.stack, zip(*measured, strict=True)), answers[None]))
     joined = [torch.cat(parts, dim=1).cpu() for parts in zip(*found, strict=True)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import InputError, UnknownNameError
@@ -19,19 +19,62 @@ from regard.layers.stack import Stack, SubLayer
 from regard.model import Model
 from regard.models.config import ModelConfig
 from regard.text.tokenizer import Tokenizer
+from regard.trace.found_stream import FoundStream
 from regard.trace.outputs import ClassificationOutput, FillOutput, TranslationOutput
+from regard.trace.stream_graph import find_linear
 from regard.trace.trace import Trace
 
 
+class Entries:
+    """What a model predicts: tokens or classes, and their names."""
+
+    entries: str
+    """What the logits are of: "tokens" or "classes"."""
+
+    @property
+    def names(self) -> Tokenizer | tuple[str, ...] | None:
+        """The names of the entries."""
+        raise NotImplementedError
+
+    @property
+    def n_entries(self) -> int:
+        """The number of tokens or classes."""
+        raise NotImplementedError
+
+    def name(self, id: int) -> str:
+        """Return the token or class of an id."""
+        names = self.names
+        if names is None or id >= len(names):
+            return str(id)
+        return names.label_of(id) if isinstance(names, Tokenizer) else names[id]
+
+    def entry(self, given: str | int) -> int:
+        """Return the id of a token or class, given as such or by name."""
+        names = self.names
+        if isinstance(given, int):
+            if not 0 <= given < self.n_entries:
+                raise UnknownNameError(
+                    f"there is no {self.entries[:-1]} {given}; there are {self.n_entries:,}, "
+                    f"0 to {self.n_entries - 1}."
+                )
+            return given
+        if names is None:
+            raise InputError(f"the {self.entries} of this model have no names: give a number.")
+        if isinstance(names, Tokenizer):
+            return _token_id(names, given)
+        if given not in names:
+            raise UnknownNameError(f"there is no class {given!r}; the classes are {names}.")
+        return names.index(given)
+
+
 @dataclass(frozen=True)
-class Readout:
+class Readout(Entries):
     """The last part of a model, applied to any vectors of its residual stream."""
 
     model: Model
     side: str
     """The stack that is read: "decoder" or "encoder"."""
     entries: str
-    """What the logits are of: "tokens" or "classes"."""
 
     @property
     def stack(self) -> Stack:
@@ -82,30 +125,12 @@ class Readout:
         project = module.fill_logits if self.side == "encoder" else module.project
         return project(states)[0]
 
-    def name(self, id: int) -> str:
-        """Return the token or class of an id."""
-        names = self.names
-        if names is None or id >= len(names):
-            return str(id)
-        return names.label_of(id) if isinstance(names, Tokenizer) else names[id]
-
-    def entry(self, given: str | int) -> int:
-        """Return the id of a token or class, given as such or by name."""
-        names = self.names
-        if isinstance(given, int):
-            if not 0 <= given < self.n_entries:
-                raise UnknownNameError(
-                    f"there is no {self.entries[:-1]} {given}; there are {self.n_entries:,}, "
-                    f"0 to {self.n_entries - 1}."
-                )
-            return given
-        if names is None:
-            raise InputError(f"the {self.entries} of this model have no names: give a number.")
-        if isinstance(names, Tokenizer):
-            return _token_id(names, given)
-        if given not in names:
-            raise UnknownNameError(f"there is no class {given!r}; the classes are {names}.")
-        return names.index(given)
+    def logits_at(
+        self, trace: Trace, path: str, where: Int[Tensor, " row"], batch: int
+    ) -> Float[Tensor, "position entry"]:
+        """Return the logits at some positions if the model ended at a station."""
+        stream = stream_at(trace, path, batch)
+        return self.logits(stream if self.entries == "classes" else stream[where])
 
     @property
     def n_entries(self) -> int:
@@ -129,19 +154,20 @@ def _token_id(tokenizer: Tokenizer, token: str) -> int:
     return pieces[0].id
 
 
-def open_readout(trace: Trace) -> Readout:
+def open_readout(trace: Trace) -> "Readout | FoundReadout":
     """Return the readout of the model that a trace was recorded with."""
     model = trace.origin
-    if not isinstance(model, Model):
+    if isinstance(model, Model) and isinstance(model.config, ModelConfig):
+        return _open_own(trace, model)
+    if not isinstance(model, Model) and not (trace.streams or trace.stream_problem):
         raise InputError(
             "this trace has no model, because it was saved or watched without one: run model.trace "
             "on the text again."
         )
-    if not isinstance(model.config, ModelConfig):
-        raise InputError(
-            f"{model.config.architecture} runs as it is, and regard sees its attention but not its "
-            "residual stream: import a model of a family that regard has (`regard import`)."
-        )
+    return _open_found(trace)
+
+
+def _open_own(trace: Trace, model: Model) -> Readout:
     if model.family == "seq2seq":
         raise InputError(
             "a recurrent model has no residual stream to read: use a model of another family."
@@ -154,11 +180,93 @@ def open_readout(trace: Trace) -> Readout:
     ):
         return Readout(model, "encoder", "tokens")
     if module.classifier is None:
-        raise InputError(
-            "this model predicts neither tokens nor classes, so there is nothing to read from its "
-            "residual stream."
-        )
+        raise _no_logits()
     return Readout(model, "encoder", "classes")
+
+
+def _no_logits() -> InputError:
+    return InputError(
+        "this model predicts neither tokens nor classes, so there is nothing to read from its "
+        "residual stream."
+    )
+
+
+@dataclass(frozen=True)
+class FoundReadout(Entries):
+    """The last part of a model that runs as it is: the functions that follow its stream."""
+
+    model: Model | None
+    stream: FoundStream
+    entries: str
+
+    @property
+    def side(self) -> str:
+        """The stack that is read: "decoder" or "encoder"."""
+        return self.stream.side
+
+    @property
+    def stations(self) -> list[str]:
+        """Paths of the residual stream: after the embedding and after each sub-layer."""
+        return [self.stream.embedding, *(one.path for one in self.stream.stations)]
+
+    @property
+    def norm(self) -> str:
+        """The final norm: "layer", "rms", or "none" if each sub-layer ends with a norm."""
+        return "none" if self.stream.post_norm else self.stream.final_norm()
+
+    @property
+    def names(self) -> Tokenizer | tuple[str, ...] | None:
+        """The names of the entries."""
+        model = self.model
+        if model is None:
+            return None
+        return model.labels if self.entries == "classes" else model.target_tokenizer
+
+    @property
+    def n_entries(self) -> int:
+        """The number of tokens or classes."""
+        assert self.stream.output is not None
+        return self.stream.output[0].size(-1)
+
+    def logits_at(
+        self, trace: Trace, path: str, where: Int[Tensor, " row"], batch: int
+    ) -> Float[Tensor, "position entry"]:
+        """Return the logits at some positions if the model ended at a station."""
+        found = self.stream.replay(self.stream.value_at(path))
+        index = self.index(batch, 0)
+        if self.entries == "classes":
+            return found[index][None]
+        return torch.stack([found[self.index(batch, row)] for row in where.tolist()])
+
+    def index(self, batch: int, position: int) -> tuple[int, ...]:
+        """Return where the logits of a position are."""
+        if self.stream.start.dim() == 2:
+            return () if self.entries == "classes" else (position,)
+        if self.entries == "classes":
+            return (batch,)
+        return (position, batch) if self.stream.turned else (batch, position)
+
+
+def _open_found(trace: Trace) -> FoundReadout:
+    """Return the readout of a stream that was found in a model that is not regard's."""
+    model = trace.origin if isinstance(trace.origin, Model) else None
+    side = "decoder" if "decoder" in trace.streams else "encoder"
+    if model is not None:
+        side = model.module.side
+    stream = trace.streams.get(side)
+    if stream is None:
+        name = "the model" if model is None else model.config.architecture
+        raise InputError(
+            f"regard sees the attention of {name} but not its residual stream: "
+            f"{trace.stream_problem or 'it has none'}."
+        )
+    shape = () if stream.output is None else stream.output[0].shape
+    head = stream.output is not None and find_linear(stream.output[1], deep=True) is not None
+    embeds = model is not None and model.task == "embedding"
+    if embeds or len(shape) < stream.start.dim() - 1 or not head:
+        raise _no_logits()
+    classes = len(shape) == stream.start.dim() - 1
+    return FoundReadout(model, stream, "classes" if classes else "tokens")
 
 
 def stream_at(trace: Trace, path: str, batch: int = 0) -> Float[Tensor, "token d_model"]:
@@ -167,13 +275,19 @@ def stream_at(trace: Trace, path: str, batch: int = 0) -> Float[Tensor, "token d
     return value[min(batch, len(value) - 1)] if value.dim() > 2 else value
 
 
-def positions_of(trace: Trace, readout: Readout) -> tuple[str, ...]:
+def positions_of(trace: Trace, readout: Readout | FoundReadout) -> tuple[str, ...]:
     """Return the tokens at which the readout predicts; one, the pooled vector, for classes."""
+    side = "target" if readout.side == "decoder" else "source"
+    if isinstance(readout, FoundReadout):
+        n_positions = stream_at(trace, readout.stations[0]).size(0)
+        numbers = [str(i) for i in range(n_positions)]
+        known = ("pooled",) if readout.entries == "classes" else trace.tokens.get(side, numbers)
+        return tuple(known)
     if readout.entries == "classes":
         pool = readout.model.config.pool
         tokens = trace.tokens.get("source", ["[class]"])
         return ("mean",) if pool == "mean" else (tokens[0],)
-    return tuple(trace.tokens["target" if readout.side == "decoder" else "source"])
+    return tuple(trace.tokens[side])
 
 
 def answered_ids(trace: Trace) -> Sequence[int] | None:
@@ -181,7 +295,7 @@ def answered_ids(trace: Trace) -> Sequence[int] | None:
     return trace.output.ids if isinstance(trace.output, TranslationOutput) else None
 
 
-def default_position(trace: Trace, readout: Readout) -> int:
+def default_position(trace: Trace, readout: Readout | FoundReadout) -> int:
     """Return the position of the answer: the last token, the first gap, or the first word."""
     if readout.entries == "classes" or isinstance(trace.output, TranslationOutput):
         return 0

@@ -18,7 +18,7 @@ from regard.analysis import flow, heads, steps
 from regard.analysis.approximation import exact_site, form_name
 from regard.analysis.attribution import attributions
 from regard.analysis.lens import lens
-from regard.analysis.readout import Readout, open_readout, positions_of
+from regard.analysis.readout import FoundReadout, Readout, open_readout, positions_of
 from regard.analysis.space import has_space, space
 from regard.attention.mask import Everything, Grid, split_causal
 from regard.attention.pattern import ExactPattern, Tile
@@ -238,7 +238,7 @@ def _add_readout(trace: Trace, made: Payload, batch: int) -> dict[str, Any] | No
 _READ_ARRAYS = ("probabilities", "entropy", "divergence", "answer_probabilities")
 
 
-def _is_quickly_read(trace: Trace, readout: Readout) -> bool:
+def _is_quickly_read(trace: Trace, readout: Readout | FoundReadout) -> bool:
     width = trace.value(readout.stations[0]).size(-1)
     n_positions = len(positions_of(trace, readout))
     products = len(readout.stations) * n_positions * readout.n_entries * width

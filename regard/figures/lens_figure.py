@@ -1,7 +1,8 @@
 """From the residual stream to the word: tables of lenses, and signed bars of attributions."""
 
-from regard.analysis.attribution import Attribution, AttributionPart, attribution
+from regard.analysis.attribution import Attribution, attribution
 from regard.analysis.lens import Lens, lens
+from regard.analysis.linear_parts import AttributionPart
 from regard.errors import InputError
 from regard.figures.captions import caption, show_spaces, sublayer_label, text_width, truncate
 from regard.figures.colors import FAINT, HAIRLINE, INK, ROLES, shade

@@ -7,7 +7,6 @@ foreign model knows how it computes them.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from inspect import signature
 from types import SimpleNamespace
@@ -23,6 +22,8 @@ from regard.layers.patch import cut
 from regard.models.encoder import pool_states
 from regard.models.encoder_decoder import shift_right
 from regard.tap import listening, path_at, tap
+from regard.trace.found_stream import FoundStream, find_stream
+from regard.trace.stream_graph import StreamGraph
 from regard.trace.torch_calls import answering
 from regard.trace.trace import Trace
 from regard.trace.watched_model import WATCHES, Watch
@@ -60,32 +61,52 @@ class Adapter(nn.Module):
     """Ids that every answer starts with, such as that of its language."""
     processor: Any = None
     """Prepares images, if the model has such an object."""
+    side = "encoder"
+    """The stack of layers that computes the answer, in regard's words."""
 
     def __init__(self, inner: nn.Module, config: AdaptedConfig) -> None:
         super().__init__()
         self.inner, self.config = inner, config
         self.unwatched: list[str] = []
         """What looked like attention in the last run that was listened to, and was not."""
-
-    @contextmanager
-    def observed(self) -> Iterator[None]:
-        """Let listeners see the attention of the inner module."""
-        if not listening():
-            yield
-            return
-        one = Watch(self.inner, Trace())
-        token = WATCHES.set((*WATCHES.get(), one))
-        try:
-            with answering():
-                yield
-        finally:
-            WATCHES.reset(token)
-        self.unwatched = [softmax.describe() for softmax in one.softmaxes if not softmax.used]
+        self.streams: dict[str, FoundStream] = {}
+        """The residual streams of that run by side, and why one was not found."""
+        self.stream_problem = ""
 
     def run(self, *args: Any, **inputs: Any) -> Any:
         """Call the inner module."""
-        with self.observed():
-            return self.inner(*args, **inputs)
+        return self.observe(self.inner, self.side, *args, **inputs)
+
+    def observe(self, part: nn.Module, side: str, *args: Any, **inputs: Any) -> Any:
+        """Call a part of the inner module, and show listeners its attention and its stream."""
+        if not listening():
+            return part(*args, **inputs)
+        one = Watch(self.inner, Trace())
+        token = WATCHES.set((*WATCHES.get(), one))
+        try:
+            with answering() as calls:
+                output = part(*args, **inputs)
+        finally:
+            WATCHES.reset(token)
+        self.unwatched = [softmax.describe() for softmax in one.softmaxes if not softmax.used]
+        self._show_stream(calls.streams, one, side, find_logits(output))
+        return output
+
+    def _show_stream(self, graph: StreamGraph, one: Watch, side: str, output: Tensor) -> None:
+        self.streams.pop(side, None)
+        self.stream_problem = ""
+        try:
+            found = find_stream(graph, id(one), side=side, output=output, calls=one.calls)
+        except InputError as error:
+            self.stream_problem = str(error)
+            return
+        self.streams[side] = found
+        for path, value in found.values():
+            if tap(path, value, "token d_model") is not value:
+                raise InputError(
+                    f"{path} of a model that runs as it is can be read but not replaced: change "
+                    "its attention instead."
+                )
 
     def accepts(self, name: str) -> bool:
         """Return True if the inner module has a parameter of this name."""
@@ -113,6 +134,7 @@ class PastCache:
 class AdaptedGenerator(Adapter):
     """What decoders and encoder–decoders share: logits as states, and caches."""
 
+    side = "decoder"
     caches = True
     """False if the inner module returns no keys and values that can be reordered."""
 
@@ -197,8 +219,8 @@ class AdaptedTransformer(AdaptedGenerator):
         """Return one vector for each token of the source."""
         mask = token_mask(source_lengths, source_ids.size(1), source_ids.device)
         encoder: Any = getattr(self.inner, "get_encoder")()  # noqa: B009  of transformers
-        with self.observed():
-            return encoder(input_ids=source_ids, attention_mask=mask).last_hidden_state
+        inputs = {"input_ids": source_ids, "attention_mask": mask}
+        return self.observe(encoder, "encoder", **inputs).last_hidden_state
 
     def decode(
         self,

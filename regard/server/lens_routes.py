@@ -8,6 +8,7 @@ from pydantic import BaseModel, NonNegativeInt
 
 from regard.analysis import attribution as attributions
 from regard.analysis.lens import lens
+from regard.analysis.linear_parts import AttributionPart
 from regard.analysis.sweep import HeadSweep, sweep_heads
 from regard.hardware import limit_threads
 from regard.server import model_inputs
@@ -99,7 +100,7 @@ class AttributionInfo(BaseModel):
     relative_name: str | None
     logit: float
     bias: float
-    parts: list[attributions.AttributionPart]
+    parts: list[AttributionPart]
 
 
 @router.get("/trace/{id}/attribution", response_model=AttributionInfo)

@@ -35,8 +35,8 @@ def read_alias(trace: Any, path: str) -> Tensor:
     `trace` is a `Trace`. Tables are (batch, head, query, key), vectors of heads (batch, position,
     head, width), and other values (batch, position, width).
     """
-    found = re.fullmatch(r"blocks\.(\d+)\.(.+)", path)
-    number, name = (int(found[1]), found[2]) if found else (0, "")
+    match = re.fullmatch(r"blocks\.(\d+)\.(.+)", path)
+    number, name = (int(match[1]), match[2]) if match else (0, "")
     known = [alias.replace("N", str(number), 1) for alias in ALIASES]
     if path not in known:
         raise UnknownNameError(f"the trace has no {path!r}; {nearest(path, known)}.")
@@ -50,13 +50,15 @@ def read_alias(trace: Any, path: str) -> Tensor:
         part = _SITE_VECTORS[hook]
         vectors = site.all_batches(part) if part == "context" else getattr(site, part)
         return _with_batch(vectors).transpose(1, 2)
-    layer = site.path.rpartition(".")[0]
+    found = [pair for one in trace.streams.values() for pair in one.sites.items()]
+    own = next((ours for ours, theirs in found if theirs == site.path), site.path)
+    layer = own.rpartition(".")[0]
     template = _BLOCK_VALUES[name]
     if template == "before":
         stack = layer.partition(".layers.")[0]
         before = f"{stack}.layers.{number - 1}.feed_forward.residual"
         template = before if number else f"{stack}.embedding.output"
-    return trace.value(template.format(site=site.path, layer=layer))
+    return trace.value(template.format(site=own, layer=layer))
 
 
 def _is_cross(path: str) -> bool:

@@ -83,6 +83,8 @@ def trace_model(
             run[model.family](model, given, trace)
     trace.origin = model
     trace.unwatched += getattr(model.module, "unwatched", [])
+    trace.streams.update(getattr(model.module, "streams", {}))
+    trace.stream_problem = getattr(model.module, "stream_problem", "")
     return trace
 
 

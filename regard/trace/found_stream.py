@@ -6,6 +6,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from regard.errors import InputError
 from regard.trace.stream_graph import (
     NORMS,
     SCALES,
-    Node,
+    TensorCall,
     Residual,
     SiteCall,
     StreamGraph,
@@ -47,7 +48,7 @@ class FoundStation:
 
     path: str
     value: Tensor
-    node: Node
+    node: TensorCall
     residual: Residual
     sublayers: tuple[Sublayer, ...]
 
@@ -62,7 +63,7 @@ class FoundStream:
     post_norm: bool
     turned: bool
     """True if positions come before the batch."""
-    output: tuple[Tensor, Node] | None = None
+    output: tuple[Tensor, TensorCall] | None = None
     """What the model has computed from the end of the stream."""
     sites: dict[str, str] = field(default_factory=dict)
     """The path of the site in the trace for regard's path of each attention."""
@@ -87,6 +88,15 @@ class FoundStream:
         end = self.output_vectors()
         if end is not None:
             yield f"{self.side}.output", self._plain(end)
+
+    def final_norm(self) -> str:
+        """Return the norm between the last station and the logits: "layer", "rms" or "none"."""
+        assert self.output is not None
+        end = self.stations[-1].node
+        names = [node.name for _, node in _ancestors(self.output[1], until=end)]
+        if "layer_norm" in names:
+            return "layer"
+        return "rms" if {"rms_norm", "rsqrt"} & set(names) else "none"
 
     def output_vectors(self) -> Tensor | None:
         """Return what the last linear layer reads, if it is one vector for each position."""
@@ -114,7 +124,7 @@ class FoundStream:
         return replay(self.output[1], {id(self.stations[-1].node): stream})
 
 
-def replay(node: Node, known: dict[int, Any]) -> Any:
+def replay(node: TensorCall, known: dict[int, Any]) -> Any:
     """Compute the result of a call again, from other results of some of the calls before it."""
     if id(node) in known:
         return known[id(node)]
@@ -135,13 +145,15 @@ def replay(node: Node, known: dict[int, Any]) -> Any:
     return result
 
 
-def _depends(node: Node, known: dict[int, Any]) -> bool:
+def _depends(node: TensorCall, known: dict[int, Any]) -> bool:
     return any(id(one) in known for _, one in _ancestors(node))
 
 
-def _ancestors(node: Node) -> Iterator[tuple[int, Node]]:
-    """Yield a call and those before it, the last first."""
-    waiting, seen = [node], {id(node)}
+def _ancestors(
+    node: TensorCall, until: TensorCall | None = None
+) -> Iterator[tuple[int, TensorCall]]:
+    """Yield a call and those before it, the last first, down to another one."""
+    waiting, seen = [node], {id(node), id(until)}
     while waiting:
         at = waiting.pop(0)
         yield id(at), at
@@ -180,7 +192,7 @@ def find_stream(
             f"its layers do not write to one stream: {len(missing)} of {len(calls)} attentions, "
             f"such as {name}, write elsewhere"
         )
-    post = any(_is_normed(after.main_node, before.node) for before, after in zip(chain, chain[1:]))
+    post = any(_is_normed(after.main_node, before.node) for before, after in pairwise(chain))
     stations = _name_stations(chain, side, watch, post)
     found = FoundStream(
         side=side,
@@ -196,7 +208,7 @@ def find_stream(
     return found
 
 
-def _last_sum(graph: StreamGraph, node: Node | None) -> Residual:
+def _last_sum(graph: StreamGraph, node: TensorCall | None) -> Residual:
     ends = graph.ends
     if node is not None:
         sums = (one.stream for _, one in _ancestors(node) if one.stream is not None)
@@ -207,7 +219,7 @@ def _last_sum(graph: StreamGraph, node: Node | None) -> Residual:
     return ends[-1]
 
 
-def _is_normed(node: Node | None, until: Node) -> bool:
+def _is_normed(node: TensorCall | None, until: TensorCall) -> bool:
     """Return True if the stream was normalized between two sums."""
     while node is not None and node is not until:
         if node.name in NORMS or (node.name in SCALES and len(node.inputs) > 1):
@@ -250,7 +262,7 @@ def _kind(part: WrittenPart) -> str:
     return "cross" if part.sites[-1].crosses else "self"
 
 
-def _station_value(chain: Sequence[Residual], index: int, post: bool) -> tuple[Tensor, Node]:
+def _station_value(chain: Sequence[Residual], index: int, post: bool) -> tuple[Tensor, TensorCall]:
     one = chain[index]
     if post and index + 1 < len(chain):
         after = chain[index + 1]
@@ -264,9 +276,11 @@ def _station_value(chain: Sequence[Residual], index: int, post: bool) -> tuple[T
 def _check_sum(one: Residual) -> None:
     """Check that stream and parts sum to what the model computed."""
     total = one.main + sum(part.output for part in one.parts)
-    apart = float((total - one.value).abs().max())
-    if not apart <= _TOLERANCE * max(1.0, float(one.value.abs().max())):
-        raise InputError(f"its parts do not sum to its stream, from which they differ by {apart:.1e}")
+    apart = float((total - one.value).detach().abs().max())
+    if not apart <= _TOLERANCE * max(1.0, float(one.value.detach().abs().max())):
+        raise InputError(
+            f"its parts do not sum to its stream, from which they differ by {apart:.1e}"
+        )
 
 
 def note_streams(trace: Trace, graph: StreamGraph, one: Watch) -> None:
@@ -275,16 +289,15 @@ def note_streams(trace: Trace, graph: StreamGraph, one: Watch) -> None:
     if not one.calls or not sums:
         trace.stream_problem = NO_SUM if one.calls else ""
         return
-    for end in sums:
-        kinds = {trace.sites[site.names[id(one)]].kind for site in _sites(end)}
-        side = "decoder" if kinds & {"cross", "causal self"} else "encoder"
+    names = [_side(trace, end, one) for end in sums]
+    for side, end in zip(names, sums, strict=True):
         own = [call for call in one.calls if call in _sites(end)]
         output = _returned(trace.output, graph) if end is sums[-1] else None
         try:
             if one.in_steps:
                 raise InputError("it was called in steps with a cache: call it on the whole input")
-            if side in trace.streams:
-                raise InputError(f"it has several streams of the kind {side}")
+            if names.count(side) > 1:
+                raise InputError(f"it has {names.count(side)} streams of the kind {side}")
             found = find_stream(graph, id(one), side=side, output=output, end=end, calls=own)
         except InputError as error:
             trace.stream_problem = str(error)
@@ -292,6 +305,11 @@ def note_streams(trace: Trace, graph: StreamGraph, one: Watch) -> None:
         trace.streams[side] = found
         for path, value in found.values():
             trace.values.setdefault(path, value.detach())
+
+
+def _side(trace: Trace, end: Residual, one: Watch) -> str:
+    kinds = {trace.sites[site.names[id(one)]].kind for site in _sites(end)}
+    return "decoder" if kinds & {"cross", "causal self"} else "encoder"
 
 
 def _sites(end: Residual) -> list[SiteCall]:

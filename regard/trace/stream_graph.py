@@ -4,8 +4,8 @@
             └─▶ norm ─▶ attention ─▶ linear ──┘
 
 The depth of a tensor is the smallest number of mixing functions (linear layers, products, …) on the
-way to it. Norms, scalings, sums and changes of layout keep it. Where a deeper tensor that comes from
-attention is added to a shallower one, the shallower one is the residual stream. From then on,
+way to it. Norms, scalings, sums and changes of layout keep it. Where a deeper tensor that comes
+from attention is added to a shallower one, the shallower one is the residual stream. From then on,
 whatever is added to it is a part that was written to it.
 """
 
@@ -47,14 +47,14 @@ class SiteCall:
 
 
 @dataclass(eq=False)
-class Node:
+class TensorCall:
     """One function call whose result is followed."""
 
     name: str
     func: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    inputs: tuple[tuple[Tensor, "Node | None"], ...]
+    inputs: tuple[tuple[Tensor, "TensorCall | None"], ...]
     """Its tensors, each with the call that computed it; None for constants and inputs."""
     depth: int
     stream: "Residual | None" = None
@@ -62,7 +62,7 @@ class Node:
     sites: tuple[SiteCall, ...] = ()
     """The attention sites that it comes from, since the last sum of the stream."""
 
-    def parent(self, tensor: Any) -> "Node | None":
+    def parent(self, tensor: Any) -> "TensorCall | None":
         """Return the call that computed one of the arguments."""
         return next((node for one, node in self.inputs if one is tensor), None)
 
@@ -72,9 +72,9 @@ class WrittenPart:
     """One vector for each position that was added to the stream."""
 
     output: Tensor
-    node: Node
+    node: TensorCall
     sites: tuple[SiteCall, ...]
-    linear: Node | None
+    linear: TensorCall | None
     """The linear layer that it comes from, perhaps scaled or normalized since."""
 
 
@@ -83,13 +83,13 @@ class Residual:
     """One sum of the residual stream and what is written to it."""
 
     value: Tensor
-    node: Node
+    node: TensorCall
     main: Tensor
     """The stream before, as it is added: after a norm in post-norm models."""
-    main_node: Node | None
+    main_node: TensorCall | None
     before: "Residual | None"
     parts: tuple[WrittenPart, ...]
-    normed: tuple[Tensor, Node] | None = None
+    normed: tuple[Tensor, TensorCall] | None = None
     """The first norm of it."""
 
     def chain(self) -> "list[Residual]":
@@ -108,10 +108,10 @@ class StreamGraph:
     nodes: Any = field(default_factory=WeakIdKeyDictionary)
     ends: list[Residual] = field(default_factory=list)
     """The last sum of every stream."""
-    latest: tuple[Tensor, Node] | None = None
+    latest: tuple[Tensor, TensorCall] | None = None
     """The last result of a linear layer, perhaps scaled since, which may be the logits."""
 
-    def node(self, tensor: Any) -> Node | None:
+    def node(self, tensor: Any) -> TensorCall | None:
         """Return the call that computed a tensor; None if it is not followed."""
         return self.nodes.get(tensor) if isinstance(tensor, Tensor) else None
 
@@ -138,15 +138,19 @@ class StreamGraph:
     def note_site(self, site: SiteCall, func: Any, args: Any, kwargs: Any, result: Tensor) -> None:
         """Remember that a tensor is what attention returned."""
         inputs = self._inputs(args, kwargs)
-        node = Node("attention", func, args, kwargs, inputs, _depth(inputs) + 1, sites=(site,))
+        node = TensorCall(
+            "attention", func, args, kwargs, inputs, _depth(inputs) + 1, sites=(site,)
+        )
         if site.linear is not None:
             joined, *weights = site.linear
             inputs = ((joined, node), *((x, None) for x in weights if x is not None))
             function = torch.nn.functional.linear
-            node = Node("linear", function, site.linear, {}, inputs, node.depth + 1, sites=(site,))
+            node = TensorCall(
+                "linear", function, site.linear, {}, inputs, node.depth + 1, sites=(site,)
+            )
         self.nodes[result] = node
 
-    def _inputs(self, args: Any, kwargs: Any) -> tuple[tuple[Tensor, Node | None], ...]:
+    def _inputs(self, args: Any, kwargs: Any) -> tuple[tuple[Tensor, TensorCall | None], ...]:
         return tuple((one, self.nodes.get(one)) for one in _tensors((*args, *kwargs.values())))
 
     def _note_one(self, name: str, func: Any, args: Any, kwargs: Any, result: Tensor) -> None:
@@ -154,13 +158,13 @@ class StreamGraph:
         followed = [node for _, node in inputs if node is not None]
         if not followed and (name not in _STARTS or not inputs):
             return
-        node = Node(name, func, args, kwargs, inputs, _depth(inputs))
+        node = TensorCall(name, func, args, kwargs, inputs, _depth(inputs))
         node.sites = tuple(dict.fromkeys(site for one in followed for site in one.sites))
         if name == "add" and len(inputs) == 2 and self._note_sum(node, result):
             return
         kept = keeps_stream(node)
         if kept is None:
-            node.depth += bool(followed) or name not in ("embedding",)
+            node.depth += bool(followed) or name != "embedding"
         else:
             self._keep(node, kept, result)
         self.nodes[result] = node
@@ -168,7 +172,9 @@ class StreamGraph:
         if name in LINEAR or follows:
             self.latest = (result, node)
 
-    def _keep(self, node: Node, kept: tuple[Tensor, Node | None], result: Tensor) -> None:
+    def _keep(
+        self, node: TensorCall, kept: tuple[Tensor, TensorCall | None], result: Tensor
+    ) -> None:
         """Note a call whose result holds the numbers of one argument, scaled or normalized."""
         parent = kept[1]
         node.depth = 0 if parent is None else parent.depth
@@ -176,7 +182,7 @@ class StreamGraph:
         if node.stream is not None and node.name in NORMS and node.stream.normed is None:
             node.stream.normed = (result, node)
 
-    def _note_sum(self, node: Node, result: Tensor) -> bool:
+    def _note_sum(self, node: TensorCall, result: Tensor) -> bool:
         """Note a sum; return True if it is one of a residual stream."""
         pairs = [(t, n) for t, n in node.inputs if not isinstance(t, nn.Parameter)]
         if len(pairs) < 2 or any(t.shape != result.shape for t, _ in pairs) or result.dim() < 2:
@@ -190,7 +196,7 @@ class StreamGraph:
             return False
         parts = tuple(split_sum(leaf, leaf_node))
         start = 0 if main_node is None else main_node.depth
-        own = Node(node.name, node.func, node.args, node.kwargs, node.inputs, start)
+        own = TensorCall(node.name, node.func, node.args, node.kwargs, node.inputs, start)
         own.stream = Residual(result, own, main, main_node, stream, parts)
         if stream in self.ends:
             self.ends.remove(stream)
@@ -201,7 +207,7 @@ class StreamGraph:
         return True
 
 
-def keeps_stream(node: Node) -> tuple[Tensor, Node | None] | None:
+def keeps_stream(node: TensorCall) -> tuple[Tensor, TensorCall | None] | None:
     """Return the argument whose numbers a call keeps, scaled or normalized; None if it mixes."""
     if not node.inputs:
         return None
@@ -218,7 +224,7 @@ def keeps_stream(node: Node) -> tuple[Tensor, Node | None] | None:
     return None
 
 
-def split_sum(tensor: Tensor, node: Node) -> Iterator[WrittenPart]:
+def split_sum(tensor: Tensor, node: TensorCall) -> Iterator[WrittenPart]:
     """Yield the parts of a written vector: both of parallel attention and feed-forward."""
     pairs = [pair for pair in node.inputs if pair[1] is not None]
     both = node.name == "add" and len(pairs) == 2
@@ -232,32 +238,39 @@ def split_sum(tensor: Tensor, node: Node) -> Iterator[WrittenPart]:
     yield WrittenPart(tensor, node, node.sites, find_linear(node))
 
 
-def find_linear(node: Node) -> Node | None:
-    """Return the linear layer that a tensor comes from, perhaps scaled or normalized since."""
-    at: Node | None = node
+def find_linear(node: TensorCall, *, deep: bool = False) -> TensorCall | None:
+    """Return the linear layer that a tensor comes from, perhaps scaled or normalized since.
+
+    With `deep`, any function of one tensor may follow it, such as a selection of positions.
+    """
+    at: TensorCall | None = node
     while at is not None:
         if at.name in LINEAR and linear_weights(at) is not None:
             return at
         kept = keeps_stream(at)
+        if kept is None and deep:
+            known = [pair for pair in at.inputs if pair[1] is not None]
+            kept = known[0] if len(known) == 1 else None
         at = None if kept is None else kept[1]
     return None
 
 
-def linear_weights(node: Node) -> tuple[Tensor, Tensor, Tensor | None] | None:
+def linear_weights(node: TensorCall) -> tuple[Tensor, Tensor, Tensor | None] | None:
     """Return input, weight (output × input) and bias of a linear layer; None if it is not one."""
-    args = node.args
+    args: list[Any] = list(node.args)
     if node.name == "linear":
         bias = args[2] if len(args) > 2 else node.kwargs.get("bias")
         return args[0], args[1], bias
-    if node.name == "addmm" and len(args) > 2 and node.parent(args[2]) is None:
-        return args[1], args[2].T, args[0]
-    if node.name in ("matmul", "mm") and len(args) > 1 and isinstance(args[1], Tensor):
-        if node.parent(args[1]) is None and args[1].dim() == 2:
-            return args[0], args[1].T, None
-    return None
+    if node.name not in LINEAR or len(args) < 2 or node.kwargs:
+        return None
+    weight = args[-1]
+    plain = isinstance(weight, Tensor) and weight.dim() == 2 and node.parent(weight) is None
+    if not plain:
+        return None
+    return args[-2], weight.T, args[0] if node.name == "addmm" else None
 
 
-def _reads(node: Node, tensor: Tensor, source: Node | None) -> bool:
+def _reads(node: TensorCall, tensor: Tensor, source: TensorCall | None) -> bool:
     """Return True if a call depends on a tensor, or on another result of the same call."""
     waiting, seen = [node], set()
     while waiting:
@@ -279,7 +292,7 @@ def _cut(part: WrittenPart) -> None:
         part.node.inputs, part.node.args, part.node.kwargs = (), (), {}
 
 
-def _depth(inputs: tuple[tuple[Tensor, Node | None], ...]) -> int:
+def _depth(inputs: tuple[tuple[Tensor, TensorCall | None], ...]) -> int:
     return min((node.depth for _, node in inputs if node is not None), default=0)
 
 

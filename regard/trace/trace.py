@@ -75,6 +75,12 @@ class Trace:
     def __len__(self) -> int:
         return len(self.sites)
 
+    def site_path(self, path: str) -> str | None:
+        """Return the path of a site, also for the name that regard's own models give it."""
+        if path in self.sites:
+            return path
+        return next((x.sites[path] for x in self.streams.values() if path in x.sites), None)
+
     def value(self, path: str) -> Tensor:
         """Return a value that does not belong to an attention site, by its whole path."""
         return self._find(self.values, "value", path)

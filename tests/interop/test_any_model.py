@@ -197,10 +197,12 @@ def test_the_page_opens_a_folder_as_it_is(tmp_path):
         found = response.json()
         (cross,) = [one for one in found["sites"] if one["path"] == site]
         assert (cross["asks"], cross["answers"]) == ("target", "source")
-        assert client.get(f"/api/trace/{found['id']}/flow").json()["sides"] == []
-        refused = client.get(f"/api/trace/{found['id']}/lens")
-        assert 400 <= refused.status_code < 500
-        assert "sees its attention but not its residual stream" in refused.text
+        assert client.get(f"/api/trace/{found['id']}/flow").json()["sides"][0]["name"] == "encoder"
+        lens = client.get(f"/api/trace/{found['id']}/lens").json()
+        assert lens["stations"][0] == "decoder.embedding.output"
+        split = client.get(f"/api/trace/{found['id']}/attribution").json()
+        total = sum(part["value"] for part in split["parts"])
+        assert total + split["bias"] == pytest.approx(split["logit"], abs=1e-4)
     finally:
         service.close()
 

@@ -224,7 +224,7 @@
  */
 
 /**
- * @typedef {{ path: string, kind: "embedding" | "head" | "bias" | "feed_forward" | "norm" | "readout" | "edit", head: number | null, value: number }} AttributionPart
+ * @typedef {{ path: string, kind: "embedding" | "head" | "bias" | "attention" | "feed_forward" | "norm" | "readout" | "edit", head: number | null, value: number }} AttributionPart
  */
 
 /**

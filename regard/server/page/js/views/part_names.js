@@ -31,7 +31,7 @@ export function partName(t, { path, kind, head }) {
   const name = stationName(t, path);
   if (kind === "head") return `${name} · ${t("headName", { head: String(head) })}`;
   const extra = { bias: t("partBias"), norm: t("partNorm"), edit: t("partEdit") };
-  return kind === "feed_forward" ? name : `${name} · ${extra[kind]}`;
+  return kind === "feed_forward" || kind === "attention" ? name : `${name} · ${extra[kind]}`;
 }
 
 /**
