@@ -141,8 +141,8 @@ def _found_layer(
     if plain and not found.post_norm and found.output is not None:
         with suppress(InputError):
             readout = open_readout(trace)
-            own = isinstance(readout, FoundReadout) and readout.stream is found
-            if own and readout.entries == "tokens":
+            tokens = readout.entries == "tokens"
+            if isinstance(readout, FoundReadout) and readout.stream is found and tokens:
                 effect = _FoundEffect(readout, (batch, position))
     return vectors[position], weights[1].detach().float(), effect
 

@@ -16,10 +16,10 @@ from regard.errors import InputError
 from regard.trace.stream_graph import (
     NORMS,
     SCALES,
-    TensorCall,
     Residual,
     SiteCall,
     StreamGraph,
+    TensorCall,
     WrittenPart,
     keeps_stream,
     linear_weights,
