@@ -169,10 +169,14 @@ def _warnings_to_stderr() -> Iterator[None]:
 
 
 def work_command(
-    example: Path | None = Argument(None, help="TOML file with small matrices."),
+    example: Path | None = Argument(
+        None, help="TOML file with small matrices, or a name of --list."
+    ),
     output: Path | None = Option(
         None, "-o", "--output", help="File to write: .html, .md, .tex, .svg, .png or .pdf."
     ),
+    quiz: bool = Option(False, "--quiz", help="Leave blanks, and write the answers separately."),
+    listed: bool = Option(False, "--list", help="List the examples that come with regard."),
     language: LanguageOption = "en",
     as_json: JsonFlag = False,
 ) -> None:
@@ -187,27 +191,44 @@ def work_command(
         similarity = "scaled_dot"            # or dot, cosine, general, additive
         mask = "causal"                      # or {window = 1}, {edges = [[0, 1]]}, rows of 0 and 1
         temperature = 1.0
+        n_heads = 1                          # with w_output = [[…]]
+        form = "exact"                       # or efficient
 
-    general takes general = [[…]]; additive takes additive = {w_query = …, w_key = …, v = [[…]]}.
+    general takes general = [[…]]; additive takes additive = {w_query = …, w_key = …, v = [[…]]};
+    image = [[…]] with patch_size and w_patch makes x of the patches of an image.
 
-    Example: regard work mine.toml -o mine.svg --language ko
+    Example: regard work masked -o masked.svg --language ko
     """
-    from regard.analysis.worked_example import DEFAULT, read_example, work
-    from regard.figures.captions import check_language
+    from regard.analysis.worked_example import (
+        DEFAULT,
+        find_example,
+        list_examples,
+        read_example,
+        work,
+    )
+    from regard.figures import worked_figure as shown
+    from regard.figures.captions import LANGUAGES, caption, check_language
     from regard.figures.formats import check_extension
-    from regard.figures.worked_figure import EXTENSIONS, save_worked
 
     check_language(language)
+    if listed:
+        for name, titles in list_examples().items():
+            typer.echo(f"{name:16}{titles[LANGUAGES.index(language)]}")
+        return
     if output is not None:
-        check_extension(output, EXTENSIONS)
-    worked = work(read_example(example) if example else DEFAULT)
+        check_extension(output, shown.EXTENSIONS)
+    worked = work(read_example(find_example(example)) if example else DEFAULT)
     if as_json:
         typer.echo(json.dumps(asdict(worked), ensure_ascii=False).replace("-Infinity", '"-inf"'))
     elif output is None:
+        if quiz:
+            typer.echo(f"{caption('quiz', language)}\n")
+            _print_worked(shown.quiz(worked), language)
+            typer.echo(f"\n{caption('answers', language)}\n")
         _print_worked(worked, language)
     if output is not None:
         with _warnings_to_stderr():
-            save_worked(worked, output, language=language)
+            (shown.save_quiz if quiz else shown.save_worked)(worked, output, language=language)
 
 
 def _print_worked(worked: "WorkedExample", language: str) -> None:

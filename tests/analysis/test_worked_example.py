@@ -1,10 +1,18 @@
-from math import inf
+from math import e, inf, tanh
+from pathlib import Path
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.analysis.worked_example import DEFAULT, read_example, work
+from regard.analysis.worked_example import (
+    DEFAULT,
+    EXAMPLES,
+    find_example,
+    list_examples,
+    read_example,
+    work,
+)
 from regard.errors import FileError, InputError, UnknownNameError
 
 
@@ -45,7 +53,7 @@ def test_without_projections_the_inputs_are_used():
     worked = work({"x": [[1, 0], [0, 1]], "similarity": "dot"})
     close(worked["context"], torch.softmax(torch.eye(2), -1).tolist())
     assert [table.name for table in worked.tables] == [
-        *("x", "query", "key", "value", "compared", "weights", "context")
+        *("x", "query", "key", "value", "compared", "exponentials", "weights", "context")
     ]
 
 
@@ -63,6 +71,60 @@ def test_learned_similarities_read_their_weights():
     close(additive["compared"], [[2 * torch.tanh(torch.tensor(1.5)).item()]])
 
 
+def shipped(name):
+    return work(read_example(find_example(Path(name))))
+
+
+@pytest.mark.parametrize("name", list_examples())
+def test_every_shipped_example_has_two_titles_and_works(name):
+    english, korean = list_examples()[name]
+    assert english.isascii()
+    assert any("가" <= c <= "힣" for c in korean)
+    assert (EXAMPLES / f"{name}.toml").exists()
+    worked = shipped(name)
+    assert worked.tables[-1].values
+
+
+def test_efficient_attention_by_hand():
+    first = [0.5377, 4.8584, 2.8742, 1.6132]
+    last = [[0.8388, 3.9406, 3.2708, 2.5165], [0.6560, 4.4987, 3.0302, 1.9680]]
+    close(shipped("efficient")["efficient output"], [first, *last])
+
+
+def test_two_heads_are_the_heads_of_the_split_columns():
+    worked, whole = shipped("multi-head"), work()
+    close(worked["joined"], [[*a, *b] for a, b in zip(*_contexts(worked), strict=True)])
+    halves = torch.tensor(whole["query"].values), torch.tensor(whole["key"].values)
+    scores = halves[0][:, :2] @ halves[1][:, :2].T / 2**0.5
+    close(worked["weights"], scores.softmax(-1).tolist())
+
+
+def _contexts(worked):
+    return [table.values for table in worked.tables if table.name == "context"]
+
+
+def test_the_inner_steps_of_additive_attention_by_hand():
+    # B = [1, 0]; C = [1, 0] and [1, 1]; tanh of the sums, times v = [1, 2]
+    worked = shipped("additive")
+    close(worked["mixed"], [[tanh(2), tanh(0)], [tanh(2), tanh(1)]])
+    close(worked["compared"], [[tanh(2), tanh(2) + 2 * tanh(1)]])
+
+
+def test_patches_are_cut_row_by_row():
+    worked = shipped("patches")
+    assert worked["patches"].values == [[0] * 4, [1] * 4, [1, 1, 1, 0], [0] * 4]
+    close(worked["x"], [[0, 0], [2, 2], [2, 1], [0, 0]])
+
+
+def test_exponentials_and_temperature_zero():
+    close(
+        work()["exponentials"], [[e**1.5, e**3, e**3], [e**3, 1, e**3], [e**3, e**3, e**4.5]], 1e-3
+    )
+    cold = shipped("temperature-0")
+    assert [table.name for table in cold.tables].count("exponentials") == 0
+    close(cold["weights"], [[0, 0.5, 0.5], [0.5, 0, 0.5], [0, 0, 1]])
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -70,6 +132,9 @@ def test_learned_similarities_read_their_weights():
         ({"x": [[1, 2], [3]]}, r"x is \[\[1, 2\], \[3\]\]; give rows of numbers"),
         ({"mask": "diagonal"}, "mask is 'diagonal'; it can be 'none', 'causal'"),
         ({"words": ["one"]}, "give 3 words, one for each row"),
+        ({"n_heads": 3}, "n_heads is 3; give a number that divides the widths 4, 4, 4"),
+        ({"form": "fast"}, "form is 'fast'; choose one of exact, efficient"),
+        ({"image": [[1, 2, 3]]}, "patch_size is 2; give a number that divides the image of 1 × 3"),
         ({"temperature": "hot"}, "temperature is 'hot'; give a number"),
         ({"temperature": -1}, "temperature is -1.0; it must be 0"),
         ({"similarity": "dots"}, "unknown similarity 'dots'"),

@@ -56,6 +56,25 @@ def test_every_format_is_written(regard, extension, tmp_path):
     assert data.startswith(b"\x89PNG") if extension == ".png" else b"0.4498" in data
 
 
+def test_examples_are_listed_and_used_by_name(regard, tmp_path):
+    code, out, _ = regard("work", "--list", "--language", "ko")
+    assert code == 0
+    assert "masked          인과 셀프 어텐션" in out
+    assert len(out.splitlines()) == 9
+    assert "0.9526" in regard("work", "masked")[1]
+    path = tmp_path / "masked.svg"
+    assert regard("work", "masked", "-o", str(path), "--language", "ko")[0] == 0
+    assert "0.9526" in path.read_text("utf-8")
+
+
+def test_a_quiz_ends_with_its_answers(regard):
+    out = regard("work", "--quiz")[1]
+    asked, _, answers = out.partition("Answers")
+    assert "____" in asked
+    assert "____" not in answers
+    assert "0.4498" in answers
+
+
 def test_mistakes_exit_with_2_and_one_sentence(regard, tmp_path):
     (tmp_path / "bad.toml").write_text("x = [[1, 2], [3]]")
     for words, sentence in [

@@ -1,13 +1,23 @@
 import re
 from math import inf
+from pathlib import Path
 
 import pytest
 
-from regard.analysis.worked_example import DEFAULT, work
+from regard.analysis.worked_example import (
+    DEFAULT,
+    find_example,
+    list_examples,
+    read_example,
+    work,
+)
 from regard.figures.worked_figure import (
+    BLANK,
     EXTENSIONS,
     draw_worked,
     format_number,
+    quiz,
+    save_quiz,
     save_worked,
     to_html,
     to_latex,
@@ -25,6 +35,10 @@ from tests.figures.svg import texts
         (-2.5, "−2.5"),
         (-inf, "−∞"),
         (1e4, "10000"),
+        (1 / 3, "1/3"),
+        (-(2**-0.5), "−√2/2"),
+        (3 * 2**0.5, "3√2"),
+        (6 / 3**0.5, "2√3"),
     ],
 )
 def test_numbers_have_up_to_four_decimals(number, text):
@@ -62,6 +76,13 @@ def test_latex_has_a_matrix_for_each_step_and_only_known_signs():
     worked = work({**DEFAULT, "mask": "causal"})
     written = to_latex(worked)
     assert written.count(r"\begin{bmatrix}") == len(worked.tables)
+    assert written.startswith(r"\documentclass{article}")
+    assert written.endswith("\\end{document}\n")
+    assert written.count("{") == written.count("}")
+    assert written.replace("−", "-").isascii()
+    assert r"\usepackage{kotex}" in to_latex(worked, "ko")
+    cosine = to_latex(work({"x": [[1, 0], [1, 1]], "similarity": "cosine"}))
+    assert r"\frac{\sqrt{2}}{2}" in cosine
     assert r"-\infty" in written
     assert not set("ᵀ√−∞") & set(written)
 
@@ -69,3 +90,22 @@ def test_latex_has_a_matrix_for_each_step_and_only_known_signs():
 def test_markdown_has_the_sum_of_each_row_of_weights():
     rows = [line for line in to_markdown(work()).splitlines() if "0.4498" in line]
     assert rows == ["| dogs | 0.1004 | 0.4498 | 0.4498 | 1 |"]
+
+
+@pytest.mark.parametrize("name", list_examples())
+def test_latex_of_every_shipped_example_is_ascii_and_balanced(name):
+    written = to_latex(work(read_example(find_example(Path(name)))))
+    assert written.isascii()
+    assert written.count("{") == written.count("}")
+
+
+@pytest.mark.parametrize("extension", [".md", ".html", ".tex", ".svg"])
+def test_a_quiz_has_blanks_and_a_file_of_answers(extension, tmp_path):
+    path = tmp_path / f"quiz{extension}"
+    answers = save_quiz(work(), path)
+    assert answers.name == f"quiz-answers{extension}"
+    blank = r"\underline" if extension == ".tex" else BLANK
+    assert path.read_text("utf-8").count(blank) > 20
+    assert blank not in answers.read_text("utf-8")
+    given = [table for table in quiz(work()).tables if not table.formula]
+    assert given == [table for table in work().tables if not table.formula]
