@@ -6,6 +6,7 @@
 | torch, int8      | Transformers that `regard.generation.fast_decoder` implements              |
 | ctranslate2      | Transformers and decoder-only models with exact attention, in either dtype |
 | numpy            | decoder-only models that `regard.generation.numpy_decoder` implements      |
+| openvino, onnx   | encoders and vision models with exact attention, as graphs                 |
 
 Tests compare every rule with what the engines really do.
 """
@@ -18,7 +19,10 @@ from regard.errors import InputError, check_choice
 ENGINES = ("auto", "ctranslate2", "torch")
 WRITERS = ("auto", "numpy", "ctranslate2", "torch")
 """The engines that continue texts; "auto" takes the first that can."""
+READERS = ("auto", "openvino", "onnx", "torch")
+"""The engines that embed, classify and fill; "auto" takes the one that was measured as fastest."""
 PRECISIONS = ("float32", "int8", "auto")
+READER_PRECISIONS = ("float32", "bfloat16")
 
 Settings = Mapping[str, Any]
 _Rule = tuple[Callable[[str, Settings], bool], str]
@@ -66,8 +70,18 @@ _NUMPY: tuple[_Rule, ...] = (
         "it has no exact GELU",
     ),
 )
-_RULES = {"ctranslate2": _CTRANSLATE2, "numpy": _NUMPY}
-_NAMES = {"ctranslate2": "CTranslate2", "numpy": "the numpy engine", "torch": "torch"}
+_GRAPH: tuple[_Rule, ...] = (
+    (lambda f, _: f not in ("encoder", "vision"), "it runs encoders and vision models"),
+    *_EXACT[:2],
+)
+_RULES = {"ctranslate2": _CTRANSLATE2, "numpy": _NUMPY, "openvino": _GRAPH, "onnx": _GRAPH}
+_NAMES = {
+    "ctranslate2": "CTranslate2",
+    "numpy": "the numpy engine",
+    "openvino": "OpenVINO",
+    "onnx": "ONNX Runtime",
+    "torch": "torch",
+}
 
 
 def unsupported_reason(
@@ -141,3 +155,31 @@ def choose_writer(
         )
     usable = [name for name in WRITERS[1:] if not reasons[name]]
     return (engine if engine != "auto" else usable[0]), "float32"
+
+
+def usable_readers(
+    family: str,
+    settings: Settings,
+    engine: str = "auto",
+    precision: str = "float32",
+    *,
+    excluded: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Return the engines that can embed, classify or fill with a model; torch is the last.
+
+    Args:
+        excluded: engines that cannot be used this time, with the reason.
+    """
+    check_choice("engine", engine, READERS)
+    check_choice("precision", precision, READER_PRECISIONS)
+    reasons: dict[str, str | None] = {
+        name: (excluded or {}).get(name) or unsupported_reason(name, family, settings)
+        for name in READERS[1:]
+    }
+    if precision != "float32":
+        reasons["onnx"] = reasons["onnx"] or "it computes in float32"
+    if engine != "auto" and reasons[engine]:
+        raise InputError(
+            f"{_NAMES[engine]} cannot be used here because {reasons[engine]}: use engine torch."
+        )
+    return [name for name in READERS[1:] if not reasons[name] and engine in ("auto", name)]

@@ -29,12 +29,17 @@ def cpu_count() -> int:
     return min(available, max(int(limit), 1)) if limit.isdigit() else available
 
 
-def single_request_threads() -> int:
-    """Return the number of threads for one text in float32: that of idle CPUs, at most four.
+def idle_cpus() -> int:
+    """Return the number of CPUs that this process may use and no other uses now; at least 1.
 
     Threads that share a CPU with another process wait for each other much longer than they compute.
     """
-    return max(1, min(cpu_count(), 4, (os.cpu_count() or 1) - _busy_threads()))
+    return max(1, min(cpu_count(), (os.cpu_count() or 1) - _busy_threads()))
+
+
+def single_request_threads() -> int:
+    """Return the number of threads for one text in float32: more than four do not help."""
+    return min(idle_cpus(), 4)
 
 
 def _busy_threads() -> int:

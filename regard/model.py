@@ -31,7 +31,12 @@ from regard.model_folder import (
     write_tokenizer,
 )
 from regard.models.config import ModelConfig, config_from_dict
-from regard.models.weights import build_from_weights, read_weights, write_weights
+from regard.models.weights import (
+    build_from_weights,
+    describe_size,
+    read_weights,
+    write_weights,
+)
 from regard.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -41,7 +46,9 @@ if TYPE_CHECKING:
     from regard.generation.predictions import Candidate
     from regard.generation.search import (
         Engine,
+        EngineKeywords,
         GenerateKeywords,
+        ReadKeywords,
         SamplingKeywords,
         SearchKeywords,
         SearchOptions,
@@ -100,7 +107,7 @@ class Model:
     @property
     def size(self) -> str:
         """The number of parameters and of bytes, as text."""
-        return self._size(None)
+        return describe_size(self.module)
 
     @property
     def device(self) -> torch.device:
@@ -233,37 +240,48 @@ class Model:
         return found[0] if isinstance(prompts, str) else found
 
     @overload
-    def fill(self, texts: str, *, count: int = ...) -> "list[list[Candidate]]": ...
+    def fill(self, texts: str, **options: "Unpack[ReadKeywords]") -> "list[list[Candidate]]": ...
     @overload
-    def fill(self, texts: list[str], *, count: int = ...) -> "list[list[list[Candidate]]]": ...
-    def fill(self, texts: str | list[str], *, count: int = 5) -> Any:
+    def fill(
+        self, texts: list[str], **options: "Unpack[ReadKeywords]"
+    ) -> "list[list[list[Candidate]]]": ...
+    def fill(self, texts: str | list[str], **options: "Unpack[ReadKeywords]") -> Any:
         """Return the most probable tokens for each [MASK] of a text, or of each of several."""
         from regard.generation.predictions import fill
 
-        found = fill(self, as_texts(texts), count=count)
+        found = fill(self, as_texts(texts), **options)
         return found[0] if isinstance(texts, str) else found
 
     @overload
-    def classify(self, images: list[Picture], *, count: int = ...) -> "list[list[Candidate]]": ...
+    def classify(
+        self, images: list[Picture], **options: "Unpack[ReadKeywords]"
+    ) -> "list[list[Candidate]]": ...
     @overload
-    def classify(self, images: Picture, *, count: int = ...) -> "list[Candidate]": ...
-    def classify(self, images: Picture | list[Picture], *, count: int = 5) -> Any:
+    def classify(self, images: Picture, **options: "Unpack[ReadKeywords]") -> "list[Candidate]": ...
+    def classify(self, images: Picture | list[Picture], **options: "Unpack[ReadKeywords]") -> Any:
         """Return the most probable classes of an image (or text), or of each of a list."""
         from regard.generation.predictions import classify
 
         several = isinstance(images, list | tuple)
-        found = classify(self, images if several else [images], count=count)
+        found = classify(self, images if several else [images], **options)
         return found if several else found[0]
 
-    def embed(self, texts: str | list[str], *, normalize: bool | None = None) -> "np.ndarray":
+    def embed(
+        self,
+        texts: str | list[str],
+        *,
+        normalize: bool | None = None,
+        **engine: "Unpack[EngineKeywords]",
+    ) -> "np.ndarray":
         """Return the vector of a text, or one row for each of a list of texts.
 
         Args:
             normalize: make every vector of length 1; by default as the checkpoint says.
+            engine: `engine` and `precision`, as for `classify`.
         """
         from regard.generation.predictions import embed
 
-        found = embed(self, as_texts(texts), normalize=normalize)
+        found = embed(self, as_texts(texts), normalize=normalize, **engine)
         return found[0] if isinstance(texts, str) else found
 
     def describe(self) -> Description:
@@ -295,7 +313,9 @@ class Model:
             for name, one in ((TOKENIZER, self.tokenizer), (TARGET_TOKENIZER, own_target)):
                 if one is not None:
                     write_tokenizer(fresh / name, one)
-            write_atomic(fresh / CARD, str(self.card.filled(size=self._size(dtype))))
+            write_atomic(
+                fresh / CARD, str(self.card.filled(size=describe_size(self.module, dtype)))
+            )
             write_atomic(fresh / CONFIG, described.to_json())
 
     @classmethod
@@ -328,21 +348,10 @@ class Model:
                 folder=path,
             )
 
-    def _size(self, dtype: str | None) -> str:
-        weights = list(self.module.parameters())
-        each = None if dtype is None else getattr(torch, dtype).itemsize
-        n_bytes = sum(weight.numel() * (each or weight.element_size()) for weight in weights)
-        size = f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:,.1f} kB"
-        return f"{sum(w.numel() for w in weights):,} parameters, {size}"
-
     def translator(
         self, options: "SearchOptions", *, engine: str = "auto", int8: bool = False
     ) -> "Translator":
-        """Return the translator that `translate` uses with these options.
-
-        CTranslate2 reads the model folder, so a model without one, or whose weights were changed
-        after loading, is run by torch.
-        """
+        """Return the translator that `translate` uses with these options."""
         from regard.generation.open_engines import translator_of
 
         return translator_of(self, options, engine=engine, int8=int8)

@@ -22,6 +22,12 @@ EngineOption = Annotated[str, Option(help="Compute with this engine: auto, ctran
 PrecisionOption = Annotated[
     str, Option(help="Compute in float32, int8 (faster, changes some answers), or auto.")
 ]
+ReaderOption = Annotated[
+    str, Option("--engine", help="Compute with this engine: auto, openvino, onnx or torch.")
+]
+ReaderPrecision = Annotated[
+    str, Option("--precision", help="Compute in float32, or bfloat16 (faster, less exact).")
+]
 Int8Flag = Annotated[bool, Option("--int8", help="The same as --precision int8.")]
 LanguageOption = Annotated[str, Option(help="Language of captions: en or ko.")]
 JsonFlag = Annotated[bool, Option("--json", help="Print JSON.")]

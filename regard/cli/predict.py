@@ -6,13 +6,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import ModelArgument
+from regard.cli.options import ModelArgument, ReaderOption, ReaderPrecision
 from regard.cli.output import (
     CountLine,
     answer_each,
@@ -27,7 +28,6 @@ from regard.files import atomic_path, chunks, is_text
 
 if TYPE_CHECKING:
     from regard.generation.predictions import Candidate
-    from regard.model import Model
 
 VECTOR_FILES = (".npy", ".safetensors", ".jsonl")
 _WINDOW = 1024  # texts or images that are read before answers are written
@@ -41,6 +41,8 @@ def fill_command(
         help="Text with [MASK] where a word is missing, or a file of such lines.",
     ),
     count: int = Option(5, "-n", "--count", help="Print this many candidates for each gap."),
+    engine: ReaderOption = "auto",
+    precision: ReaderPrecision = "float32",
     as_json: bool = Option(False, "--json", help="Print one JSON array for each text."),
 ) -> None:
     """Fill the gaps of a text.
@@ -57,9 +59,10 @@ def fill_command(
     filler = load(model)
     tokenizer = filler.tokenizer
     mask = tokenizer.token_of(tokenizer.mask_id) if tokenizer and tokenizer.mask_id else ""
+    fill = partial(filler.fill, count=count, engine=engine, precision=precision)
 
     def answer(line: str) -> None:
-        gaps = filler.fill(line, count=count)
+        gaps = fill(line)
         if as_json:
             print_json([[asdict(candidate) for candidate in gap] for gap in gaps])
             return
@@ -70,7 +73,7 @@ def fill_command(
 
     def answer_all(lines: list[str]) -> list[str]:
         asked = [line for line in lines if mask in line]
-        found = iter(filler.fill(asked, count=count))
+        found = iter(fill(asked))
         return [_filled(line, mask, next(found) if mask in line else [], as_json) for line in lines]
 
     if source is not None:
@@ -104,6 +107,8 @@ def classify_command(
     skip_bad: bool = Option(
         False, "--skip-bad", help="Name files that cannot be read, skip them and exit with 1."
     ),
+    engine: ReaderOption = "auto",
+    precision: ReaderPrecision = "float32",
     as_json: bool = Option(False, "--json", help="Print one JSON object for each input."),
 ) -> None:
     """Classify images or texts.
@@ -117,6 +122,7 @@ def classify_command(
     use_utf8()
     classifier = load(model)
     reads_images = classifier.tokenizer is None
+    classify = partial(classifier.classify, count=count, engine=engine, precision=precision)
 
     def line_of(image: str, candidates: list["Candidate"]) -> str:
         if as_json:
@@ -124,11 +130,11 @@ def classify_command(
         return f"{image}\t" + ", ".join(f"{one.text} {one.probability:.4f}" for one in candidates)
 
     def answer_all(lines: list[str]) -> list[str]:
-        return list(map(line_of, lines, classifier.classify(list(lines), count=count)))
+        return list(map(line_of, lines, classify(list(lines))))
 
     single = images[0] if images and len(images) == 1 else None
     if reads_images and images:
-        _classify_files(classifier, list(_files(images)), line_of, count, skip_bad=skip_bad)
+        _classify_files(classify, list(_files(images)), line_of, skip_bad=skip_bad)
     elif not images and sys.stdin.isatty():
         what = "the name of an image file" if reads_images else "a text"
         answer_each([], lambda line: typer.echo(answer_all([line])[0]), what=what)
@@ -139,16 +145,15 @@ def classify_command(
 
 
 def _classify_files(
-    model: "Model",
+    classify: Callable[..., Any],
     files: list[str],
     line_of: Callable[[str, list["Candidate"]], str],
-    count: int,
     *,
     skip_bad: bool,
 ) -> None:
     progress, failed = CountLine(len(files)), 0
     for window in chunks(files, _WINDOW // 8, first=8):
-        for image, candidates in _classify(model, window, count, skip_bad=skip_bad):
+        for image, candidates in _classify(classify, window, skip_bad=skip_bad):
             if candidates is None:
                 failed += 1
             else:
@@ -178,18 +183,18 @@ def _files(names: Iterable[str]) -> Iterator[str]:
 
 
 def _classify(
-    model: "Model", given: list[str], count: int, *, skip_bad: bool
+    classify: Callable[..., Any], given: list[str], *, skip_bad: bool
 ) -> list[tuple[str, "list[Candidate] | None"]]:
     """Classify inputs together; one that cannot be read gives None or, unless skipped, an error."""
     try:
-        return list(zip(given, model.classify(list(given), count=count), strict=True))
+        return list(zip(given, classify(list(given)), strict=True))
     except RegardError:
         if not skip_bad:
             raise
     found: list[tuple[str, Any]] = []
     for one in given:
         try:
-            found.append((one, model.classify(one, count=count)))
+            found.append((one, classify(one)))
         except RegardError as error:
             warn(str(error))
             found.append((one, None))
@@ -208,6 +213,8 @@ def embed_command(
     normalize: bool | None = Option(
         None, help="Make vectors of length 1; by default as the checkpoint says."
     ),
+    engine: ReaderOption = "auto",
+    precision: ReaderPrecision = "float32",
     as_json: bool = Option(False, "--json", help="Print the vectors or similarities as JSON."),
 ) -> None:
     """Turn texts into vectors.
@@ -222,14 +229,15 @@ def embed_command(
     use_utf8()
     lines = iter([text]) if is_text(text) else decoded_lines(text)
     encoder = load(model)
+    embed = partial(encoder.embed, engine=engine, precision=precision)
     if similarity:
-        _print_similarity(encoder, list(lines), as_json=as_json)
+        _print_similarity(embed, list(lines), as_json=as_json)
         return
     progress = CountLine(None)
 
     def windows() -> Iterator[Any]:
         for window in chunks(lines, _WINDOW):
-            yield encoder.embed(window, normalize=normalize)
+            yield embed(window, normalize=normalize)
             progress.advance(len(window))
         progress.close()
 
@@ -276,10 +284,10 @@ def _write_vectors(output: Path, windows: Iterable[Any], width: int) -> tuple[in
     return count, width
 
 
-def _print_similarity(model: "Model", texts: list[str], *, as_json: bool) -> None:
+def _print_similarity(embed: Callable[..., Any], texts: list[str], *, as_json: bool) -> None:
     if len(texts) > 50:
         raise InputError(f"there are {len(texts):,} texts; --similarity prints at most 50.")
-    vectors = model.embed(texts, normalize=True)
+    vectors = embed(texts, normalize=True)
     cosines = (vectors @ vectors.T).tolist()
     if as_json:
         print_json({"texts": texts, "similarity": cosines})

@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.data.image_files import Picture
 from regard.errors import InputError
 from regard.files import chunks
+from regard.generation.graph_engines import Reader, reader_of
 from regard.generation.search import SamplingOptions
 from regard.generation.text_generation import check_capacity
 from regard.generation.torch_engine import pad_ids
@@ -44,7 +45,14 @@ def decoder_prompt(
     return tokenizer, ids
 
 
-def fill(model: Model, texts: Sequence[str], *, count: int = 5) -> list[list[list[Candidate]]]:
+def fill(
+    model: Model,
+    texts: Sequence[str],
+    *,
+    count: int = 5,
+    engine: str = "auto",
+    precision: str = "float32",
+) -> list[list[list[Candidate]]]:
     """Return the most probable tokens of each [MASK], for each text."""
     tokenizer = _tokenizer_of(model, "encoder", "fills gaps")
     if model.module.fill is None:
@@ -64,10 +72,17 @@ def fill(model: Model, texts: Sequence[str], *, count: int = 5) -> list[list[lis
             found.append(names)
         return found
 
-    return _encode(model, read, gaps)
+    return _encode(reader_of(model, engine, precision, n_inputs=len(read)), model, read, gaps)
 
 
-def classify(model: Model, given: Sequence[Picture], *, count: int = 5) -> list[list[Candidate]]:
+def classify(
+    model: Model,
+    given: Sequence[Picture],
+    *,
+    count: int = 5,
+    engine: str = "auto",
+    precision: str = "float32",
+) -> list[list[Candidate]]:
     """Return the most probable classes of each image, or of each text."""
     n_classes = getattr(model.config, "n_classes", None) or 0
     labels = model.labels or tuple(str(i) for i in range(n_classes))
@@ -77,8 +92,9 @@ def classify(model: Model, given: Sequence[Picture], *, count: int = 5) -> list[
     def names(logits: Tensor) -> list[list[Candidate]]:
         return [_most_probable(line, count, lambda i: labels[i]) for line in logits]
 
+    reader = reader_of(model, engine, precision, n_inputs=len(given))
     if model.family == "vision":
-        return [one for logits in _image_batches(model, given) for one in names(logits)]
+        return [one for logits in _image_batches(reader, model, given) for one in names(logits)]
     tokenizer = _tokenizer_of(model, "encoder", "classifies texts")
     for one in given:
         if not isinstance(one, str):
@@ -87,11 +103,18 @@ def classify(model: Model, given: Sequence[Picture], *, count: int = 5) -> list[
             )
     read = tokenizer.encode_batch([str(one) for one in given], literal=True)
     module = model.module
-    return _encode(model, read, lambda states, _, lengths: names(module.classify(states, lengths)))
+    return _encode(
+        reader, model, read, lambda states, _, lengths: names(module.classify(states, lengths))
+    )
 
 
 def embed(
-    model: Model, texts: Sequence[str], *, normalize: bool | None = None
+    model: Model,
+    texts: Sequence[str],
+    *,
+    normalize: bool | None = None,
+    engine: str = "auto",
+    precision: str = "float32",
 ) -> Float[np.ndarray, "text d_model"]:
     """Return one vector for each text, pooled as the model's configuration says.
 
@@ -107,7 +130,7 @@ def embed(
         pooled = torch.nn.functional.normalize(pooled, dim=-1) if wanted else pooled
         return list(pooled.cpu().numpy())
 
-    found = _encode(model, read, vectors)
+    found = _encode(reader_of(model, engine, precision, n_inputs=len(read)), model, read, vectors)
     return np.stack(found) if found else np.empty((0, model.config.d_model), np.float32)
 
 
@@ -116,6 +139,7 @@ T = TypeVar("T")
 
 @torch.inference_mode()
 def _encode(
+    reader: Reader,
     model: Model,
     texts: Sequence[list[int]],
     answer: Callable[[Any, list[list[int]], Tensor], Sequence[T]],
@@ -137,20 +161,19 @@ def _encode(
         batch = order[first : first + _TEXTS]
         rows = [texts[i] for i in batch]
         ids, lengths = pad_ids(rows, model.device)
-        even = len(rows[0]) == len(rows[-1])
-        states = model.module.eval()(ids, None if even else lengths)
+        states = reader(ids, lengths)
         found |= zip(batch, answer(states, rows, lengths), strict=True)
     return [found[i] for i in range(len(texts))]
 
 
 @torch.inference_mode()
-def _image_batches(model: Model, given: Sequence[Picture]) -> Iterator[Tensor]:
+def _image_batches(reader: Reader, model: Model, given: Sequence[Picture]) -> Iterator[Tensor]:
     """Yield the logits of images, which are decoded on all cores."""
     read = partial(read_image, model)
     with ThreadPoolExecutor(cpu_count()) as pool:
         for batch in chunks(given, _IMAGES):
             pixels = torch.cat(list(pool.map(read, batch)))
-            yield model.module.eval()(pixels)
+            yield reader(pixels)
 
 
 def _most_probable(logits: Tensor, count: int, name: Callable[[int], str]) -> list[Candidate]:

@@ -195,6 +195,19 @@ class SamplingKeywords(TypedDict, total=False):
     stop: Sequence[str]
 
 
+class EngineKeywords(TypedDict, total=False):
+    """Keyword arguments of `Model.embed`, `fill` and `classify`."""
+
+    engine: str  # "openvino", "onnx", "torch", or "auto" for the fastest that was measured
+    precision: str  # "float32", or "bfloat16" (twice as fast on some processors, less exact)
+
+
+class ReadKeywords(EngineKeywords, total=False):
+    """The keyword arguments of `Model.fill` and `Model.classify`."""
+
+    count: int  # candidates to return; 5 by default
+
+
 class GenerateKeywords(SamplingKeywords, total=False):
     """The keyword arguments of `Model.generate`."""
 

@@ -78,6 +78,28 @@ def export_onnx(model: Model, folder: str | Path) -> list[str]:
     return [graph.file for graph in graphs]
 
 
+def export_graph(model: Model, path: Path) -> None:
+    """Write an encoder's states or a vision model's answers as one graph.
+
+    torch's older exporter takes a fifth of the time of the newer one, but cannot resize positions.
+    """
+    (graph,) = _graphs(model)
+    if model.family == "vision":
+        _write(graph, model, path.parent)
+        return
+    axes = {one: dict(enumerate(_AXES[one])) for one in graph.inputs}
+    with _quiet(), torch.no_grad():
+        torch.onnx.export(
+            _FunctionModule(model.module, _call).eval(),
+            tuple(graph.inputs.values()),
+            str(path),
+            dynamo=False,
+            input_names=list(graph.inputs),
+            output_names=["states"],
+            dynamic_axes=axes,
+        )
+
+
 def _write(graph: _Graph, model: Model, folder: Path) -> None:
     config = model.config
     learned = getattr(config, "positions", "") == "learned"

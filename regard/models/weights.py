@@ -80,3 +80,12 @@ def _check_fit(
 
 
 _MIXED = "so it belongs to another configuration: download the folder again, or save it again"
+
+
+def describe_size(module: nn.Module, dtype: str | None = None) -> str:
+    """Return the number of parameters and of bytes, as text."""
+    weights = list(module.parameters())
+    each = None if dtype is None else getattr(torch, dtype).itemsize
+    n_bytes = sum(weight.numel() * (each or weight.element_size()) for weight in weights)
+    size = f"{n_bytes / 1e6:,.1f} MB" if n_bytes >= 1e6 else f"{n_bytes / 1e3:,.1f} kB"
+    return f"{sum(w.numel() for w in weights):,} parameters, {size}"
