@@ -30,20 +30,15 @@ from regard.model_folder import (
     weights_file,
     write_tokenizer,
 )
+from regard.models import weights as stored
 from regard.models.config import ModelConfig, config_from_dict
-from regard.models.weights import (
-    build_from_weights,
-    describe_size,
-    read_weights,
-    write_weights,
-)
 from regard.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
 
     from regard.analysis.sweep import HeadSweep
-    from regard.generation.predictions import Candidate
+    from regard.generation.predictions import Candidate, FilledGaps
     from regard.generation.search import (
         Engine,
         EngineKeywords,
@@ -107,7 +102,7 @@ class Model:
     @property
     def size(self) -> str:
         """The number of parameters and of bytes, as text."""
-        return describe_size(self.module)
+        return stored.describe_size(self.module)
 
     @property
     def device(self) -> torch.device:
@@ -242,9 +237,7 @@ class Model:
     @overload
     def fill(self, texts: str, **options: "Unpack[ReadKeywords]") -> "list[list[Candidate]]": ...
     @overload
-    def fill(
-        self, texts: list[str], **options: "Unpack[ReadKeywords]"
-    ) -> "list[list[list[Candidate]]]": ...
+    def fill(self, texts: list[str], **options: "Unpack[ReadKeywords]") -> "list[FilledGaps]": ...
     def fill(self, texts: str | list[str], **options: "Unpack[ReadKeywords]") -> Any:
         """Return the most probable tokens for each [MASK] of a text, or of each of several."""
         from regard.generation.predictions import fill
@@ -262,9 +255,9 @@ class Model:
         """Return the most probable classes of an image (or text), or of each of a list."""
         from regard.generation.predictions import classify
 
-        several = isinstance(images, list | tuple)
-        found = classify(self, images if several else [images], **options)
-        return found if several else found[0]
+        if isinstance(images, list | tuple):
+            return classify(self, images, **options)
+        return classify(self, [images], **options)[0]
 
     def embed(
         self,
@@ -309,13 +302,12 @@ class Model:
         described = self.describe()
         own_target = self.target_tokenizer if described.target_tokenizer is not None else None
         with atomic_folder(folder, names=MODEL_FILES) as fresh:
-            write_weights(fresh / WEIGHTS, self.module, dtype=dtype)
+            stored.write_weights(fresh / WEIGHTS, self.module, dtype=dtype)
             for name, one in ((TOKENIZER, self.tokenizer), (TARGET_TOKENIZER, own_target)):
                 if one is not None:
                     write_tokenizer(fresh / name, one)
-            write_atomic(
-                fresh / CARD, str(self.card.filled(size=describe_size(self.module, dtype)))
-            )
+            size = stored.describe_size(self.module, dtype)
+            write_atomic(fresh / CARD, str(self.card.filled(size=size)))
             write_atomic(fresh / CONFIG, described.to_json())
 
     @classmethod
@@ -333,7 +325,9 @@ class Model:
         with blamed_on(path / CONFIG):
             config = config_from_dict({"family": described.family, **described.model})
             pixels = parse_normalization(described.pixels)
-        module = build_from_weights(config, read_weights(file), dtype=dtype, source=file)
+        module = stored.build_from_weights(
+            config, stored.read_weights(file), dtype=dtype, source=file
+        )
         source, target = read_tokenizers(path, described)
         with blamed_on(path):
             return cls(

@@ -35,6 +35,10 @@ class Candidate:
     probability: float
 
 
+FilledGaps = list[list[Candidate]]
+"""The candidates of each gap of a text."""
+
+
 def decoder_prompt(
     model: Model, prompt: str, options: SamplingOptions
 ) -> tuple[Tokenizer, list[int]]:
