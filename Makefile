@@ -59,6 +59,11 @@ lint: $(INSTALLED_TEST)
 types: $(INSTALLED_TEST)
 	$(BIN)/pyright
 
+COUNT ?= 9000
+MINUTES ?= 10
+fuzz: $(INSTALLED_TEST)  ## Try damaged input of every kind: make fuzz COUNT=100000 MINUTES=60
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --minutes $(MINUTES)
+
 test-slow: $(INSTALLED_TEST)  ## Run the tests that take a minute each: killed workers, resharded runs
 	$(PYTEST) -q -m slow
 

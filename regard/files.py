@@ -1,10 +1,13 @@
 """Read plain and compressed text line by line; write files and folders atomically."""
 
+import glob
 import gzip
 import hashlib
 import io
 import json
 import os
+import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -70,6 +73,34 @@ class _Borrowed(io.RawIOBase):
         return len(data)
 
 
+def _size(path: str | Path) -> int:
+    with file_errors(path):
+        return Path(path).stat().st_size
+
+
+class _Bounded(io.RawIOBase):
+    """A decompressed stream that is refused when it grows beyond all proportion."""
+
+    def __init__(self, stream: Any, name: str, n_bytes: int):
+        self._stream, self._name, self._rest = stream, name, n_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._stream.readinto(buffer)
+        self._rest -= count
+        if self._rest < 0:
+            raise FileError(
+                f"{self._name} unpacks to more than {_MAX_RATIO} times its size, which text does "
+                "not: unpack it yourself if you trust it."
+            )
+        return count
+
+
+_MAX_RATIO, _ALWAYS_ALLOWED = 500, 2**28
+
+
 @contextmanager
 def open_bytes(path: str | Path) -> Iterator[io.BufferedIOBase]:
     """Open a plain, .gz or .zst file, or standard input for "-", as decompressed bytes.
@@ -84,8 +115,9 @@ def open_bytes(path: str | Path) -> Iterator[io.BufferedIOBase]:
         head = buffered.peek(4)[:4]
         for suffix, (magic, decompress) in _COMPRESSED.items():
             if head.startswith(magic):
+                size = sys.maxsize if is_input else max(_ALWAYS_ALLOWED, _size(path) * _MAX_RATIO)
                 with decompress(buffered) as stream:
-                    yield stream
+                    yield io.BufferedReader(_Bounded(stream, name, size), _CHUNK)
                 return
             if name.endswith(suffix):
                 what = "has other contents" if head else "is empty"
@@ -177,15 +209,76 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     final = Path(path)
     with file_errors(final, "written"):
         final.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=final.parent, prefix=f".{final.name}.", suffix=".tmp")
-        os.close(handle)
-        temporary = Path(name)
+        _remove_leftovers(final)
+        # A folder, because libraries write temporary files of their own next to a file.
+        start = f".{final.name}.{_MACHINE}-{os.getpid()}."
+        folder = Path(tempfile.mkdtemp(dir=final.parent, prefix=start, suffix=".tmp"))
+        temporary = folder / final.name
         try:
+            temporary.touch()
             yield temporary
             _finish(temporary)
             temporary.replace(final)
         finally:
-            temporary.unlink(missing_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+_MACHINE = hashlib.sha256(platform.node().encode()).hexdigest()[:6]
+
+
+def _remove_leftovers(final: Path) -> None:
+    """Remove the temporary folders of processes of this machine that were killed."""
+    name = re.compile(rf"\.{re.escape(final.name)}\.{_MACHINE}-(\d+)\.\w+\.tmp")
+    for path in final.parent.glob(f".{glob.escape(final.name)}.*.tmp"):
+        found = name.fullmatch(path.name)
+        if found and not is_running(int(found[1])):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def is_running(pid: int) -> bool:
+    """Return True if there is a process of this number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder; refuse if another process writes the same folder.
+
+    The lock is a file next to the folder, which is removed; a killed process keeps no lock.
+    """
+    import fcntl
+
+    file = folder.with_name(f".{folder.name}.lock")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        lock = file.open("a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            with lock:
+                lock.seek(0)
+                holder = lock.read().strip() or "that just started"
+            raise FileError(
+                f"{folder} is being written by process {holder}: wait until it ends, or choose "
+                "another folder."
+            ) from error
+        if file.exists() and os.fstat(lock.fileno()).st_ino == file.stat().st_ino:
+            break
+        lock.close()  # the process before removed the file between the two calls
+    with lock:
+        try:
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+        finally:
+            file.unlink(missing_ok=True)
 
 
 def write_atomic(path: str | Path, data: str | bytes) -> None:
@@ -206,8 +299,7 @@ def atomic_folder(folder: str | Path, *, names: Collection[str] = ()) -> Iterato
     """
     final = Path(folder).expanduser().resolve()
     fresh, old = (final.with_name(f".{final.name}.{end}") for end in ("new", "old"))
-    with file_errors(final, "written"):
-        final.parent.mkdir(parents=True, exist_ok=True)
+    with file_errors(final, "written"), writing(final):
         _finish_replacing(final, old, names)
         shutil.rmtree(fresh, ignore_errors=True)  # left by a process that was killed
         fresh.mkdir()

@@ -1,7 +1,7 @@
 """Model folders on disk: config.json, weights, tokenizers and the model card."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -106,11 +106,54 @@ def read_description(folder: Path) -> Description:
         if name not in config:
             raise FileError(f"{file} has no {name!r}: {_AGAIN}.")
     check_choice(f"the task in {file}", config["task"], TASKS)
-    if not isinstance(config["model"], dict):
-        raise FileError(f"the value of 'model' in {file} is not a JSON object: {_AGAIN}.")
     known = {name: config[name] for name in Description.__dataclass_fields__ if name in config}
+    for name, is_valid in _VALID.items():
+        if name in known and not is_valid(known[name]):
+            raise FileError(f"the value of {name!r} in {file} is damaged: {_AGAIN}.")
     labels = known.get("labels")
     return Description(**{**known, "labels": None if labels is None else tuple(labels)})
+
+
+def _is_number(value: Any, least: float, most: float = 2**31) -> bool:
+    return isinstance(value, int | float) and least <= value <= most
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _are_roles(value: Any) -> bool:
+    return value is None or (isinstance(value, dict) and _are_texts(list(value.values())))
+
+
+def _are_extras(value: Any) -> bool:
+    """Check the extras that regard reads; others may be anything."""
+    if not isinstance(value, dict):
+        return False
+    counts = ("longest_source", "longest_text", "sentences")
+    ratios = value.get("target_ratios")
+    return (
+        all(_is_number(value.get(name, 1), 1) for name in counts)
+        and _are_texts(value.get(EXAMPLES) or [])
+        and (ratios is None or _are_ratios(ratios))
+    )
+
+
+def _are_ratios(value: Any) -> bool:
+    pair = isinstance(value, list) and len(value) == 2
+    return pair and all(_is_number(one, 0, 1e4) for one in value) and value[0] <= value[1]
+
+
+_VALID: Mapping[str, Callable[[Any], bool]] = {
+    "family": lambda value: isinstance(value, str),
+    "model": lambda value: isinstance(value, dict),
+    "tokenizer": _are_roles,
+    "target_tokenizer": _are_roles,
+    "labels": lambda value: value is None or _are_texts(value),
+    "pixels": lambda value: value is None or isinstance(value, dict),
+    "extras": _are_extras,
+}
+"""For each key of config.json, whether its value is of the right kind."""
 
 
 def _read_config(file: Path) -> dict[str, Any]:
@@ -138,7 +181,9 @@ def _add_task(config: dict[str, Any]) -> dict[str, Any]:
     """Format 0 has no task; derive it from the family and the heads."""
     tasks = {"transformer": "translation", "seq2seq": "translation", "decoder": "language"}
     model, family = config.get("model", {}), config.get("family")
-    task = tasks.get(family or "", "embedding")
+    if not isinstance(model, dict) or not isinstance(family, str):
+        return {"task": "embedding", **config}  # refused later
+    task = tasks.get(family, "embedding")
     if model.get("n_classes"):
         task = "classification"
     elif family == "encoder" and model.get("fill_head", True):

@@ -101,6 +101,7 @@ def distill_command(
 
 
 def _print(result: "TrainingResult", *, as_json: bool) -> None:
+    from regard.model_folder import CONFIG
     from regard.training.metrics import CURVES
     from regard.training.progress_report import format_bytes, format_metrics, format_seconds
     from regard.training.run_folder import TRAINING
@@ -119,7 +120,14 @@ def _print(result: "TrainingResult", *, as_json: bool) -> None:
     for name, scores in (("validation", result.scores), ("test", result.test_scores)):
         if scores:
             typer.echo(f"{name}: {format_metrics(scores)}")
-    typer.echo(f"model: {result.folder}\ncurves: {result.folder / TRAINING / CURVES}")
+    for name, path in (
+        ("model", result.folder / CONFIG),
+        ("curves", result.folder / TRAINING / CURVES),
+    ):
+        if path.is_file():
+            typer.echo(f"{name}: {result.folder if name == 'model' else path}")
+        elif name == "model":
+            typer.echo("model: none yet, because the run was stopped before its first validation")
 
 
 def curves_command(

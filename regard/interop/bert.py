@@ -37,7 +37,10 @@ def n_labels(settings: hf.CheckpointSettings) -> int | None:
     """Return the number of classes of a classifier; None for other models."""
     if "Classification" not in settings.architecture:
         return None
-    count = len(settings.get("id2label", {})) or settings.get("num_labels", 2)
+    names = settings.get("id2label", {})
+    if not isinstance(names, dict) or not all(str(id).isdigit() for id in names):
+        raise FileError(f"{settings.file} has id2label = {names!r}, not names of numbers.")
+    count = len(names) or settings.get("num_labels", 2)
     problem = settings.get("problem_type") or ("regression" if count == 1 else _ONE_CLASS)
     if problem != _ONE_CLASS:
         raise InputError(

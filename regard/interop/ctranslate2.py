@@ -65,10 +65,11 @@ def convert(
     weights = read_arrays(weights_file(path))
     with _without_torch():
         from ctranslate2 import specs
-    if family == "transformer":
-        spec = _translator(specs, model, weights)
-    else:
-        spec = _generator(specs, model, weights)
+    try:
+        build = _translator if family == "transformer" else _generator
+        spec = build(specs, model, weights)
+    except KeyError as error:
+        raise FileError(f"{path} has no {error}: download it or save it again.") from error
     _suppress(spec.decoder.projection, suppressed)
     _set_tokens(spec, model, tokenizer, target_tokenizer)
     spec.config.layer_norm_epsilon = float(model["norm_eps"])

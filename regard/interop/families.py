@@ -105,7 +105,7 @@ class CheckpointSettings:
     def choice(self, name: str, table: Mapping[Any, str], default: Any) -> str:
         """Return our name for a setting's value."""
         value = self.get(name, default)
-        if value not in table:
+        if isinstance(value, list | dict) or value not in table:
             raise InputError(
                 f"{self.file} has {name} = {value!r}, which regard does not support; it can be "
                 f"{', '.join(map(str, table))}."

@@ -54,10 +54,10 @@ def _read(settings: hf.CheckpointSettings) -> VisionConfig:
 def _side(settings: hf.CheckpointSettings, name: str, default: int) -> int:
     """Return the side of a square, which may be stated as height and width."""
     given = settings.get(name, default)
-    sides = {given} if isinstance(given, int) else set(given)
-    if len(sides) != 1:
+    height, width = given if isinstance(given, list) and len(given) == 2 else (given, given)
+    if height != width or not isinstance(height, int):
         raise InputError(f"{settings.file} has {name} = {given}, but regard's ViT reads squares.")
-    return sides.pop()
+    return height
 
 
 def _write(config: VisionConfig) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def read_preprocessing(folder: Path, config: VisionConfig, name: str) -> Normali
         )
     known = {**_SHARED, **_PROCESSORS[kind]}
     for key, value in stated.items():
-        if key not in known and key not in _NOTES and key[0] != "_" and value not in (None, False):
+        if key not in known and key not in _NOTES and key[:1] != "_" and value not in (None, False):
             raise InputError(f"{file} has {key} = {value!r}, which regard does not know.")
     given = {**known, **{key: x for key, x in stated.items() if x is not None}}
     resize = _read_resize(file, given, short=kind in ("CLIP", "Bit"))

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import os
 import re
 import socket
@@ -14,7 +15,6 @@ from urllib.parse import urlsplit
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -141,15 +141,24 @@ class RequestGuard:
 
     def _refusal(self, request: Request) -> ApiError | None:
         host = request.headers.get("host", "")
-        if self.hosts is not None and urlsplit(f"//{host}").hostname not in self.hosts:
+        if self.hosts is not None and _parts(f"//{host}")[0] not in self.hosts:
             return ApiError("wrong_host", host=repr(host[:100]), allowed=" or ".join(self.hosts))
         origin = request.headers.get("origin")
-        if request.method != "GET" and origin and urlsplit(origin).netloc != host:
+        if request.method != "GET" and origin and _parts(origin)[1] != host:
             return ApiError("wrong_origin")
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > LIMITS.body_bytes:
             return ApiError("body_too_large", limit=LIMITS.body_bytes)
         return None
+
+
+def _parts(address: str) -> tuple[str | None, str]:
+    """Return host name and network location of an address; no name for a malformed one."""
+    try:
+        found = urlsplit(address)
+        return found.hostname, found.netloc
+    except ValueError:
+        return None, ""
 
 
 def _headers_of(scope: Scope) -> dict[str, str]:
@@ -161,14 +170,16 @@ def _headers_of(scope: Scope) -> dict[str, str]:
     return {**_HEADERS, "content-security-policy": policy}
 
 
-def error_response(error: Exception) -> JSONResponse:
+def error_response(error: Exception) -> Response:
     """Return the response to an error."""
     info = error_codes.describe_error(error)
     headers = {"cache-control": "no-store"}
     if info.code == "queue_full":
         headers["retry-after"] = "2"
-    body = ErrorResponse(error=info).model_dump()
-    return JSONResponse(body, error_codes.ERROR_CODES[info.code].status, headers)
+    # As ASCII, because messages may quote half a surrogate pair, which UTF-8 cannot encode.
+    body = json.dumps(ErrorResponse(error=info).model_dump())
+    status = error_codes.ERROR_CODES[info.code].status
+    return Response(body, status, headers, media_type="application/json")
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
@@ -176,10 +187,20 @@ async def _on_error(request: Request, error: Exception) -> Response:
         error = error_codes.validation_error(error.errors()[0])
     elif isinstance(error, HTTPException):
         params = {"path": request.url.path[:200], "method": request.method}
-        codes = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
-        if error.status_code in codes:
-            error = ApiError(codes[error.status_code], limit=LIMITS.body_bytes, **params)
+        params |= {"limit": LIMITS.body_bytes, "problem": "it is not UTF-8"}
+        if error.status_code in _CODES_OF_STATUS:
+            answer = error_response(ApiError(_CODES_OF_STATUS[error.status_code], **params))
+            answer.headers.update(error.headers or {})  # Allow: the methods that exist
+            return answer
     return error_response(error)
+
+
+_CODES_OF_STATUS = {
+    400: "invalid_json",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "body_too_large",
+}
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -82,8 +82,12 @@ def read_backend(path: Path) -> Backend:
     contents = read_json(file)
     if isinstance(contents.get("model"), dict):
         try:
-            return Backend.from_file(str(file))
-        except Exception as error:  # the library raises plain Exception
+            backend = Backend.from_file(str(file))
+            backend.encode("a")
+            return backend
+        except BaseException as error:  # plain Exception, or a panic of the library
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
             raise InputError(f"{file} is not a valid tokenizer.json: {error}.") from error
     if contents and all(isinstance(id, int) for id in contents.values()):
         return byte_bpe(file, _companion(file, "vocab.json", "merges.txt"))

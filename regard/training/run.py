@@ -3,12 +3,13 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from regard.files import write_atomic
+from regard.files import file_errors, write_atomic, writing
 from regard.hardware import keep_freed_memory, matmul_rate, peak_memory, set_threads
 from regard.interop.model_names import find_model
 from regard.model import Model
@@ -102,8 +103,12 @@ def train(
     described = load_recipe(recipe, changes)
     with join_world() as world:
         listening = CallbackList(callbacks if world.is_main else ())
+        path = Path(folder)
+        # Processes of torchrun share the run, and the main one holds its lock.
+        lock = writing((path / TRAINING).absolute()) if world.is_main else nullcontext()
         try:
-            return _run(described, Path(folder), world, listening, resume=resume or is_restart())
+            with file_errors(path, "written"), lock:
+                return _run(described, path, world, listening, resume=resume or is_restart())
         finally:
             listening.close()
 

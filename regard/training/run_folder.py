@@ -8,6 +8,7 @@ from typing import Any
 from regard.errors import FileError, InputError
 from regard.files import STANDARD_INPUT, atomic_path, copy_decompressed, write_atomic
 from regard.training.checkpoint import Checkpoints
+from regard.training.metrics import METRICS
 from regard.training.recipe import SPLITS, ParallelFiles, Recipe, TrainingSettings, load_recipe
 
 TRAINING = "training"
@@ -38,7 +39,7 @@ def check_settings(before: Mapping[str, Any], settings: TrainingSettings) -> Non
 def open_folder(folder: Path, recipe: Recipe, *, resume: bool, report: Report) -> None:
     """Start a run in a folder, or continue the one that is there and report what has changed."""
     stored = folder / TRAINING / _RECIPE
-    if stored.is_file():
+    if stored.is_file() and (resume or _has_started(folder)):
         if not resume:
             raise InputError(
                 f"{folder} already contains a run: continue it with --resume (resume=True), or "
@@ -49,6 +50,13 @@ def open_folder(folder: Path, recipe: Recipe, *, resume: bool, report: Report) -
         raise InputError(f"{folder} already contains a model: choose another folder, or delete it.")
     write_atomic(stored, recipe.model_dump_json(indent=1, exclude_unset=True))
     save_standard_input(recipe, stored.parent)
+
+
+def _has_started(folder: Path) -> bool:
+    """Return False for a run that failed before its first step, which can be started again."""
+    training = folder / TRAINING
+    saved = Checkpoints(training / CHECKPOINTS).steps()
+    return bool(saved) or any((training / name).is_file() for name in (METRICS, RESULT))
 
 
 def stored_recipe(folder: Path) -> Recipe:

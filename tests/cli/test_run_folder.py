@@ -50,6 +50,8 @@ def test_fixed_settings_are_refused_after_the_first_checkpoint(tmp_path):
 
 def test_folders_with_a_run_or_a_model_are_refused(tmp_path):
     begin(tmp_path / "run")
+    open_folder(tmp_path / "run", recipe(), resume=False, report=print)  # it failed before a step
+    (tmp_path / "run" / "training" / "metrics.jsonl").touch()
     with pytest.raises(InputError, match="already contains a run: continue it with --resume"):
         open_folder(tmp_path / "run", recipe(), resume=False, report=print)
     (tmp_path / "config.json").write_text("{}")
