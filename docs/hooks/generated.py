@@ -1,12 +1,18 @@
-"""Parts of pages that are generated: `<!-- generated: NAME -->` is replaced by what NAME prints."""
+"""Parts of pages that are generated: `<!-- generated: NAME -->` becomes what NAME returns."""
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import figure_gallery
+import reference_tables
 
 DOCS = Path(__file__).resolve().parents[1]
 MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
@@ -18,6 +24,22 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return MARK.sub(lambda match: GENERATORS[match[1]](language), markdown)
 
 
+def on_post_build(config: MkDocsConfig):
+    """Add what pages refer to: figures, and llms.txt."""
+    site = Path(config.site_dir)
+    for name, content in figure_gallery.files.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_bytes(content)
+    if config.theme["language"] == "en":
+        (site / "llms.txt").write_text(llms(config), "utf-8")
+
+
+def heading_of(path: Path) -> str:
+    """Return the title of a page."""
+    found = re.search(r"^# (.+)$", path.read_text("utf-8"), re.MULTILINE)
+    return found[1] if found else path.stem
+
+
 def chapters(language: str) -> str:
     """List the chapters of Learn by their headings."""
     lines = []
@@ -25,10 +47,52 @@ def chapters(language: str) -> str:
         if path.name == "index.md" or path.name.endswith(".ko.md"):
             continue
         translated = path.with_suffix(".ko.md")
-        text = (translated if language == "ko" and translated.exists() else path).read_text("utf-8")
-        heading = re.search(r"^# (.+)$", text, re.MULTILINE)
-        lines.append(f"1. [{heading[1] if heading else path.stem}]({path.name})")
+        title = heading_of(translated if language == "ko" and translated.exists() else path)
+        lines.append(f"- [{title}]({path.name})")
     return "\n".join(lines)
 
 
-GENERATORS: dict[str, Callable[[str], str]] = {"chapters": chapters}
+def peers(language: str) -> str:
+    """Return the comparison with other tools of the README."""
+    readme = DOCS.parent / ("README.ko.md" if language == "ko" else "README.md")
+    parts = re.split(r"^## .*$", readme.read_text("utf-8"), flags=re.MULTILINE)
+    (found,) = (part for part in parts if "github.com/jessevig/bertviz)" in part)
+    return re.sub(r"\n[^\n]*\(docs/benchmarks\)[^\n]*", "", found)
+
+
+def llms(config: MkDocsConfig) -> str:
+    """List all pages by section, with their first sentence, for programs that read the site."""
+    lines = ["# regard", "", f"> {config.site_description}", "", "Korean pages are in ko/."]
+    for section in config.nav or []:
+        ((title, entries),) = section.items()
+        lines += ["", f"## {title}", ""]
+        for entry in flat(entries):
+            path = DOCS / entry
+            text = re.sub(r"(?s:<!--.*?-->)|(?m:^#.*$)", "", path.read_text("utf-8"))
+            paragraphs = [part for part in text.split("\n\n") if re.match(r"\s*[\w*`\[]", part)]
+            first = " ".join(paragraphs[0].split()) if paragraphs else ""
+            first = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.split(r"(?<=[.:]) ", first)[0])
+            lines.append(f"- [{heading_of(path)}]({entry.removesuffix('.md')}.html): {first}")
+    return "\n".join(lines) + "\n"
+
+
+def flat(entries: str | list) -> list[str]:
+    """Return the pages of a part of the navigation."""
+    if isinstance(entries, str):
+        return [entries]
+    if isinstance(entries, dict):
+        return [page for part in entries.values() for page in flat(part)]
+    return [page for entry in entries for page in flat(entry)]
+
+
+GENERATORS: dict[str, Callable[[str], str]] = {
+    "chapters": chapters,
+    "gallery": figure_gallery.gallery,
+    "commands": reference_tables.commands,
+    "edits": reference_tables.edits,
+    "errors": reference_tables.errors,
+    "error-codes": reference_tables.error_codes,
+    "http": reference_tables.http,
+    "peers": peers,
+    "models": reference_tables.models,
+}
