@@ -220,10 +220,20 @@ def test_edits_that_do_not_fit_the_schema_are_skipped(modules, link):
     assert modules("editsOfLink", given={"schema": edit_schema(), "link": link})["json"] == []
 
 
-@pytest.mark.parametrize("page", ["explore", "worked"])
+KOREAN_STATES = (
+    "explore",
+    "worked",
+    "flow&lens=1",
+    "explore&view=lens&editing=1",
+    "explore&view=attribution&lesson=5",
+)
+
+
+@pytest.mark.parametrize("page", KOREAN_STATES)
 def test_the_korean_page_shows_no_english_messages(explorer, messages, page):
     explorer.page.goto(f"{explorer.path.as_uri()}#language=ko&page={page}")
     explorer.page.wait_for_selector("#regard[data-ready]")
+    explorer.settle()
     seen = explorer.page.evaluate(
         """() => {
           const parts = [document.getElementById("regard").innerText];
