@@ -83,9 +83,10 @@ def figure_command(
     heads, compare, alignment; stages, layer, split, additive (the layer, box by box); steps, bars,
     temperature, reference (one query); graph, space, image, decode; lens and attribution.
 
-    Of a MODEL or a preset (regard models --presets): architecture.
+    Of a MODEL or a preset (regard models --presets): architecture. Of a MODEL and words: merges.
 
-    Of neither: masks, padding, positions, waves, schedule, complexity.
+    Of neither: masks, padding, positions, waves, schedule, scaling, efficient, complexity (by
+    formula), cost (measured here, in seconds).
 
     Example: regard figure pattern en-de "The dog is sleeping." --language ko -o dog.svg
     """
@@ -146,12 +147,27 @@ def _model_figure(
         else:
             module = load(model).module
         return model_figure(module, name=model, language=language)
+    if text is not None and kind == "merges":
+        _check_unused(kind, **vars(flags))
+        return _merges_figure(model, text, language)
     if text is None:
         raise InputError(f"{kind} shows a model at work: give a text after the model.")
     trace, options = load(model).trace(text, flags.target), flags.view()
     if flags.other_model is not None or flags.other_text is not None:
         options["other"] = load(flags.other_model or model).trace(flags.other_text or text)
     return trace_figure(trace, kind, **options, language=language)
+
+
+def _merges_figure(model: str, text: str, language: str) -> "Figure":
+    from regard.figures.formats import Figure
+    from regard.figures.merges_figure import draw_merges
+    from regard.model import load
+    from regard.text.merge_steps import split_words
+
+    tokenizer = load(model).tokenizer
+    if tokenizer is None:
+        raise InputError(f"{model} has no tokenizer: merges needs a model that reads text.")
+    return Figure(draw_merges(split_words(tokenizer, text), language=language))
 
 
 def _check_unused(kind: str, **options: Any) -> None:

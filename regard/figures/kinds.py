@@ -10,6 +10,7 @@ from regard.analysis.architecture import architecture
 from regard.errors import InputError, UnknownNameError, nearest
 from regard.figures import attention_figures as attention
 from regard.figures import concept_figures as concepts
+from regard.figures import cost_figures as costs
 from regard.figures import layer_figures as layers
 from regard.figures import query_figures as one_query
 from regard.figures import relation_figures as relations
@@ -53,13 +54,17 @@ CONCEPT_KINDS: dict[str, Callable[..., Drawing]] = {
     "padding": concepts.draw_padding,
     "positions": concepts.draw_positions,
     "waves": concepts.draw_waves,
+    "scaling": costs.draw_scaling,
+    "cost": costs.draw_cost,
+    "efficient": costs.draw_efficient,
     "complexity": draw_complexity,
 }
-KINDS = (*TRACE_KINDS, "architecture", *CONCEPT_KINDS, "schedule")
+KINDS = (*TRACE_KINDS, "architecture", "merges", *CONCEPT_KINDS, "schedule")
 LENGTHS = {  # smallest and largest
     "masks": (2, 24),
     "positions": (2, 4096),
     "waves": (2, 4096),
+    "efficient": (16, 2**20),
     "complexity": (256, 2**24),
     "schedule": (100, 10_000_000),
 }
@@ -109,7 +114,7 @@ def model_figure(module: nn.Module, *, name: str = "", language: str = "en") -> 
 
 
 def concept_figure(kind: str, *, length: int | None = None, language: str = "en") -> Figure:
-    """Draw a figure that needs no model: "masks", "positions" or "complexity"."""
+    """Draw a figure that needs no model, such as "masks"; `length` is for those of LENGTHS."""
     if kind not in CONCEPT_KINDS:
         raise UnknownNameError(f"unknown figure {kind!r}; {nearest(kind, CONCEPT_KINDS)}.")
     options = {} if length is None else {"length": check_length(kind, length)}
