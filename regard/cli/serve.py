@@ -1,7 +1,7 @@
 """`regard serve`: the explorer in the browser, and its API."""
 
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import typer
 from typer import Argument, Option
@@ -14,6 +14,9 @@ def serve_command(
     runs: list[Path] | None = Option(None, "--run", help="Run to replay; can be repeated."),
     host: str = Option("127.0.0.1", help="Address to listen on; by default only this machine."),
     port: int = Option(8765, help="Port to listen on, or the next free one; 0 takes any."),
+    token: str | None = Option(
+        None, help="Secret of the address; made up if others can reach it, '' for none."
+    ),
     open_page: bool = Option(False, "--open", help="Open the page in a browser."),
 ) -> None:
     """Serve the explorer: type a sentence, inspect every number of the model, and edit it.
@@ -24,6 +27,8 @@ def serve_command(
 
     Example: regard serve en-de --open
     """
+    from secrets import token_urlsafe as secret_token
+
     import regard
     from regard.interop.model_names import bundled_replays
     from regard.server import app as web
@@ -38,14 +43,19 @@ def serve_command(
     address, used_port = web.address_of(bound, host), bound.getsockname()[1]
     if port not in (0, used_port):
         warn(f"port {port} is in use; using port {used_port} instead.")
+    token = secret_token() if token is None and not web.is_local(host) else token or ""
     if not web.is_local(host):
-        warn(f"anyone who can reach {host} can use these models without a password.")
+        protection = "with the token in the address" if token else "without a password"
+        warn(f"anyone who can reach {host} can use these models {protection}.")
     if not catalog.entries:
         warn("no model was found, so the page has only examples; run regard serve FOLDER.")
     hosts = [*dict.fromkeys((*web.LOCAL_HOSTS, host))] if web.is_local(host) else None
-    app = web.make_app(Service(catalog, replayed), hosts=hosts, version=regard.__version__)
-    if runs:
-        address += f"/?run={quote(next(iter(replayed.runs)))}"
+    app = web.make_app(
+        Service(catalog, replayed), hosts=hosts, version=regard.__version__, token=token
+    )
+    query = {"run": next(iter(replayed.runs))} if runs else {}
+    query |= {"token": token} if token else {}
+    address += f"/?{urlencode(query, quote_via=quote)}" if query else ""
     typer.echo(f"regard is at {address} (press Ctrl-C to stop)")
     if open_page and not web.open_browser(address):
         warn("no browser was found; open the address manually.")

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hmac
 import json
 import os
 import re
@@ -39,6 +40,7 @@ from regard.server.settings import LIMITS
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 _PORTS_TO_TRY = 50
+_COOKIE = "regard_token"
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -57,13 +59,19 @@ _DESCRIPTION = (
 
 
 def make_app(
-    service: Service, *, hosts: Collection[str] | None = LOCAL_HOSTS, version: str = ""
+    service: Service,
+    *,
+    hosts: Collection[str] | None = LOCAL_HOSTS,
+    version: str = "",
+    token: str = "",
 ) -> FastAPI:
     """Build the application.
 
     Args:
         hosts: host names under which it answers, None for all. Other names are refused to keep
             out pages whose own host name points to this machine (DNS rebinding).
+        token: if given, requests need it: in the address once (?token=…), then in a cookie, or as
+            "Authorization: Bearer …".
     """
 
     @contextlib.asynccontextmanager
@@ -92,8 +100,9 @@ def make_app(
         decoding_routes,
     ):
         app.include_router(module.router)
+    app.add_api_route("/health", lambda: {"status": "ok"}, include_in_schema=False)
     app.router.default = GZipMiddleware(PageFiles(directory=PAGE, html=True))
-    app.add_middleware(RequestGuard, hosts=hosts)
+    app.add_middleware(RequestGuard, hosts=hosts, token=token)
     for kind in (RegardError, JobCanceledError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _on_error)
     return app
@@ -111,8 +120,8 @@ class PageFiles(StaticFiles):
 class RequestGuard:
     """Middleware that refuses foreign hosts and origins and large bodies, and adds headers."""
 
-    def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None) -> None:
-        self.app, self.hosts = app, hosts
+    def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None, token: str = "") -> None:
+        self.app, self.hosts, self.token = app, hosts, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -133,9 +142,13 @@ class RequestGuard:
                 headers = MutableHeaders(scope=message)
                 for name, value in _headers_of(scope).items():
                     headers.setdefault(name, value)
+                if self.token and self._given_token(request, "query") == self.token:
+                    cookie = f"{_COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+                    headers.append("set-cookie", cookie)
             await send(message)
 
-        refusal = self._refusal(Request(scope))
+        request = Request(scope)
+        refusal = self._refusal(request)
         app = self.app if refusal is None else error_response(refusal)
         await app(scope, receive_limited, send_with_headers)
 
@@ -143,6 +156,10 @@ class RequestGuard:
         host = request.headers.get("host", "")
         if self.hosts is not None and _parts(f"//{host}")[0] not in self.hosts:
             return ApiError("wrong_host", host=repr(host[:100]), allowed=" or ".join(self.hosts))
+        if self.token and request.url.path != "/health":
+            given = (self._given_token(request, place) for place in ("query", "cookie", "header"))
+            if not any(hmac.compare_digest(one.encode(), self.token.encode()) for one in given):
+                return ApiError("wrong_token")
         origin = request.headers.get("origin")
         if request.method != "GET" and origin and _parts(origin)[1] != host:
             return ApiError("wrong_origin")
@@ -150,6 +167,14 @@ class RequestGuard:
         if length.isdigit() and int(length) > LIMITS.body_bytes:
             return ApiError("body_too_large", limit=LIMITS.body_bytes)
         return None
+
+    def _given_token(self, request: Request, place: str) -> str:
+        """Return the token that a request has in its address, its cookie or its header."""
+        if place == "query":
+            return request.query_params.get("token", "")
+        if place == "cookie":
+            return request.cookies.get(_COOKIE, "")
+        return request.headers.get("authorization", "").removeprefix("Bearer ")
 
 
 def _parts(address: str) -> tuple[str | None, str]:
@@ -242,7 +267,13 @@ def is_local(host: str) -> bool:
 def run(app: ASGIApp, bound: socket.socket) -> None:
     """Serve until Ctrl-C."""
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=2
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="on",
+        limit_concurrency=LIMITS.connections,
+        timeout_keep_alive=LIMITS.idle_seconds,
+        timeout_graceful_shutdown=LIMITS.shutdown_seconds,
     )
     with contextlib.suppress(KeyboardInterrupt), bound:
         uvicorn.Server(config).run(sockets=[bound])

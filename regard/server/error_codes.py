@@ -46,6 +46,9 @@ ERROR_CODES: dict[str, ErrorCode] = {
         too_long="{field} is longer than {limit}: shorten it.",
     ),
     **_codes(403, wrong_host="this server does not answer as {host}; use {allowed}."),
+    **_codes(
+        401, wrong_token="this server needs its token: open the address that its terminal shows."
+    ),
     **_codes(403, wrong_origin="requests from pages of other servers are refused."),
     **_codes(404, not_found="there is nothing at {path}."),
     **_codes(404, unknown_trace="this trace is not stored: request it again with POST /api/trace."),

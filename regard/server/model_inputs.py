@@ -118,6 +118,8 @@ def check_size(model: Model, given: ModelInput) -> None:
     count = len(given.source_ids(model))
     if isinstance(given.target, str) and model.target_tokenizer is not None:
         count += len(model.target_tokenizer.encode(given.target))
+    elif isinstance(given.target, list):
+        count += len(given.target)
     if count > LIMITS.traced_tokens:
         raise ApiError("too_many_tokens", count=count, limit=LIMITS.traced_tokens)
     config, parts = model.config, ("", "encoder_", "decoder_")

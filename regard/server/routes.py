@@ -3,6 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from PIL import Image
 from pydantic import BaseModel, Field, NonNegativeInt
 
@@ -89,7 +90,7 @@ _IMAGE_BODY = {"content": {"image/*": {"schema": {"type": "string", "format": "b
 async def upload_image(request: Request, context: Context) -> Upload:
     """Store an image file, sent as the request body."""
     data = await request.body()
-    read_image(data)
+    await run_in_threadpool(read_image, data)  # decoding blocks, and other requests must not wait
     return Upload(image=context.service.upload(data))
 
 

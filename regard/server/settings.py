@@ -17,7 +17,14 @@ class Limits(BaseModel, frozen=True):
     generated_tokens: int = 2_000
     traced_tokens: int = 16_384
     """Tokens of a traced text and its target."""
-    image_pixels: int = 64_000_000
+    image_pixels: int = 16_000_000
+    """Width times height of an image, which is checked before it is decoded."""
+    connections: int = 512
+    """Open connections; further ones are answered with 503."""
+    idle_seconds: int = 10
+    """Time after which a connection without a request is closed."""
+    shutdown_seconds: int = 15
+    """Time that running requests have to finish when the server is stopped."""
     candidates: int = 50
     """Next tokens or alternatives of one answer."""
     temperature: float = 100.0

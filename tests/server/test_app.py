@@ -315,3 +315,38 @@ def test_folders_with_the_same_name_get_different_names(folders, tmp_path):
     catalog = Catalog([folders["encoder"], tmp_path / "encoder", folders["encoder"]])
     assert list(catalog.entries)[:3] == ["encoder", "decoder", "encoder-2"]
     catalog.close()
+
+
+def test_a_token_is_needed_once_in_the_address_or_in_every_request():
+    app = make_app(Service(Catalog([])), hosts=None, token="secret")
+    with TestClient(app, base_url="http://192.0.2.1") as stranger:
+        assert stranger.get("/health").json() == {"status": "ok"}
+        for address in ("/", "/api/models", "/api/models?token=wrong"):
+            refused = stranger.get(address)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (401, "wrong_token")
+        bearer = {"authorization": "Bearer secret"}
+        assert stranger.get("/api/errors", headers=bearer).status_code == 200
+        assert stranger.get("/api/errors").status_code == 401
+        opened = stranger.get("/?token=secret")
+        assert "HttpOnly; SameSite=Strict" in opened.headers["set-cookie"]
+        assert stranger.get("/api/errors").status_code == 200  # by the cookie
+
+
+@pytest.mark.parametrize(
+    ("headers", "content", "status"),
+    [
+        ({"host": "["}, b"{}", 403),
+        ({"origin": "http://["}, b"{}", 403),
+        ({}, b'{"model": "\\ud800"}', 422),
+        ({}, b'{"model": "\x84"}', 422),
+        ({}, b'{"model": ' + b"9" * 400 + b"}", 422),
+    ],
+)
+def test_malformed_requests_are_refused_not_internal_errors(client, headers, content, status):
+    headers = {"content-type": "application/json", **headers}
+    assert client.post("/api/trace", content=content, headers=headers).status_code == status
+
+
+def test_other_methods_are_refused_with_those_that_exist(client):
+    refused = client.delete("/api/models")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET")
