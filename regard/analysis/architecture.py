@@ -47,6 +47,7 @@ class Architecture:
     d_model: int
     positions: str
     norm: str  # "pre", "post", or "" if the family has no choice
+    norm_kind: str = "layer"  # or "rms"
 
 
 def architecture(model: nn.Module) -> Architecture:
@@ -61,6 +62,7 @@ def architecture(model: nn.Module) -> Architecture:
     sides = [s for s in ("encoder", "decoder") if any(r.path.startswith(s + ".") for r in rows)]
     columns = tuple(_column(side, sides, rows) for side in sides)
     settings = (config["d_model"], config.get("positions", ""), config.get("norm", ""))
+    settings = (*settings, config.get("norm_kind", "layer"))
     return Architecture(summary.title, columns, summary.parameters, *settings)
 
 

@@ -16,7 +16,7 @@ from regard.figures.kinds import (
 from regard.server.html_export import write_html
 from regard.trace.capture import trace_model
 from regard.trace.trace import Trace
-from tests.figures.svg import texts
+from tests.figures.svg import texts, tooltips
 
 CROSS = "decoder.layers.0.cross"
 
@@ -56,11 +56,24 @@ def test_an_architecture_has_the_layers_and_shapes_of_the_model(make_bundle):
     assert "8 → 12" in shown
 
 
+def test_an_architecture_names_norms_residuals_masks_and_the_softmax(make_bundle):
+    figure = model_figure(make_bundle("transformer", settings={"norm": "post"}).module)
+    shown = texts(figure)
+    assert shown.count("Add & Norm") == 5  # two sub-layers of the encoder, three of the decoder
+    assert [text for text, _ in tooltips(figure, "polyline")].count("residual connection") == 5
+    assert shown.count("masked self-attention") == shown.count("self-attention") == 1
+    assert "decoder: input (shifted right)" in shown
+    assert "softmax → output" in shown
+    korean = texts(model_figure(make_bundle("transformer").module, language="ko"))
+    assert "마스크드 셀프 어텐션" in korean
+    assert not [text for text in korean if "heads" in text or "sinusoidal" in text]
+
+
 @pytest.mark.parametrize("family", ["seq2seq", "encoder", "decoder", "vision"])
 def test_every_family_has_an_architecture(make_bundle, family):
     shown = texts(model_figure(make_bundle(family).module, name="mine", language="ko"))
     assert shown[0] == "mine"
-    assert "출력" in shown
+    assert any(text.endswith("출력") for text in shown)
 
 
 @pytest.mark.parametrize(
