@@ -44,7 +44,7 @@ def import_command(
 
 def export_command(
     model: ModelArgument,
-    to: str = Option(help="Target system: huggingface, onnx or ctranslate2."),
+    to: str = Option(help="Target system: huggingface, onnx, ctranslate2 or gguf."),
     output: Path = Option(..., "-o", "--output", help="Folder to write."),
     quantization: str | None = Option(
         None, help="Weights of ctranslate2: int8, int8_float32, int16, float16."

@@ -9,7 +9,7 @@ from regard.errors import InputError, check_choice
 if TYPE_CHECKING:
     from regard.model import Model
 
-System = Literal["huggingface", "onnx", "ctranslate2"]
+System = Literal["huggingface", "onnx", "ctranslate2", "gguf"]
 SYSTEMS = get_args(System)
 
 
@@ -21,7 +21,8 @@ def export(
     Args:
         model: a model, the name of a bundled model, or a model folder.
         to: "huggingface" for a folder that `transformers` loads, "onnx" for graphs with any batch
-            size and length, "ctranslate2" for the fast engine.
+            size and length, "ctranslate2" for the fast engine, "gguf" for a file (instead of a
+            folder) that llama.cpp and Ollama run.
         quantization: for "ctranslate2", the type of the stored weights: int8, int8_float32, int16,
             float16 or float32.
     """
@@ -46,6 +47,10 @@ def export(
         from regard.interop.onnx import export_onnx
 
         return ", ".join(export_onnx(loaded, folder))
+    if to == "gguf":
+        from regard.interop.gguf import export_gguf
+
+        return export_gguf(loaded, folder)
     from regard.interop.huggingface import export_huggingface
 
     return export_huggingface(loaded, folder)
