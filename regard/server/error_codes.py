@@ -145,8 +145,11 @@ LIBRARY_MESSAGES: dict[str, str] = {
         "text with [MASK]."
     ),
     "no_residual_stream": (
-        "{model} runs as it is, and regard sees its attention but not its residual stream: import "
-        "a model of a family that regard has (`regard import`)."
+        "regard sees the attention of {model} but not its residual stream: {problem}."
+    ),
+    "predicts_nothing": (
+        "this model predicts neither tokens nor classes, so there is nothing to read from its "
+        "residual stream."
     ),
     "recurrent_model": (
         "a recurrent model has no residual stream to read: use a model of another family."
