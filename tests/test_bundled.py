@@ -13,8 +13,8 @@ from regard.server.catalog import Catalog, bundled_examples
 NAMES = sorted(bundled())
 
 
-def test_all_of_them_together_stay_under_45_megabytes():
-    assert sum(file.stat().st_size for file in ZOO.rglob("*") if file.is_file()) <= 45e6
+def test_all_of_them_together_stay_under_70_megabytes():
+    assert sum(file.stat().st_size for file in ZOO.rglob("*") if file.is_file()) <= 70e6
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,6 +38,8 @@ def test_the_examples_of_the_explorer_are_answered_right(name):
             found = model.generate(given, temperature=0.0, max_tokens=40).text[: len(wanted)]
             assert found == wanted
             continue
+        elif model.task == "masked":
+            found = model.fill(one["text"])[0][0].text
         else:
             found = model.translate(one["text"], beam=4).text
         assert found == one["answer"], one
