@@ -19,7 +19,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 NOT_SLOW := -q -n 2 --dist loadfile -m "not slow"
 FAST := -q -n 2 --dist loadfile -m "not slow and not browser and not processes"
 
-.PHONY: help run docs pictures test test-fast test-slow coverage format bench bench-scripts package clean
+.PHONY: help run docs pictures test test-fast test-slow coverage format bench bench-scripts models-matrix package clean
 .PHONY: system-packages checks format-check lint types page-types
 
 help:  ## List the commands
@@ -78,6 +78,9 @@ bench: $(INSTALLED_TEST)  ## Measure speed compared with other libraries
 bench-scripts: $(INSTALLED_TEST)  ## Run the scripts of benchmarks/, which need a browser or data
 	@for name in traces html_size serve page scaling shakespeare; do \
 	    echo "benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py; done
+
+models-matrix: $(INSTALLED_TEST)  ## Watch many architectures and write docs/models.md
+	PYTHONPATH=. $(BIN)/python benchmarks/models_matrix.py
 
 # The wheel is built from the source archive, so both are complete if it runs in an empty environment.
 package: $(INSTALLED)  ## Build wheel and source archive, and try them in a fresh environment

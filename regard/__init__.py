@@ -20,6 +20,7 @@ if _TYPE_CHECKING:
     from regard.errors import RegardError
     from regard.interop.export import export
     from regard.interop.import_checkpoint import import_checkpoint
+    from regard.interop.transformers_attention import register_attention
     from regard.model import Model, load
     from regard.models.config import build
     from regard.trace.edits import (
@@ -72,6 +73,7 @@ __all__ = [
     "load",
     "padding",
     "patch",
+    "register_attention",
     "set_scores",
     "set_value",
     "set_weights",
@@ -95,6 +97,7 @@ _HOMES = {
     "errors": ("RegardError",),
     "interop.export": ("export",),
     "interop.import_checkpoint": ("import_checkpoint",),
+    "interop.transformers_attention": ("register_attention",),
     "model": ("Model", "load"),
     "models.config": ("build",),
     "trace.edits": (

@@ -133,7 +133,12 @@ def found_parts(trace: Trace, stream: FoundStream, batch: int) -> LinearParts:
     start = stream.start.double()
     parts = LinearParts((), start.new_zeros(0, *start.shape))
     parts = parts.add(stream.embedding, "embedding", start)
+    at = stream.stations[0].residual.main_node
     for station in stream.stations:
+        main = station.residual.main_node
+        if at is not None and main is not None:  # the layout may have changed
+            parts = pass_through(parts, at, main, f"{stream.side}.norm")
+        at = station.node
         for one in station.sublayers:
             written = _written(trace, one, batch)
             labels = (*parts.labels, *written.labels)

@@ -110,6 +110,9 @@ class FoundStream:
         return self.output[0] if self.output[0].shape == shape else None
 
     def _plain(self, value: Tensor) -> Tensor:
+        lead = self.start.shape[:-1]
+        if value.shape[:-1] != lead and value[..., 0].numel() == lead.numel():
+            value = value.reshape(*lead, -1)  # texts of a batch one after the other
         return value.transpose(0, 1) if self.turned else value
 
     def value_at(self, path: str) -> Tensor:

@@ -259,8 +259,8 @@ def linear_weights(node: TensorCall) -> tuple[Tensor, Tensor, Tensor | None] | N
     """Return input, weight (output × input) and bias of a linear layer; None if it is not one."""
     args: list[Any] = list(node.args)
     if node.name == "linear":
-        bias = args[2] if len(args) > 2 else node.kwargs.get("bias")
-        return args[0], args[1], bias
+        given = dict(zip(("input", "weight", "bias"), args, strict=False)) | node.kwargs
+        return given["input"], given["weight"], given.get("bias")
     if node.name not in LINEAR or len(args) < 2 or node.kwargs:
         return None
     weight = args[-1]

@@ -46,3 +46,26 @@ def test_outputs_are_the_same_and_weights_are_those_of_eager_attention(name, att
     masked_or_image = tiny.inputs == "image" or "MaskedLM" in tiny.model
     alone = {"self"} if masked_or_image else {"causal self"}
     assert kinds == ({"self", "causal self", "cross"} if tiny.inputs == "pair" else alone)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["llama", "gpt_neox", "bart"])
+def test_attention_of_regard_in_transformers(name):
+    tiny = TINY[name]
+    model, example = tiny.build(), tiny.example()
+    expected, weights = model(**example)[0], eager_weights(tiny, example)
+    model.set_attn_implementation(regard.register_attention())
+    assert torch.equal(model(**example)[0], expected)
+    with regard.watch() as trace:
+        found = model(**example)[0]
+    assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    for path, table in zip(trace, weights, strict=True):
+        assert_close(trace[path].all_batches("weights"), table, atol=1e-5, rtol=1e-5)
+    first = next(iter(trace))
+    assert name == "bart" or first == "layers.0"
+    with regard.watch(edits=[regard.ablate(first, head=0)]):
+        edited = model(**example)[0]
+    assert not torch.equal(edited, expected)
+    with regard.watch(model) as watched:
+        assert torch.equal(model(**example)[0], expected)
+    assert len(watched) == len(trace)
