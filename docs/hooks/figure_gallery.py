@@ -17,6 +17,7 @@ ARGUMENTS = {  # of kinds that need others than TEXT, or than none
     "compare": f"{TEXT} --site decoder.layers.0.cross --head 3 --other-head 1",
     "architecture": "base",
     "image": DIGIT,
+    "merges": 'en-de "unbelievably sleepy"',
     "reference": f"{TEXT} --site decoder.layers.0.cross --query 6 --key 6",
     "schedule": "",
 }
@@ -91,6 +92,22 @@ SENTENCES = {  # English, Korean
     "architecture": (
         "The architecture of a model or preset, with shapes.",
         "모델이나 프리셋의 구조와 크기입니다.",
+    ),
+    "merges": (
+        "How a tokenizer joins letters into tokens, merge by merge.",
+        "토크나이저가 글자를 합쳐 토큰을 만드는 과정입니다.",
+    ),
+    "scaling": (
+        "Why scores are divided by √d_k: spread, entropy and gradient for growing d_k.",
+        "점수를 √d_k로 나누는 이유: d_k에 따른 점수의 퍼짐, 엔트로피, 그래디언트입니다.",
+    ),
+    "cost": (
+        "The paper's table of costs, measured on the machine that draws it.",
+        "논문의 복잡도 표를, 그림을 그리는 컴퓨터에서 직접 측정합니다.",
+    ),
+    "efficient": (
+        "Exact and efficient attention: n × n against k × c.",
+        "표준 어텐션과 효율적인 어텐션: n × n과 k × c입니다.",
     ),
     "masks": ("Causal, padding and window masks.", "인과, 패딩, 윈도 마스크입니다."),
     "padding": ("A batch of texts of different lengths.", "길이가 다른 문장을 묶은 배치입니다."),

@@ -16,7 +16,7 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
         if page.file.dest_uri.startswith(f"{language}/"):
             up = "../" * page.file.dest_uri.count("/")
             base = up.rstrip("/")
-            output = output.replace(f'"base": "{base}"', f'"base": "{up}{language}"')
+            output = output.replace(f'"base": "{base}"', f'"base": "{up}{language}/"')
     return output
 
 
