@@ -23,6 +23,8 @@ for positions in ("sinusoidal", "learned", "rotary", "alibi"):
     torch.manual_seed(1)
     settings = {**SMALL, "n_layers": 2, "positions": positions, "max_positions": LONGEST}
     model = regard.build({"family": "decoder", "n_vocab": 14, **settings})
+    with torch.no_grad():
+        model.tokens.weight.mul_(32**0.5)  # as large as the waves, see chapter 2
 
     def loss_of(_, model=model):
         ids = repeats(32, TRAINED)

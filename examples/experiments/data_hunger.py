@@ -1,4 +1,4 @@
-"""3. A ViT learns from data what a convolution knows: that neighbors belong together.
+"""3. Does a ViT need less data with convolutions, which know that neighbors belong together?
 
 Needs scikit-learn, for its images of digits.
 """
@@ -45,6 +45,7 @@ lab.finish(
     lines,
     "training images",
     "accuracy",
-    f"The convolution stem is ahead by {first['convolution'] - first['linear']:+.1%} with "
-    f"{counts[0]} images and by {last['convolution'] - last['linear']:+.1%} with {counts[-1]}.",
+    f"With {counts[0]} images the accuracy is {first['linear']:.1%} with a linear stem and "
+    f"{first['convolution']:.1%} with convolutions; with {counts[-1]} images it is "
+    f"{last['linear']:.1%} and {last['convolution']:.1%}.",
 )

@@ -35,7 +35,7 @@ lab.finish(
     lines,
     "heads",
     "right tokens",
-    f"{best[0]} heads are best with {best[1]:.0%} right tokens; with {counts[-1]} heads, switching "
-    f"one off leaves {at['one head off (mean)']:.0%} of tokens right instead of "
-    f"{at['all heads']:.0%}.",
+    f"The best number of heads is {best[0]}, with {best[1]:.1%} right tokens; with "
+    f"{counts[-1]} heads, switching one off leaves {at['one head off (mean)']:.1%} of tokens right instead of "
+    f"{at['all heads']:.1%}.",
 )
