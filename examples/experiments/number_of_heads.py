@@ -36,6 +36,6 @@ lab.finish(
     "heads",
     "right tokens",
     f"The best number of heads is {best[0]}, with {best[1]:.1%} right tokens; with "
-    f"{counts[-1]} heads, switching one off leaves {at['one head off (mean)']:.1%} of tokens right instead of "
-    f"{at['all heads']:.1%}.",
+    f"{counts[-1]} heads, switching one off leaves {at['one head off (mean)']:.1%} of tokens "
+    f"right instead of {at['all heads']:.1%}.",
 )
