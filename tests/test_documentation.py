@@ -6,7 +6,7 @@ A page is run from top to bottom in an empty folder:
   written to the file NAME.
 - ```sh blocks, and blocks without a language that start with a command, are run line by line.
 - A block without a language, or ```text, right after one of those is what it prints; a line that
-  ends in "…" stands for any end of the line, and a line "…" for any lines.
+  ends in "…" means any end of the line, and a line "…" for any lines.
 - `<!-- not run: reason -->` before a block leaves it out, `<!-- run with: OPTIONS -->` adds options
   to its commands, and `<!-- run first: CODE -->` runs Python code before it.
 """

@@ -34,7 +34,7 @@ def test_slip_1_the_exponent_of_the_positions_is_2i_over_d_model():
     assert table[3, 2].item() == pytest.approx(torch.sin(torch.tensor(3 / wavelength_of_pair_1)))
     assert table[3, 3].item() == pytest.approx(torch.cos(torch.tensor(3 / wavelength_of_pair_1)))
     wrong = torch.sin(torch.arange(4) / 10000 ** (8 / 2))
-    assert wrong.max() < 1e-15  # no position can be told from another
+    assert wrong.max() < 1e-15  # all positions look the same
 
 
 def test_slip_2_a_padding_mask_of_three_axes_is_refused_even_where_it_would_broadcast():

@@ -150,12 +150,12 @@ def _station(trace: Trace, path: str, before: str | None, batch: int) -> Station
 def _written_parts(trace: Trace, part: str) -> list[str]:
     """Return what writes to the stream just before a station.
 
-    Next to a feed-forward layer, this is attention that has no station of its own because both are
+    Next to a feed-forward layer, this is attention that has no separate station because both are
     added at once.
     """
     layer, _, kind = part.rpartition(".")
-    beside = (f"{layer}.{x}" for x in ("self", "cross") if x != kind)
-    own = [x for x in beside if f"{x}.output" in trace.values]
+    sites = (f"{layer}.{x}" for x in ("self", "cross") if x != kind)
+    own = [x for x in sites if f"{x}.output" in trace.values]
     return [*(x for x in own if f"{x}.residual" not in trace.values), part]
 
 

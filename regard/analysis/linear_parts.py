@@ -26,7 +26,7 @@ class AttributionPart:
     path: str
     """Path of the value that was written, such as "decoder.layers.0.cross.output"."""
     kind: str
-    """"embedding", "head", "bias" (of attention), "attention" (if its heads cannot be told apart),
+    """"embedding", "head", "bias" (of attention), "attention" (if its heads cannot be separated),
     "feed_forward", "norm" (the shift of a norm), "readout" (a bias after the residual stream) or
     "edit" (a replaced residual stream)."""
     head: int | None

@@ -182,7 +182,7 @@ def _head_rows(view: HeadView) -> list[tuple[str, int, np.ndarray]]:
 
 
 def _referred(view: HeadView, rows: np.ndarray) -> int:
-    """Return the word on which some head has most weight, other than the query itself."""
+    """Return the word on which some head has most weight, except the query itself."""
     best = rows.max(axis=0)
     side = sides(view.trace, view.site.path)[1]
     words = view.trace.words.get(side, [])

@@ -162,7 +162,7 @@ class CTranslate2Writer:
         return Hypothesis(written[:-1] if finished else written, [], nan, finished)
 
     def log_prob(self, prompt: list[int], found: Hypothesis) -> float:
-        """Let the model read the text once more, in one pass."""
+        """Let the model read the text again, in one pass."""
         end = (
             [self.tokenizer.end_id] if found.finished and self.tokenizer.end_id is not None else []
         )

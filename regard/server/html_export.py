@@ -134,7 +134,7 @@ def _quantize(array: np.ndarray, most: int) -> bytes:
     return _byte_planes(step.astype("<f2")) + counts.tobytes()
 
 
-_AIMED = 2.5  # megabytes of a page without a limit of its own
+_AIMED = 2.5  # megabytes of a page without a limit
 _PARTS = ("vectors", "tables", "streams", "space", "exact", "flow", "readout")
 _EXACT: dict[str, ArrayEncoding] = dict.fromkeys(_PARTS, "float32")
 _HALF: dict[str, ArrayEncoding] = dict.fromkeys(_PARTS, "float16")

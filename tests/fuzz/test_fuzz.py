@@ -1,4 +1,4 @@
-"""The fixed part of `make fuzz`, in a process of its own because tests check argument types."""
+"""The fixed part of `make fuzz`, in a separate process because tests check argument types."""
 
 import subprocess
 import sys

@@ -80,7 +80,7 @@ export function newProgress(name) {
 }
 
 /**
- * The card that covers the picture before a guess; an image can be seen, or nobody could guess.
+ * The card that covers the picture before a guess; an image can be seen, or a reader could not guess.
  * @param {App} app
  * @param {boolean} narrow
  */

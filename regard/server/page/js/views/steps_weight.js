@@ -84,7 +84,7 @@ export function compareStep(at) {
 }
 
 /**
- * Similarities other than the dot product, spoken and written.
+ * Similarities that are not dot products, spoken and written.
  * @type {Record<string, [string, () => import("../dom.js").Child[]]>}
  */
 const COMPARED = {
