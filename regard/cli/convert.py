@@ -27,15 +27,17 @@ def import_command(
     Example: regard import bert-base-uncased -o bert
     """
     from regard.interop.import_checkpoint import import_checkpoint
+    from regard.models.weights import describe_size
 
     model = import_checkpoint(checkpoint, tokenizer=tokenizer)
     model.save(output, dtype=dtype)
     n_vocab = None if model.tokenizer is None else len(model.tokenizer)
+    size = describe_size(model.module, dtype)
     if as_json:
         facts = {"folder": str(output), "family": model.family, "task": model.task}
-        print_json({**facts, "size": model.size, "tokens": n_vocab})
+        print_json({**facts, "size": size, "tokens": n_vocab})
         return
-    typer.echo(f"{output}: {model.family} model for {model.task}, {model.size}")
+    typer.echo(f"{output}: {model.family} model for {model.task}, {size}")
     if n_vocab is not None:
         typer.echo(f"tokenizer of {n_vocab:,} tokens")
     elif model.family != "vision":

@@ -74,11 +74,12 @@ def _read_rotary(
 
 
 def _write(config: DecoderConfig) -> dict[str, Any]:
-    hf.require_fields("Llama", config, norm="pre", norm_kind="rms", positions="rotary")
-    hf.require_fields("Llama", config, attention="exact")
+    name = f"GPT-2 has positions = 'learned', not {config.positions!r}, and Llama"
+    hf.require_fields(name, config, positions="rotary", norm="pre", norm_kind="rms")
+    hf.require_fields(name, config, attention="exact")
     gates = {"swiglu": "silu", "geglu": "gelu"}
     hf.require(
-        config.activation in gates, f"Llama has a gated feed-forward, not {config.activation}"
+        config.activation in gates, f"{name} has a gated feed-forward, not {config.activation}"
     )
     d_k = config.d_k or config.d_model // config.n_heads
     hf.require(config.d_v in (None, d_k), "Llama's values are as wide as its keys")

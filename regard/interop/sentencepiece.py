@@ -124,6 +124,8 @@ def llama_tokenizer(
     unknown = next((piece.text for piece in pieces if piece.kind == UNKNOWN), None)
     model = models.BPE(ids, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     backend = Backend(model)
+    if dummy_prefix:  # Metaspace adds no space before a space
+        backend.normalizer = normalizers.Replace(Regex(r"\A "), "  ")
     scheme = "first" if dummy_prefix else "never"
     backend.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme=scheme, split=False)
     parts = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]

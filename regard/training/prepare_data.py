@@ -60,9 +60,10 @@ def prepare(
 
 
 def _share_too_small(split: str, share: float) -> InputError:
+    larger = next((one for one in (0.1, 0.2, 0.5) if one > share), None)
+    advice = "more data" if larger is None else f"a larger share, such as {larger}"
     return InputError(
-        f"data.{split} = {share:g} holds out too little of these data: give a larger share, such "
-        "as 0.1, or files."
+        f"data.{split} = {share:g} holds out too little of these data: give {advice}, or files."
     )
 
 

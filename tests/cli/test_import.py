@@ -49,6 +49,11 @@ def test_weights_can_be_stored_in_half_the_room_and_facts_printed_as_json(checkp
     assert facts["tokens"] == len(Model.load(tmp_path / "model").tokenizer)
     stored = load_file(tmp_path / "model" / "model.safetensors")
     assert {weight.dtype for weight in stored.values()} == {torch.float16}
+    n_bytes = 2 * sum(
+        weight.numel() for weight in Model.load(tmp_path / "model").module.parameters()
+    )
+    assert facts["size"].endswith(f", {n_bytes / 1e3:,.1f} kB")
+    assert facts["size"] in (tmp_path / "model" / "card.md").read_text()
 
 
 def test_a_tokenizer_may_lie_elsewhere_and_its_absence_is_said(checkpoint, tmp_path):

@@ -103,7 +103,10 @@ def test_a_checkpoint_that_computes_something_else_is_refused(refused, changes, 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"norm_kind": "layer"}, "Llama has norm_kind = 'rms', not 'layer'"),
+        (
+            {"norm_kind": "layer"},
+            "'learned', not 'rotary', and Llama has norm_kind = 'rms', not 'layer'",
+        ),
         ({"positions": "alibi"}, "Llama has positions = 'rotary', not 'alibi'"),
         ({"activation": "relu"}, "a gated feed-forward, not relu"),
         ({"d_v": 3}, "values are as wide as its keys"),

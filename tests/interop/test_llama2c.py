@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from regard.errors import FileError, InputError
 from regard.interop.huggingface import export_huggingface
 from regard.interop.import_checkpoint import import_checkpoint
-from regard.interop.llama2c import is_llama2c, pairs_to_halves
+from regard.interop.llama2c import is_llama2c, pairs_to_halves, read_tokenizer
 
 DIM, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCAB, LENGTH = 8, 12, 2, 2, 1, 10, 16
 
@@ -82,6 +82,16 @@ def test_the_tokenizer_beside_a_model_is_found_or_named(tmp_path):
     assert found.fingerprint == named.fingerprint
     assert [found.token_of(id) for id in found.encode("ab A")] == ["<s>", "▁a", "b", "▁", "<0x41>"]
     assert found.decode(found.encode("ab A")) == "ab A"
+
+
+def test_leading_spaces_are_kept_after_the_space_that_llama2c_adds(tmp_path):
+    write_tokenizer(tmp_path / "tok.bin", PIECES)
+    tokenizer = read_tokenizer(tmp_path / "tok.bin", len(PIECES))
+    by_hand = {"a": ["▁a"], " a": ["▁", "▁a"], "  a": ["▁", "▁", "▁a"], "b a": ["▁", "b", "▁a"]}
+    for text, tokens in by_hand.items():
+        ids = tokenizer.encode(text)
+        assert [tokenizer.token_of(id) for id in ids] == ["<s>", *tokens]
+        assert tokenizer.decode(ids) == text
 
 
 def test_a_binary_or_tokenizer_that_does_not_fit_is_refused(tmp_path):

@@ -48,6 +48,19 @@ def test_shares_without_examples_are_refused_by_name(made, task, part):
         made(task, LINES[task], **given)
 
 
+@pytest.mark.parametrize(
+    ("share", "advice"),
+    [
+        (0.01, "a larger share, such as 0.1"),
+        (0.1, "a larger share, such as 0.2"),
+        (0.6, "more data"),
+    ],
+)
+def test_the_suggested_share_is_larger_than_the_given_one(made, share, advice):
+    with pytest.raises(InputError, match=rf"= {share} holds out too little .*: give {advice}, or"):
+        made("language", ["a"], validation=share)
+
+
 @TASKS
 def test_validation_data_are_required_and_test_data_are_not(made, task):
     with pytest.raises(InputError, match=r"data\.validation = 0 holds out too little"):
