@@ -1,10 +1,11 @@
 """`regard doctor`: the environment, and proofs that results do not depend on incidentals."""
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import typer
-from typer import Argument
+from typer import Argument, Option
 
 from regard.cli.options import JsonFlag
 from regard.cli.output import print_json, warn
@@ -15,25 +16,27 @@ if TYPE_CHECKING:
 
 def doctor_command(
     model: str | None = Argument(None, help="Name or folder of a model. Default: a tiny one."),
+    reference: bool = Option(
+        False, "--reference", help="Compare a Hugging Face folder with transformers instead."
+    ),
     as_json: JsonFlag = False,
 ) -> None:
     """Show the environment, then check that a model's results do not depend on incidentals.
 
     Padding, batch size, caching, gradient accumulation and resuming must not change results. For
     each, the largest measured difference is printed with its bound. Exits with 1 if one is
-    exceeded.
+    exceeded. With --reference, hidden states of every layer, attention weights and logits of a
+    Hugging Face folder are compared with transformers' eager implementation instead.
 
     Example: regard doctor en-de
     """
     from regard.doctor.environment import describe_environment
-    from regard.doctor.proofs import run_proofs, tiny_model
-    from regard.model import load
 
-    chosen = tiny_model() if model is None else load(model)
+    found = _compare(model) if reference else _examine(model)
     facts = describe_environment()
     proofs: list[Proof] = []
     if as_json:
-        proofs += run_proofs(chosen)
+        proofs += found
         report = {
             "model": model,
             "environment": {fact.name: fact.value for fact in facts},
@@ -49,24 +52,43 @@ def doctor_command(
             advice = typer.style(f"  ({fact.advice})", fg="yellow") if fact.advice else ""
             typer.echo(f"{fact.name.ljust(width)}  {fact.value}{advice}")
         name = model or "a tiny Transformer"
-        typer.echo(f"\nLargest differences between equivalent computations of {name}:\n")
-        for proof in run_proofs(chosen):
+        what = f"between {name} and transformers' eager implementation"
+        if not reference:
+            what = f"between equivalent computations of {name}"
+        typer.echo(f"\nLargest differences {what}:\n")
+        for proof in found:
             _print_proof(proof)
             proofs.append(proof)
-    failed = [proof.name for proof in proofs if not proof.holds]
+    failed = ", ".join(proof.name for proof in proofs if not proof.holds)
     if failed:
-        warn(f"results depend on {', '.join(failed)}, but must not.")
+        differs = f"different from transformers: {failed}."
+        warn(differs if reference else f"results depend on {failed}, but must not.")
         raise typer.Exit(1)
+
+
+def _examine(model: str | None) -> Iterable["Proof"]:
+    from regard.doctor.proofs import run_proofs, tiny_model
+    from regard.model import load
+
+    return run_proofs(tiny_model() if model is None else load(model))
+
+
+def _compare(model: str | None) -> Iterable["Proof"]:
+    from regard.doctor.reference import compare_with_reference, reference_folder
+    from regard.model import load
+
+    folder = reference_folder(model)
+    return compare_with_reference(load(folder), folder)
 
 
 def _print_proof(proof: "Proof") -> None:
     if not proof.applies:
-        typer.echo(f"- {proof.name.ljust(13)}does not apply: {proof.measured}")
+        typer.echo(f"- {proof.name.ljust(15)}does not apply: {proof.measured}")
         return
     unicode = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
     sign = ("✓✗" if unicode else "+x")[not proof.holds]
     bound = f"bound {proof.bound:.0e}" if proof.bound else "bound 0: identical bits"
     typer.echo(
-        f"{typer.style(sign, fg='green' if proof.holds else 'red')} {proof.name.ljust(13)}"
-        f"{proof.difference:.1e} of {proof.measured}, {bound}\n  {' ' * 13}{proof.claim}"
+        f"{typer.style(sign, fg='green' if proof.holds else 'red')} {proof.name.ljust(15)}"
+        f"{proof.difference:.1e} of {proof.measured}, {bound}\n  {' ' * 15}{proof.claim}"
     )

@@ -37,7 +37,7 @@ def open_folder(folder: Path, *, tokenizer: Any = None, processor: Any = None) -
             return import_checkpoint(folder, tokenizer=tokenizer)
         model = import_checkpoint(folder)
         return replace(model, tokenizer=convert_tokenizer(tokenizer), target_tokenizer=None)
-    module = _load_module(folder)
+    module = load_module(folder)
     given = _read_tokenizer(folder) if tokenizer is None else tokenizer
     model = adapt(module, tokenizer=given, processor=processor or _read_processor(folder))
     origin = {"opened from": folder.resolve().name}
@@ -57,8 +57,12 @@ def _has_importer(folder: Path) -> bool:
     return True
 
 
-def _load_module(folder: Path) -> nn.Module:
-    """Build the class that config.json names, with all of its weights."""
+def load_module(folder: Path, *, attention: str | None = None) -> nn.Module:
+    """Build the class that config.json names, with all of its weights.
+
+    Args:
+        attention: an implementation of transformers, such as "eager"; its own choice by default.
+    """
     transformers = _import_transformers()
     settings = read_settings(folder)
     kind = getattr(transformers, settings.architecture, None)
@@ -79,6 +83,7 @@ def _load_module(folder: Path) -> nn.Module:
                 use_safetensors=True,
                 output_loading_info=True,
                 dtype=torch.float32,
+                attn_implementation=attention,
             )
     except Exception as error:  # the library raises many types
         raise FileError(
