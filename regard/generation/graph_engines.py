@@ -38,7 +38,8 @@ class Reader:
     def __init__(self, name: str, precision: str, run: Callable[..., Any]) -> None:
         self.name, self.precision, self._run = name, precision, run
 
-    def __call__(self, *inputs: Tensor) -> Tensor:
+    def __call__(self, *inputs: Tensor) -> Any:
+        """Return a tensor; for models that run as they are, what their adapter returns."""
         if self.name == "torch":
             return self._run(*inputs)
         return torch.from_numpy(self._run(*(one.cpu().numpy() for one in inputs)))
@@ -163,10 +164,10 @@ def _open_onnx(model: Model, precision: str) -> Callable[..., np.ndarray]:
     return lambda *given: session.run(None, dict(zip(names, given, strict=True)))[0]
 
 
-def _open_torch(model: Model, precision: str) -> Callable[..., Tensor]:
+def _open_torch(model: Model, precision: str) -> Callable[..., Any]:
     module, half = model.module, precision == "bfloat16"
 
-    def run(first: Tensor, *lengths: Tensor) -> Tensor:
+    def run(first: Tensor, *lengths: Tensor) -> Any:
         # Without padding no mask is needed, which is faster.
         even = bool(lengths) and bool((lengths[0] == first.shape[1]).all())
         with torch.autocast(first.device.type, torch.bfloat16, enabled=half):
