@@ -39,6 +39,15 @@ _AXES = {
 _SIZES = {"batch": 2, "token": 3, "source": 5, "target": 3}
 """The sizes in the traced example: not 1, and source ≠ target, which would become constants."""
 
+_ANY_FORM = ("exact", "efficient", "linformer")
+_FORMS = {
+    "encoder": _ANY_FORM,
+    "vision": _ANY_FORM,
+    "decoder": ("exact",),
+    "transformer": ("exact",),
+}
+"""The attention forms of each family whose graphs have any batch size and equal the model."""
+
 
 class _FunctionModule(nn.Module):
     """A module that calls a function of a model and tensors, for the exporter."""
@@ -143,8 +152,14 @@ def _zeros(*names: str) -> dict[str, Tensor]:
 
 
 def _graphs(model: Model) -> list[_Graph]:
-    """Return the graphs of a model; refuse a recurrent one, which loops over the text."""
+    """Return the graphs of a model; refuse attention and families that ONNX cannot represent."""
     config, module = model.config, model.module
+    forms = _FORMS.get(model.family, ())
+    if forms and config.attention not in forms:
+        raise InputError(
+            f"{model.family} models with {config.attention} attention cannot be exported to ONNX; "
+            f"those with {' or '.join(forms)} attention can."
+        )
     if model.family == "encoder":
         heads = {"logits": module.fill, "classes": module.classifier}
         outputs = ("states", *(name for name, head in heads.items() if head is not None))

@@ -97,6 +97,15 @@ def test_a_prefix_starts_every_sequence():
     assert found.ids in [ids for _, ids in every if ids[:2] == [3, 2]]
 
 
+def test_the_score_leaves_out_the_prefix_but_the_length_counts_it():
+    ((found,),) = search(Tables([3]), [5], beam=1, alpha=1.0, prefix=torch.tensor([[3, 2]]))
+    tokens = [START, 3, 2, *found.ids[2:], *([END] if found.finished else [])]
+    table = Tables([3]).tables[0]
+    total = sum(float(table[tuple(tokens[i - 2 : i + 1])]) for i in range(3, len(tokens)))
+    assert len(tokens) > 3
+    assert found.score == pytest.approx(total / (len(tokens) - 1), abs=1e-6)
+
+
 def test_suppressed_tokens_and_early_ends_never_occur():
     stepper = SuppressingStepper(Tables([5]), [2], end_id=END, min_length=3)
     for hypothesis in search(stepper, [6], beam=4, n_best=4)[0]:

@@ -110,6 +110,13 @@ def test_translations_start_with_the_prefix(toy_folder, engine):
     assert same.tokens == free[0].tokens
 
 
+def test_scores_with_a_prefix_are_the_same_in_both_engines(toy_folder):
+    given = {"sentences": SENTENCES[:8], "prefix": "neun", "beam": 1, "scores": True}
+    fast, plain = (translated(toy_folder, name, **given) for name in ("ctranslate2", "torch"))
+    assert [one.tokens for one in fast] == [one.tokens for one in plain]
+    assert [one.score for one in fast] == pytest.approx([one.score for one in plain], abs=1e-4)
+
+
 def test_required_words_need_the_torch_engine(toy_folder):
     lines = ["one two three", "five"]
     done = translated(toy_folder, "torch", sentences=lines, must=["neun"])

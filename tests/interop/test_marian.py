@@ -135,6 +135,26 @@ def test_each_side_cuts_text_by_its_own_pieces_into_ids_that_both_share(translat
     assert start == [">>de<<", "▁a", "▁dog", "</s>"]
 
 
+def test_separate_vocabularies_of_different_sizes_are_read_each_for_its_side(saved):
+    folder = saved("MarianMTModel", settings=SMALL | OWN_VOCABULARY, strength=0.3).folder
+    table = {}
+    for side, pieces, size in (("", ENGLISH, 30), ("target_", GERMAN, 24)):
+        names = ["</s>", "<unk>", *pieces]
+        names += [f"▁other{i}" for i in range(23 - len(names))] + ["<pad>"]
+        names += [f"▁more{i}" for i in range(size - len(names))]
+        table = {name: id for id, name in enumerate(names)}
+        (folder / f"{side}vocab.json").write_text(json.dumps(table))
+        write_vocabulary(folder / f"{side.strip('_') or 'source'}.spm", pieces)
+    ours = import_checkpoint(folder)
+    assert (len(ours.tokenizer), len(ours.target_tokenizer)) == (30, 24)
+    assert ours.target_tokenizer.encode("ein Hund") == [23, table["▁ein"], table["▁Hund"], 0]
+    found = ours.translate("a dog runs.", engine="torch", beam=1)
+    written = greedy(ours, ours.tokenizer.encode("a dog runs."))[1:]
+    tokens = [ours.target_tokenizer.token_of(id) for id in written if id]
+    assert found.tokens[:9] == tokens[:9]
+    assert set(found.tokens) <= set(table)
+
+
 @torch.no_grad()
 def test_greedy_translations_are_those_of_transformers(translator):
     both = translator()

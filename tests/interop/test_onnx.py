@@ -102,6 +102,19 @@ def test_a_transformer_in_two_graphs_with_its_tokenizers(shaken, tmp_path):
         assert_close(logits, model.module.project(states), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("family", "form"),
+    [("decoder", "performer"), ("decoder", "longformer"), ("encoder", "reformer")],
+)
+def test_attention_forms_with_a_fixed_batch_are_refused_by_name(shaken, tmp_path, family, form):
+    model = bundle_of(shaken, family, n_layers=1, attention=form)
+    with pytest.raises(
+        InputError, match=f"{family} models with {form} attention cannot be exported"
+    ):
+        export_onnx(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_other_families_and_a_missing_extra_are_refused(shaken, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="seq2seq models cannot be exported to ONNX"):
         export_onnx(
