@@ -29,6 +29,7 @@ from regard.server import (
     error_codes,
     flow_routes,
     lens_routes,
+    libretranslate_routes,
     routes,
     share_routes,
     trace_routes,
@@ -98,6 +99,7 @@ def make_app(
         lens_routes,
         share_routes,
         decoding_routes,
+        libretranslate_routes,
     ):
         app.include_router(module.router)
     app.add_api_route("/health", lambda: {"status": "ok"}, include_in_schema=False)

@@ -1,6 +1,6 @@
 """Routes for models, uploads, texts and training runs."""
 
-from typing import Any
+from typing import Any, Unpack
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -8,6 +8,9 @@ from PIL import Image
 from pydantic import BaseModel, Field, NonNegativeInt
 
 from regard.analysis.worked_example import DEFAULT
+from regard.generation.search import SearchKeywords
+from regard.generation.translator import Translation
+from regard.model import Model
 from regard.server.catalog import ExampleInfo, ModelInfo, ReplayInfo
 from regard.server.error_codes import ERROR_CODES, ErrorCode
 from regard.server.jobs import EVENTS, Job
@@ -125,14 +128,22 @@ async def translate(body: TranslationRequest, context: Context) -> Response:
 
     def work(job: Job) -> TranslationList:
         job.report("loading", 0)
-        model, done = context.service.catalog[body.model].model(), []
-        for first in range(0, len(body.texts), 16):
-            job.report("writing", first, len(body.texts))
-            batch = body.texts[first : first + 16]
-            done += model.translate(batch, beam=body.beam, n_best=body.n_best)
+        model = context.service.catalog[body.model].model()
+        done = translate_texts(job, model, body.texts, beam=body.beam, n_best=body.n_best)
         return TranslationList.model_validate({"translations": done})
 
     return await context.compute(body.model, work)
+
+
+def translate_texts(
+    job: Job, model: Model, texts: list[str], **search: Unpack[SearchKeywords]
+) -> list[Translation]:
+    """Translate texts in batches, between which the job reports its progress."""
+    done: list[Translation] = []
+    for first in range(0, len(texts), 16):
+        job.report("writing", first, len(texts))
+        done += model.translate(texts[first : first + 16], **search)
+    return done
 
 
 class GenerationRequest(ApiRequest):

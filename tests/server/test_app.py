@@ -31,7 +31,7 @@ GET /api/trace/{id}/rollout, GET /api/trace/{id}/exact, GET /api/trace/{id}/pixe
 GET /api/trace/{id}/flow, GET /api/trace/{id}/flow/arrays, GET /api/trace/{id}/stream,
 GET /api/trace/{id}/figure, GET /api/trace/{id}/html,
 GET /api/trace/{id}/units, GET /api/trace/{id}/lens, GET /api/trace/{id}/attribution,
-GET /api/trace/{id}/decoding, POST /api/sweep
+GET /api/trace/{id}/decoding, POST /api/sweep, GET /languages, POST /translate
 """
 
 
