@@ -172,7 +172,7 @@ def _open_torch(model: Model, precision: str) -> Callable[..., Any]:
         even = bool(lengths) and bool((lengths[0] == first.shape[1]).all())
         with torch.autocast(first.device.type, torch.bfloat16, enabled=half):
             found = module.eval()(first, *(() if even else lengths))
-        return found.float() if half else found
+        return found.float() if half and isinstance(found, Tensor) else found
 
     return run
 

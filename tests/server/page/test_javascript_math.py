@@ -346,13 +346,19 @@ def test_tables_of_a_recurrent_decoder(modules, translator, embedded):
     assert [one["path"] for one in found] == ["decoder.cross"]
 
 
-@pytest.mark.parametrize(("number", "dtype", "atol"), [(-6, "float16", 4e-3), (-5, "int8", 8e-2)])
+@pytest.mark.parametrize(
+    ("plan", "dtypes", "atol"),
+    [
+        (html_export._HALF, {"float16"}, 4e-3),
+        (html_export._ROUNDED[0], {"int8"}, 8e-2),
+    ],
+)
 def test_smaller_files_hold_rounded_numbers(
-    modules, trace, embedded, monkeypatch, number, dtype, atol
+    modules, trace, embedded, monkeypatch, plan, dtypes, atol
 ):
-    monkeypatch.setattr(html_export, "_PLANS", html_export._PLANS[number : number + 1])
+    monkeypatch.setattr(html_export, "_PLANS", (plan,))
     data = embedded(trace)
-    assert {array["dtype"] for array in data["arrays"].values()} == {dtype}
+    assert {array["dtype"] for array in data["arrays"].values()} == dtypes
     for one in modules("tables", data):
         expected = trace[one["path"]].weights(one["head"])
         assert_close(tensor(one["weights"], expected), expected, rtol=0, atol=atol)
