@@ -21,11 +21,25 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]):
-    """Mark tests of modules that start processes, which `make test-fast` leaves out."""
+    """Mark tests that start Chromium or other processes, which `make test-fast` leaves out."""
     for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
         names = vars(getattr(item, "module", None) or object)
         if "subprocess" in names or "ray" in names:
             item.add_marker(pytest.mark.processes)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One browser for all tests of this process."""
+    from playwright.sync_api import sync_playwright
+
+    options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=options)
+        yield chromium
+        chromium.close()
 
 
 def data_folder() -> Path:

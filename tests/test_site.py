@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 import regard
 
@@ -88,19 +87,16 @@ def test_each_language_has_its_own_search_index(site):
     assert "시작하기" in titles[1] - titles[0]
 
 
-@pytest.mark.browser
-def test_search_works_in_pages_that_are_opened_as_files(site):
-    found = {}
-    with sync_playwright() as playwright:
-        options = {"executable_path": "/usr/bin/chromium", "args": ["--no-sandbox"]}
-        page = playwright.chromium.launch(**options).new_page()
-        for name, word in (("index.html", "ablate"), ("ko/index.html", "번역기")):
-            page.goto((site / name).as_uri())
-            page.locator("input.md-search__input").click()
-            page.keyboard.type(word)
-            page.keyboard.press("End")  # inserted letters send no key, which the page waits for
-            first = page.locator(".md-search-result__item > a").first
-            found[name] = urlsplit(first.get_attribute("href", timeout=30_000)).path
+def test_search_works_in_pages_that_are_opened_as_files(site, browser):
+    found, page = {}, browser.new_page()
+    for name, word in (("index.html", "ablate"), ("ko/index.html", "번역기")):
+        page.goto((site / name).as_uri())
+        page.locator("input.md-search__input").click()
+        page.keyboard.type(word)
+        page.keyboard.press("End")  # inserted letters send no key, which the page waits for
+        first = page.locator(".md-search-result__item > a").first
+        found[name] = urlsplit(first.get_attribute("href", timeout=30_000)).path
+    page.close()
     assert found["index.html"] == f"{site}/reference/edits.html"
     assert found["ko/index.html"].startswith(f"{site}/ko/how-to/")
 

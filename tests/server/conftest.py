@@ -8,7 +8,6 @@ import pytest
 import torch
 import uvicorn
 from fastapi.testclient import TestClient
-from playwright.sync_api import sync_playwright
 
 from regard.model import Model, load
 from regard.models.config import build, config_from_dict
@@ -78,25 +77,6 @@ def trace(client):
         return response.json()
 
     return post
-
-
-def pytest_collection_modifyitems(items):
-    """Mark the tests that start Chromium."""
-    for item in items:
-        if "browser" in item.fixturenames:
-            item.add_marker(pytest.mark.browser)
-
-
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """One browser for all tests of this process."""
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=OPTIONS)
-        yield chromium
-        chromium.close()
 
 
 @contextmanager
