@@ -102,8 +102,11 @@ def test_without_a_listener_the_result_is_that_of_the_definition(
         torch.sin(context).sum().backward()
         gradients = [torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]
         results.append([context.detach(), *gradients])
+    # Rounding errors in the gradient of a normalized vector grow as the vector gets shorter.
+    shortest = min(x.norm(dim=-1).min().item() for x in inputs[:2])
+    least = max(1.0, 4 / shortest) if similarity == "cosine" else 1.0
     for fused, explicit in zip(*results, strict=True):
-        scale = max(1.0, explicit.abs().max().item())
+        scale = max(least, explicit.abs().max().item())
         assert_close(fused, explicit, atol=1e-5 * scale, rtol=0)
 
 
