@@ -64,6 +64,9 @@ MINUTES ?= 10
 fuzz: $(INSTALLED_TEST)  ## Try damaged input of every kind: make fuzz COUNT=100000 MINUTES=60
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --minutes $(MINUTES)
 
+faults: $(INSTALLED_TEST)  ## Kill, interrupt and starve commands, and check what is left: about 15 minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults
+
 test-slow: $(INSTALLED_TEST)  ## Run the tests that take a minute each: killed workers, resharded runs
 	$(PYTEST) -q -m slow
 

@@ -30,8 +30,11 @@ _Rule = tuple[Callable[[str, Settings], bool], str]
 
 
 def _has_wide_values(settings: Settings) -> bool:
-    d_k = settings.get("d_k") or settings["d_model"] // settings["n_heads"]
-    return settings.get("d_v") not in (None, d_k)
+    d_v, n_heads = settings.get("d_v"), settings.get("n_heads")
+    if d_v is None:
+        return False
+    d_k = settings.get("d_k") or (settings.get("d_model", 0) // n_heads if n_heads else None)
+    return d_v != d_k
 
 
 _EXACT: tuple[_Rule, ...] = (

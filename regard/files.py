@@ -252,14 +252,20 @@ def writing(folder: Path) -> Iterator[None]:
 
     The lock is a file next to the folder, which is removed; a killed process keeps no lock.
     """
+    with _locked(folder.with_name(f".{folder.name}.lock"), folder):
+        yield
+
+
+@contextmanager
+def _locked(file: Path, folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold a lock file for `folder`; if another process has it, wait or refuse."""
     import fcntl
 
-    file = folder.with_name(f".{folder.name}.lock")
     file.parent.mkdir(parents=True, exist_ok=True)
     while True:
         lock = file.open("a+")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             with lock:
                 lock.seek(0)
@@ -348,13 +354,8 @@ def cached_folder(folder: Path, make: Callable[[Path], None]) -> Path:
     """
     if folder.is_dir():
         return folder
-    import fcntl
-
-    with file_errors(folder, "written"):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with (folder.parent / ".lock").open("w") as lock:  # unlocked when closed or on a crash
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.is_dir():
-                with atomic_folder(folder) as fresh:
-                    make(fresh)
+    with file_errors(folder, "written"), _locked(folder.parent / ".lock", folder, wait=True):
+        if not folder.is_dir():
+            with atomic_folder(folder) as fresh:
+                make(fresh)
     return folder

@@ -1,6 +1,5 @@
 """CPU threads, memory and the speed of this machine."""
 
-import ctypes
 import os
 import platform
 import resource
@@ -50,10 +49,16 @@ def _busy_threads() -> int:
 
 
 def set_threads(wanted: int = 0) -> int:
-    """Set and return torch's thread count: `wanted`, or an equal share for each local process."""
+    """Set and return torch's thread count: `wanted`, $OMP_NUM_THREADS, or an equal share.
+
+    Under torchrun, which sets $OMP_NUM_THREADS itself, the local processes share the CPUs equally.
+    """
     import torch
 
-    count = wanted or max(1, cpu_count() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    processes = os.environ.get("LOCAL_WORLD_SIZE", "")
+    chosen = "" if processes else os.environ.get("OMP_NUM_THREADS", "")
+    limit = int(chosen) if chosen.isdigit() and int(chosen) > 0 else cpu_count()
+    count = wanted or max(1, min(limit, cpu_count()) // int(processes or 1))
     torch.set_num_threads(count)
     return count
 
@@ -76,6 +81,8 @@ def limit_threads(multiplications: float) -> Iterator[None]:
 
 def set_blas_threads(count: int) -> bool:
     """Set the threads of NumPy's matrix products; False if its library cannot be found."""
+    import ctypes
+
     import numpy
 
     root = Path(numpy.__file__).parent
@@ -117,6 +124,8 @@ def keep_freed_memory() -> bool:
     """Make glibc reuse large freed buffers, which avoids page faults; True where supported."""
     if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
         return False
+    import ctypes
+
     libc, trim_threshold, mmap_threshold = ctypes.CDLL(None), -1, -3
     done = libc.mallopt(mmap_threshold, 2**30), libc.mallopt(trim_threshold, 2**31 - 1)
     return min(done) == 1

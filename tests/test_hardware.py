@@ -47,7 +47,10 @@ def test_processes_of_one_host_share_its_cores(counts, monkeypatch):
     monkeypatch.setattr(hardware, "cpu_count", lambda: 6)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert (hardware.set_threads(), hardware.set_threads(5)) == (3, 5)
-    assert counts[1:] == [3, 5]
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert (hardware.set_threads(), hardware.set_threads(5)) == (2, 5)
+    assert counts[1:] == [3, 5, 2, 5]
 
 
 def test_a_single_text_gets_the_idle_cores_only(monkeypatch):

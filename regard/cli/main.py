@@ -3,57 +3,71 @@
 import io
 import os
 import sys
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 import typer
 
 import regard
-from regard.cli import (
-    bench,
-    convert,
-    doctor,
-    evaluate,
-    figure,
-    generate,
-    models,
-    predict,
-    serve,
-    show,
-    tokenizer_commands,
-    train,
-    translate,
-)
+from regard.cli.options import QuickCommand, QuickGroup
 from regard.cli.output import warn
 from regard.errors import RegardError
 
-app = typer.Typer(
-    name="regard",
-    help="Train, run and open up Transformers: see and change every number inside.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("translate")(translate.translate_command)
-app.command("evaluate")(evaluate.evaluate_command)
-app.command("shortlist")(convert.shortlist_command)
-app.command("generate")(generate.generate_command)
-app.command("fill")(predict.fill_command)
-app.command("classify")(predict.classify_command)
-app.command("embed")(predict.embed_command)
-app.command("train")(train.train_command)
-app.command("distill")(train.distill_command)
-app.command("curves")(train.curves_command)
-app.command("trace")(show.trace_command)
-app.command("show")(show.show_command)
-app.command("figure")(figure.figure_command)
-app.command("serve")(serve.serve_command)
-app.command("work")(figure.work_command)
-app.command("models")(models.models_command)
-app.command("import")(convert.import_command)
-app.command("export")(convert.export_command)
-app.command("doctor")(doctor.doctor_command)
-app.add_typer(tokenizer_commands.app, name="tokenizer")
-app.add_typer(bench.app, name="bench")
+_COMMANDS = {
+    "translate": "translate.translate_command",
+    "evaluate": "evaluate.evaluate_command",
+    "shortlist": "convert.shortlist_command",
+    "generate": "generate.generate_command",
+    "fill": "predict.fill_command",
+    "classify": "predict.classify_command",
+    "embed": "predict.embed_command",
+    "train": "train.train_command",
+    "distill": "train.distill_command",
+    "curves": "train.curves_command",
+    "trace": "show.trace_command",
+    "show": "show.show_command",
+    "figure": "figure.figure_command",
+    "serve": "serve.serve_command",
+    "work": "figure.work_command",
+    "models": "models.models_command",
+    "import": "convert.import_command",
+    "export": "convert.export_command",
+    "doctor": "doctor.doctor_command",
+    "tokenizer": "tokenizer_commands.app",
+    "bench": "bench.app",
+}
+"""The function of each command, or the app of a group of them, in regard.cli."""
+
+
+@cache
+def _app(names: Iterable[str]) -> typer.Typer:
+    """Return the command line with these commands; modules of others are not imported."""
+    app = typer.Typer(
+        name="regard",
+        cls=QuickGroup,
+        help="Train, run and open up Transformers: see and change every number inside.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name in names:
+        module, _, attribute = _COMMANDS[name].partition(".")
+        found: Any = getattr(import_module(f"regard.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name, cls=QuickCommand)(found)
+    return app
+
+
+def __getattr__(name: str) -> typer.Typer:
+    if name != "app":
+        raise AttributeError(f"module 'regard.cli.main' has no attribute {name!r}")
+    return _app(tuple(_COMMANDS))
 
 
 def _print_version(wanted: bool) -> None:
@@ -62,7 +76,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: bool = typer.Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
@@ -76,8 +89,9 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):  # print ? for characters the terminal lacks
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    wanted = tuple(name for name in sys.argv[1:2] if name in _COMMANDS)
     try:
-        app()
+        _app(wanted or tuple(_COMMANDS))()
     except RegardError as error:
         warn(str(error))
         sys.exit(2)

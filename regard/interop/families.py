@@ -72,12 +72,20 @@ class CheckpointSettings:
     used: set[str] = field(default_factory=set)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a setting, or the default where it is missing or null."""
+        """Return a setting of the default's type, or the default where it is missing or null."""
         self.used.add(name)
         value = self.values.get(name)
         if value is None and default is REQUIRED:
             raise FileError(f"{self.file} has no {name!r}: {_AGAIN}.")
-        return default if value is None else value
+        if value is None:
+            return default
+        kind = int if default is REQUIRED else type(default)  # what is required are sizes
+        if default is not None and not _is_a(kind, value):
+            raise InputError(
+                f"{self.file} has {name} = {value!r:.60}, which must be of type {kind.__name__}: "
+                f"{_AGAIN}."
+            )
+        return value
 
     def read(self, fields: Fields) -> dict[str, Any]:
         """Return the fields of our config that a table maps to settings."""
@@ -86,7 +94,8 @@ class CheckpointSettings:
     def check(self, **needed: Any) -> None:
         """Refuse a checkpoint that states other values for these settings."""
         for name, value in needed.items():
-            if (given := self.get(name, value)) != value:
+            given = self.get(name)
+            if given is not None and given != value:
                 raise InputError(
                     f"{self.file} has {name} = {given!r}, but regard can import this checkpoint "
                     f"only with {value!r}."
@@ -121,6 +130,12 @@ class CheckpointSettings:
         """The class name of the model, which includes its head."""
         named = self.get("architectures", [])
         return str(named[0]) if isinstance(named, list) and named else ""
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    return isinstance(value, kind) or (kind is float and isinstance(value, int))
 
 
 def write_fields(config: Any, fields: Fields) -> dict[str, Any]:

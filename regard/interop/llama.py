@@ -23,7 +23,7 @@ def _read(settings: hf.CheckpointSettings) -> DecoderConfig:
     _check_window(settings)
     fields = settings.read(_FIELDS)
     d_model, n_heads = fields["d_model"], fields["n_heads"]
-    d_k = settings.get("head_dim", d_model // n_heads)
+    d_k = settings.get("head_dim", d_model // max(n_heads, 1))
     theta, scaling = _read_rotary(settings)
     return DecoderConfig(
         **fields,
@@ -59,11 +59,12 @@ def _read_rotary(
 ) -> tuple[float, tuple[float, float, float, float] | None]:
     """Return the base of the rotary frequencies, and their scaling for long texts."""
     stated = settings.get("rope_parameters", settings.get("rope_scaling", {}))
-    theta = stated.get("rope_theta", settings.get("rope_theta", 10000.0))
+    inner = hf.CheckpointSettings(settings.file, stated)
+    theta = inner.get("rope_theta", settings.get("rope_theta", 10000.0))
     kind = stated.get("rope_type", stated.get("type", "default"))
     part = stated.get("partial_rotary_factor", settings.get("partial_rotary_factor", 1.0))
     if kind == "llama3" and all(name in stated for name in _LLAMA3) and part == 1.0:
-        factor, low, high, original = (float(stated[name]) for name in _LLAMA3)
+        factor, low, high, original = (float(inner.get(name, 1.0)) for name in _LLAMA3)
         return theta, (factor, low, high, original)
     if kind != "default" or part != 1.0:
         raise InputError(

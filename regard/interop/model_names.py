@@ -1,7 +1,6 @@
 """Find models by name: bundled ones, those of other packages, and folders."""
 
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,6 +123,8 @@ def named() -> dict[str, Path]:
 
 def _cached(name: str, model: PackagedModel) -> Path | None:
     """Return the folder of the imported model; None if its package is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return cache_folder() / "imported" / f"{name}-{version(model.package)}-{_IMPORT}"
     except PackageNotFoundError:

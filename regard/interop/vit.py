@@ -53,7 +53,8 @@ def _read(settings: hf.CheckpointSettings) -> VisionConfig:
 
 def _side(settings: hf.CheckpointSettings, name: str, default: int) -> int:
     """Return the side of a square, which may be stated as height and width."""
-    given = settings.get(name, default)
+    given = settings.get(name)  # a number or a list
+    given = default if given is None else given
     height, width = given if isinstance(given, list) and len(given) == 2 else (given, given)
     if height != width or not isinstance(height, int):
         raise InputError(f"{settings.file} has {name} = {given}, but regard's ViT reads squares.")

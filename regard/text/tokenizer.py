@@ -67,7 +67,13 @@ class Tokenizer:
 
     @cached_property
     def _size(self) -> int:
-        return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        return len(self.names)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """One unique name for each id: the vocabulary entry, or "[unused ID]" if it has none."""
+        entries = {id: name for name, id in self.backend.get_vocab().items()}
+        return [entries.get(id) or f"[unused {id}]" for id in range(max(entries, default=-1) + 1)]
 
     def id_of(self, token: str) -> int | None:
         """Return the id of a vocabulary entry, or None."""
@@ -136,17 +142,29 @@ class Tokenizer:
             specials: add the start and end tokens that this tokenizer's models were trained with.
             literal: treat names such as [MASK] in the text as ordinary characters.
         """
-        backend = self._literal_backend if literal else self.backend
-        return backend.encode(_checked_text(text), add_special_tokens=specials).ids
+        backend = self._backend([_checked_text(text)], literal=literal)
+        return backend.encode(text, add_special_tokens=specials).ids
 
     def encode_batch(
         self, texts: Sequence[str], *, specials: bool = True, literal: bool = False
     ) -> list[list[int]]:
         """Return the ids of each text, computed on all cores."""
-        backend = self._literal_backend if literal else self.backend
         checked = [_checked_text(text) for text in texts]
+        backend = self._backend(checked, literal=literal)
         encodings = backend.encode_batch_fast(checked, add_special_tokens=specials)
         return [encoding.ids for encoding in encodings]
+
+    def _backend(self, texts: Iterable[str], *, literal: bool) -> Backend:
+        """Return the backend to encode with: texts without special tokens are literal anyway."""
+        if literal and any(name in text for text in texts for name in self._special_names):
+            return self._literal_backend
+        return self.backend
+
+    @cached_property
+    def _special_names(self) -> list[str]:
+        added = self.backend.get_added_tokens_decoder().values()
+        # One that is looked for in the normalized text can be in any text.
+        return ["" if token.normalized else token.content for token in added if token.special]
 
     @cached_property
     def _literal_backend(self) -> Backend:
@@ -263,13 +281,12 @@ def added_ids(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
 
 
 def token_names(tokenizer: Tokenizer, n_vocab: int | None = None) -> list[str]:
-    """Return one unique name for each id: the vocabulary entry, or "[unused ID]" if it has none.
+    """Return one unique name for each id; CTranslate2 is given these names in place of ids.
 
-    CTranslate2 is given these names in place of ids. `n_vocab` may exceed the tokenizer's size.
+    `n_vocab` may exceed the tokenizer's size.
     """
-    size = len(tokenizer) if n_vocab is None else n_vocab
-    entries = {id: name for name, id in tokenizer.backend.get_vocab().items()}
-    return [entries.get(id) or f"[unused {id}]" for id in range(size)]
+    more = range(len(tokenizer), n_vocab or 0)
+    return [*tokenizer.names, *(f"[unused {id}]" for id in more)][:n_vocab]
 
 
 def suppressed_ids(target: Tokenizer, n_vocab: int) -> list[int]:

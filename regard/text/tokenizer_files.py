@@ -79,16 +79,18 @@ def read_backend(path: Path) -> Backend:
         return byte_bpe(_companion(file, "merges.txt", "vocab.json"), file)
     if file.name.endswith(".txt"):
         return wordpiece(read_wordpiece_vocabulary(file), **_bert_settings(file.parent))
+    failure: BaseException | None = None
+    try:
+        backend = Backend.from_file(str(file))
+        backend.encode("a")
+        return backend
+    except BaseException as error:  # plain Exception, or a panic of the library
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        failure = error
     contents = read_json(file)
     if isinstance(contents.get("model"), dict):
-        try:
-            backend = Backend.from_file(str(file))
-            backend.encode("a")
-            return backend
-        except BaseException as error:  # plain Exception, or a panic of the library
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise
-            raise InputError(f"{file} is not a valid tokenizer.json: {error}.") from error
+        raise InputError(f"{file} is not a valid tokenizer.json: {failure}.") from failure
     if contents and all(isinstance(id, int) for id in contents.values()):
         return byte_bpe(file, _companion(file, "vocab.json", "merges.txt"))
     raise InputError(

@@ -13,7 +13,7 @@ Callbacks run in the main process only.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +117,10 @@ class StepAverages:
         self._results: deque[StepResult] = deque(maxlen=size)
         self._times: deque[tuple[int, float]] = deque(maxlen=size)
         self._last: float | None = None
+
+    def restore(self, results: Iterable[StepResult]) -> None:
+        """Add the losses of steps before a run was resumed; how long they took is unknown."""
+        self._results.extend(results)
 
     def add(self, info: StepInfo) -> None:
         seconds = info.position.seconds

@@ -13,7 +13,7 @@ batch (see `TrainStep`), also for another number of processes.
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,6 +60,8 @@ class TrainingState:
     """Validations since the last improvement."""
     average_loss: float | None = None
     """Moving average of the loss, which shows explosions."""
+    recent: Sequence[Sequence[float | int]] = ()
+    """Results of the steps since the last entry of metrics.jsonl, as `StepResult` has them."""
     last_good_step: int | None = None
     """Last step whose weights are known to be good because their loss was."""
     scaler: Mapping[str, Any] = field(default_factory=dict)

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from math import inf, isfinite, isnan
 from pathlib import Path
@@ -19,6 +19,7 @@ from regard.training import checkpoint, divergence
 from regard.training.build import build_seeded
 from regard.training.callbacks import RunPosition, StepInfo, ValidationResult
 from regard.training.datasets import Datasets
+from regard.training.metrics import EVERY
 from regard.training.optimizer import MovingAverage, make_schedule, mean_weights
 from regard.training.recipe import Recipe
 from regard.training.run_folder import check_settings, fixed_settings
@@ -192,7 +193,10 @@ class Trainer:
         if self.average is not None:
             self.average.update(step)
         n_targets = self.state.n_targets + result.n_targets
-        self.state = replace(self.state, step=step, n_targets=n_targets, seconds=self._seconds())
+        recent = [*self.state.recent, astuple(result)] if step % EVERY else []
+        self.state = replace(
+            self.state, step=step, n_targets=n_targets, recent=recent, seconds=self._seconds()
+        )
         self.callbacks.on_step(StepInfo(self.position, self.progress, lr, result))
 
     def _seconds(self) -> float:

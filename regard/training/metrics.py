@@ -14,15 +14,22 @@ from regard.figures.curves import draw_curves
 from regard.figures.formats import Figure
 from regard.files import write_atomic
 from regard.training.callbacks import Callback, StepAverages, StepInfo, ValidationResult
+from regard.training.checkpoint import TrainingState
+from regard.training.step import StepResult
 
 METRICS, CURVES = "metrics.jsonl", "curves.svg"
+EVERY = 10
+"""Steps that an entry of the metrics file is the mean of."""
 
 
 class MetricsCallback(Callback):
     """Base class that averages steps and writes an entry every few steps and at the end."""
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, every: int, resumed: TrainingState | None) -> None:
         self._every, self._averages = every, StepAverages()
+        if resumed is not None:
+            results = (StepResult(*one) for one in resumed.recent)  # type: ignore[arg-type]
+            self._averages.restore(results)
 
     def write(self, entry: dict[str, Any]) -> None:
         """Write an entry of metrics.jsonl."""
@@ -55,15 +62,15 @@ class MetricsCallback(Callback):
 class MetricsFile(MetricsCallback):
     """Appends to metrics.jsonl; a resumed run continues it at its checkpoint."""
 
-    def __init__(self, path: Path, *, every: int = 10, resumed_at: int | None = None) -> None:
-        super().__init__(every)
+    def __init__(
+        self, path: Path, *, every: int = EVERY, resumed: TrainingState | None = None
+    ) -> None:
+        super().__init__(every, resumed)
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if resumed_at is None:
-            write_atomic(path, "")
-        elif path.is_file():
-            kept = [line for line in read_metrics(path) if line["step"] <= resumed_at]
-            write_atomic(path, "".join(json.dumps(line) + "\n" for line in kept))
+        kept = []
+        if resumed is not None and path.is_file():
+            kept = _entries_until(resumed, read_metrics(path))
+        write_atomic(path, "".join(_line(entry) for entry in kept))
 
     def on_validation(self, step: int, result: ValidationResult, *, best: bool) -> None:
         super().on_validation(step, result, best=best)
@@ -73,7 +80,28 @@ class MetricsFile(MetricsCallback):
 
     def write(self, entry: dict[str, Any]) -> None:
         with self._path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
+            stream.write(_line(entry))
+
+
+def _line(entry: dict[str, Any]) -> str:
+    return json.dumps(entry, ensure_ascii=False) + "\n"
+
+
+def _entries_until(state: TrainingState, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entries that were written before the checkpoint of this state.
+
+    Of its own step, those are the losses and, if the checkpoint is on schedule, one validation; the
+    validation of the final model comes after it.
+    """
+    kept, n_validations = [], int(state.scheduled)
+    for entry in entries:
+        if entry["step"] == state.step and "validation" in entry:
+            n_validations -= 1
+            if n_validations < 0:
+                break
+        if entry["step"] <= state.step:
+            kept.append(entry)
+    return kept
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -102,7 +130,9 @@ class CurvesFile(Callback):
 class TensorBoard(MetricsCallback):
     """Writes the same metrics for TensorBoard, with samples as text."""
 
-    def __init__(self, folder: Path, *, every: int = 10, resumed_at: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, every: int = EVERY, resumed: TrainingState | None = None
+    ) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
@@ -110,9 +140,9 @@ class TensorBoard(MetricsCallback):
                 "TensorBoard is not installed: pip install 'regard[tensorboard]', or train without "
                 "--tensorboard."
             ) from error
-        super().__init__(every)
+        super().__init__(every, resumed)
         # a killed run may have written steps after its last checkpoint, which come again
-        purge = None if resumed_at is None else resumed_at + 1
+        purge = None if resumed is None else resumed.step + 1
         self._writer = SummaryWriter(str(folder), purge_step=purge)
 
     def write(self, entry: dict[str, Any]) -> None:

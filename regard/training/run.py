@@ -15,6 +15,7 @@ from regard.interop.model_names import find_model
 from regard.model import Model
 from regard.training import build
 from regard.training.callbacks import CallbackList, RunInfo
+from regard.training.checkpoint import TrainingState
 from regard.training.datasets import Datasets
 from regard.training.distributed import World, is_restart, join_world
 from regard.training.loop import LoopResult, Trainer
@@ -135,7 +136,8 @@ def _run(
     resumed_at = steps[-1] if steps else None
     info = replace(estimate(train_step, trainer.loader), peak_flops=peak, resumed_at=resumed_at)
     if world.is_main:
-        callbacks.callbacks[:0] = _file_callbacks(training, recipe, resumed_at)
+        resumed = None if resumed_at is None else trainer.checkpoints.load_state(resumed_at)
+        callbacks.callbacks[:0] = _file_callbacks(training, recipe, resumed)
     callbacks.on_message(
         f"{type(module).__name__} with {info.n_parameters:,} parameters; estimated "
         f"{format_seconds(info.seconds_per_epoch)} per epoch and {format_bytes(info.memory)}"
@@ -167,13 +169,13 @@ def _result(folder: Path, end: LoopResult, info: RunInfo, memory: int) -> Traini
     )
 
 
-def _file_callbacks(training: Path, recipe: Recipe, resumed_at: int | None) -> list[Any]:
+def _file_callbacks(training: Path, recipe: Recipe, resumed: TrainingState | None) -> list[Any]:
     files = [
-        MetricsFile(training / METRICS, resumed_at=resumed_at),
+        MetricsFile(training / METRICS, resumed=resumed),
         CurvesFile(training, title=training.absolute().parent.name),
     ]
     if recipe.training.tensorboard:
-        files.append(TensorBoard(training / "tensorboard", resumed_at=resumed_at))
+        files.append(TensorBoard(training / "tensorboard", resumed=resumed))
     return files
 
 

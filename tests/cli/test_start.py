@@ -8,7 +8,17 @@ import pytest
 
 from tests.generation.toy import toy
 
-HEAVY = ("torch", "sacrebleu", "rich", "numpy", "matplotlib", "starlette", "transformers", "ray")
+HEAVY = [
+    "torch",
+    "sacrebleu",
+    "rich",
+    "numpy",
+    "matplotlib",
+    "starlette",
+    "transformers",
+    "ray",
+    "pydantic",
+]
 
 
 def loaded(*words, cache):

@@ -14,6 +14,7 @@ import tomllib
 import traceback
 import warnings
 from collections import Counter
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from time import monotonic
@@ -36,6 +37,10 @@ SLOWEST = 20.0
 ROOT = Path(__file__).parents[2]
 
 
+_TASKS = {"transformer": "translation", "seq2seq": "translation"}
+_TASKS |= {"decoder": "language", "encoder": "masked"}
+
+
 @cache
 def small_model(kind):
     """A folder of a small model, with a tokenizer for texts."""
@@ -49,8 +54,12 @@ def small_model(kind):
         return folder
     layers = {"n_encoder_layers": 1, "n_decoder_layers": 1} if kind == "transformer" else {}
     more = {"n_vocab": len(tokenizer), "positions": "learned", "max_positions": 64}
+    if kind == "seq2seq":
+        sizes, more = {"d_model": 8}, {"n_vocab": len(tokenizer)}
+    elif kind == "encoder":
+        more["fill_head"] = True
     module = regard.build({"family": kind, **sizes, **more, **(layers or {"n_layers": 1})})
-    task = {"transformer": "translation", "decoder": "language"}[kind]
+    task = _TASKS[kind]
     extras = {"longest_source": 40, "target_ratios": [0.5, 2.0], "sentences": 1, "examples": ["1"]}
     model = regard.Model(module=module, task=task, tokenizer=tokenizer, extras=extras)
     model.save(folder)
@@ -65,9 +74,11 @@ def damaged_copy(folder, seed, into):
 
 
 def model_folder(seed, folder):
-    kind = ("transformer", "decoder", "vision")[seed % 3]
-    model = regard.load(damaged_copy(small_model(kind), seed // 3, folder / "model"))
-    if kind == "transformer":
+    kind = ("transformer", "decoder", "vision", "encoder", "seq2seq")[seed % 5]
+    model = regard.load(damaged_copy(small_model(kind), seed // 5, folder / "model"))
+    if kind == "encoder":
+        model.fill("12 [MASK] 2021")
+    elif kind in ("transformer", "seq2seq"):
         model.translate("12 August 2021", beam=2, most=8)
         model.trace("12 August")
     elif kind == "decoder":
@@ -76,16 +87,34 @@ def model_folder(seed, folder):
         model.classify(Image.new("RGB", (9, 9)))
 
 
+_SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+_CHECKPOINTS = {
+    "BertForMaskedLM": {"vocab_size": 30, "intermediate_size": 8, **_SIZES},
+    "GPT2LMHeadModel": {"vocab_size": 30, "n_embd": 8, "n_layer": 1, "n_head": 2},
+    "LlamaForCausalLM": {"vocab_size": 30, "intermediate_size": 8, **_SIZES},
+}
+
+
 @cache
 def checkpoint(kind):
+    """A folder of transformers: exported from regard, or saved by the library."""
     folder = Path(tempfile.mkdtemp()) / kind
-    regard.export(regard.load(small_model(kind)), folder, to="huggingface")
+    if kind not in _CHECKPOINTS:
+        regard.export(regard.load(small_model(kind)), folder, to="huggingface")
+        return folder
+    import transformers
+
+    made = getattr(transformers, kind)
+    made(made.config_class(**_CHECKPOINTS[kind])).save_pretrained(folder)
+    words = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "[PAD]": 3, "[MASK]": 4, "<|endoftext|>": 5}
+    if kind == "BertForMaskedLM":
+        (folder / "vocab.txt").write_text("\n".join([*words, *"0123456789abcd"]) + "\n")
     return folder
 
 
 def imported_checkpoint(seed, folder):
-    kind = ("transformer", "vision")[seed % 2]
-    regard.import_checkpoint(damaged_copy(checkpoint(kind), seed // 2, folder / "checkpoint"))
+    kind = ("transformer", "vision", *_CHECKPOINTS)[seed % 5]
+    regard.import_checkpoint(damaged_copy(checkpoint(kind), seed // 5, folder / "checkpoint"))
 
 
 def tokenizer(seed, folder):
@@ -246,6 +275,8 @@ def request(seed, folder):
         raise AssertionError(
             f"{method} {path}{query} {content[:200]!r} {headers}: {answer.text[:300]}"
         )
+    if answer.status_code >= 400:
+        raise RegardError(f"answered {answer.status_code}")
 
 
 _WORDS = [
@@ -270,6 +301,8 @@ def command(seed, folder):
     error = found.exception
     if error is not None and not isinstance(error, SystemExit | RegardError):
         raise AssertionError(f"{words}: {error!r}") from error
+    if error is not None:
+        raise RegardError(f"exit code {found.exit_code}")
 
 
 CLASSES = {
@@ -334,6 +367,7 @@ def fuzz(count, minutes, names, *, derandomize):
     """Run `count` cases in all, within so many minutes; return the results of each class."""
     found, each = [], max(count // len(names), 1)
     for name in names:
+        warm_up(CLASSES[name])
         results = Results(name, CLASSES[name], monotonic() + 60 * minutes / len(names))
         options = settings(
             max_examples=each,
@@ -349,6 +383,13 @@ def fuzz(count, minutes, names, *, derandomize):
         for kind, (seed, text) in results.failures.items():
             say(f"    {kind}, seed {seed}: {text}")
     return found
+
+
+def warm_up(run):
+    """Load models, start the server and import libraries before the time of a class begins."""
+    for seed in range(5):  # as many as a class has kinds
+        with suppress(Exception), tempfile.TemporaryDirectory() as folder:
+            run(seed, Path(folder))
 
 
 def line_of(results):

@@ -47,7 +47,7 @@ def change_json(value, seed):
             at = at[parent]
         action = random.random()
         if action < 0.7:
-            at[key] = random.choice(HOSTILE)
+            at[key] = copy.deepcopy(random.choice(HOSTILE))  # which a later change may change
         elif action < 0.85:
             del at[key]
         elif isinstance(at, dict):

@@ -12,6 +12,7 @@ from regard.interop.import_checkpoint import import_checkpoint
 from regard.model import Model
 from regard.models.decoder import Decoder, llama_config
 from regard.trace.capture import trace_model
+from tests.interop.changes import change_config
 
 SMALL = {
     "vocab_size": 40,
@@ -118,3 +119,22 @@ def test_a_decoder_unlike_llama_is_refused_with_the_reason(tmp_path, changes, se
     model = Model(module=Decoder(llama_config(**(sizes | changes))), task="language")
     with pytest.raises(InputError, match=f"cannot be exported: .*{sentence}"):
         export_huggingface(model, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_attention_heads": "x"},
+        {"hidden_size": {}},
+        {"rope_parameters": 7},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": []}},
+        {"pad_token_id": "0"},
+    ],
+)
+def test_settings_of_another_type_are_refused_by_name(saved, changes):
+    settings = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 1}
+    settings |= {"num_attention_heads": 4, "intermediate_size": 24}
+    folder = saved("LlamaForCausalLM", settings=settings).folder
+    change_config(folder, **changes)
+    with pytest.raises(InputError, match="which must be of type"):
+        import_checkpoint(folder)

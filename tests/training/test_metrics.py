@@ -1,8 +1,11 @@
 """metrics.jsonl and TensorBoard: averages over steps, and resumed runs."""
 
+from dataclasses import astuple
+
 import pytest
 
 from regard.training.callbacks import CallbackList, StepAverages, ValidationResult
+from regard.training.checkpoint import TrainingState
 from regard.training.metrics import MetricsFile, TensorBoard, read_metrics
 from tests.training.conftest import Recorder, step_info
 
@@ -60,7 +63,7 @@ def test_resumed_runs_drop_entries_after_their_checkpoint(tmp_path):
     with path.open("ab") as stream:
         stream.write('{"step": 5, "samples": ["Grü'.encode()[:-1])  # killed inside a character
     assert [one["step"] for one in read_metrics(path)] == [1, 2, 3, 4]
-    again = MetricsFile(path, every=1, resumed_at=2)
+    again = MetricsFile(path, every=1, resumed=TrainingState(step=2))
     again.on_step(step_info(3, seconds=3.5))
     lines = read_metrics(path)
     assert [one["step"] for one in lines] == [1, 2, 3]
@@ -69,6 +72,33 @@ def test_resumed_runs_drop_entries_after_their_checkpoint(tmp_path):
     assert lines[0] == {"step": 1, "validation": {"bleu": 3.0}, "best": True, "samples": samples}
     MetricsFile(path)
     assert read_metrics(path) == []
+
+
+def test_a_resumed_run_averages_over_the_steps_before_its_checkpoint_too(tmp_path):
+    steps = [step_info(step, seconds=float(step), nll=float(step)) for step in (1, 2, 3)]
+    whole, parts = (MetricsFile(tmp_path / name, every=3) for name in ("whole", "parts"))
+    for step in steps:
+        whole.on_step(step)
+    parts.on_step(steps[0])
+    recent = [astuple(steps[0].result)]
+    again = MetricsFile(
+        tmp_path / "parts", every=3, resumed=TrainingState(step=1, recent=recent, scheduled=False)
+    )
+    for step in steps[1:]:
+        again.on_step(step)
+    (one,), (other,) = (read_metrics(tmp_path / name) for name in ("whole", "parts"))
+    assert one["loss"] == other["loss"] == 2.5  # (1.5 + 2.5 + 3.5) / 3
+
+
+@pytest.mark.parametrize("scheduled", [True, False])
+def test_the_validation_of_the_final_model_is_not_kept_twice(tmp_path, scheduled):
+    path = tmp_path / "m.jsonl"
+    first = MetricsFile(path, every=1)
+    first.on_step(step_info(1, seconds=1.0))
+    for _ in range(2):  # of the step, and of the final weights
+        first.on_validation(1, ValidationResult({"bleu": 3.0}), best=True)
+    MetricsFile(path, every=1, resumed=TrainingState(step=1, scheduled=scheduled))
+    assert ["validation" in one for one in read_metrics(path)] == [False, True][: 1 + scheduled]
 
 
 def test_callbacks_are_called_in_order_and_may_lack_methods():
@@ -90,7 +120,7 @@ def test_tensorboard_resumes_at_the_checkpoint(tmp_path):
     for step in (1, 2, 3):
         first.on_step(step_info(step, seconds=float(step)))
     first.close()
-    again = TensorBoard(tmp_path, every=1, resumed_at=1)
+    again = TensorBoard(tmp_path, every=1, resumed=TrainingState(step=1))
     again.on_step(step_info(2, seconds=2.5, nll=0.5))
     again.on_validation(2, ValidationResult({"bleu": 7.5}, [{"output": "a", "n": 1}]), best=False)
     again.close()
