@@ -14,7 +14,7 @@ from regard.bench.timing import markdown_table
 from regard.models.config import ModelConfig, build, build_on_meta
 from regard.models.decoder import llama_config
 from regard.models.presets import get_preset
-from regard.training.batch import PairBatch, TextBatch
+from regard.training.loader import PairBatch, TextBatch
 from regard.training.objective import LanguageObjective, TranslationObjective
 
 GB = 1e9

@@ -20,11 +20,11 @@ if _TYPE_CHECKING:
     from regard.errors import RegardError
     from regard.interop.export import export
     from regard.interop.import_checkpoint import import_checkpoint
-    from regard.interop.transformers_attention import register_attention
+    from regard.interop.transformers_folder import register_attention
     from regard.model import Model, load
     from regard.models.config import build
+    from regard.trace.edit import Edit
     from regard.trace.edits import (
-        Edit,
         ablate,
         allow,
         forbid,

@@ -30,7 +30,7 @@ from regard.model_folder import (
     weights_file,
     write_tokenizer,
 )
-from regard.models import weights as stored
+from regard.models import config as configs
 from regard.models.config import ModelConfig, config_from_dict
 from regard.text.tokenizer import Tokenizer
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     )
     from regard.generation.text_generation import Generation
     from regard.generation.translator import Translation, Translator
-    from regard.trace.edits import Edit
+    from regard.trace.edit import Edit
     from regard.trace.trace import Trace
 
 
@@ -102,7 +102,7 @@ class Model:
     @property
     def size(self) -> str:
         """The number of parameters and of bytes, as text."""
-        return stored.describe_size(self.module)
+        return configs.describe_size(self.module)
 
     @property
     def device(self) -> torch.device:
@@ -199,7 +199,7 @@ class Model:
 
     def between(self, source_language: str | None, target_language: str | None) -> "Model":
         """Return this model of many languages (M2M100, NLLB, mBART) as a translator of two."""
-        from regard.interop.languages import choose_languages
+        from regard.interop.transformers_folder import choose_languages
 
         return choose_languages(self, source_language, target_language)
 
@@ -226,7 +226,7 @@ class Model:
             on_text: called with each new part of the text.
             sampling: such as `temperature=0.8`; see SamplingOptions.
         """
-        from regard.generation.open_engines import generator_of
+        from regard.generation.graph_engines import generator_of
         from regard.generation.search import SamplingOptions
 
         options = SamplingOptions(**sampling)
@@ -302,11 +302,11 @@ class Model:
         described = self.describe()
         own_target = self.target_tokenizer if described.target_tokenizer is not None else None
         with atomic_folder(folder, names=MODEL_FILES) as fresh:
-            stored.write_weights(fresh / WEIGHTS, self.module, dtype=dtype)
+            configs.write_weights(fresh / WEIGHTS, self.module, dtype=dtype)
             for name, one in ((TOKENIZER, self.tokenizer), (TARGET_TOKENIZER, own_target)):
                 if one is not None:
                     write_tokenizer(fresh / name, one)
-            size = stored.describe_size(self.module, dtype)
+            size = configs.describe_size(self.module, dtype)
             write_atomic(fresh / CARD, str(self.card.filled(size=size)))
             write_atomic(fresh / CONFIG, described.to_json())
 
@@ -325,8 +325,8 @@ class Model:
         with blamed_on(path / CONFIG):
             config = config_from_dict({"family": described.family, **described.model})
             pixels = parse_normalization(described.pixels)
-        module = stored.build_from_weights(
-            config, stored.read_weights(file), dtype=dtype, source=file
+        module = configs.build_from_weights(
+            config, configs.read_weights(file), dtype=dtype, source=file
         )
         source, target = read_tokenizers(path, described)
         with blamed_on(path):
@@ -346,7 +346,7 @@ class Model:
         self, options: "SearchOptions", *, engine: str = "auto", int8: bool = False
     ) -> "Translator":
         """Return the translator that `translate` uses with these options."""
-        from regard.generation.open_engines import translator_of
+        from regard.generation.graph_engines import translator_of
 
         return translator_of(self, options, engine=engine, int8=int8)
 
@@ -358,7 +358,7 @@ class Model:
         if target.start_id is None or target.end_id is None:
             raise InputError("the target tokenizer has no start or no end token: give a target.")
         if not isinstance(self.config, ModelConfig):
-            from regard.interop.languages import check_languages
+            from regard.interop.transformers_folder import check_languages
 
             check_languages(self)
         return source, target

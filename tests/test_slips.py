@@ -13,9 +13,8 @@ from regard.attention.efficient import efficient_attention
 from regard.attention.multi_head import MultiHeadAttention
 from regard.attention.softmax import softmax_over_keys
 from regard.errors import InputError, MaskError
-from regard.layers.initialize import initialize
-from regard.layers.position import sinusoid
-from regard.layers.stack import make_norm
+from regard.layers.embedding import sinusoid
+from regard.layers.stack import initialize, make_norm
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import train_tokenizer

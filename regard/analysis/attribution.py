@@ -18,8 +18,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.analysis.found_parts import found_parts, project_found
-from regard.analysis.linear_parts import AttributionPart, LinearParts
+from regard.analysis.parts import AttributionPart, LinearParts, found_parts, project_found
 from regard.analysis.readout import (
     FoundReadout,
     Readout,

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.analysis.flow import stream
-from regard.analysis.found_parts import found_effect
+from regard.analysis.parts import found_effect
 from regard.analysis.readout import FoundReadout, open_readout
 from regard.errors import InputError, UnknownNameError
 from regard.layers.feed_forward import FeedForward

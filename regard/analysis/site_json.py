@@ -15,14 +15,15 @@ import torch
 from torch import Tensor
 
 from regard.analysis import flow, heads, steps
-from regard.analysis.approximation import exact_site, form_name
 from regard.analysis.attribution import attributions
 from regard.analysis.lens import lens
+from regard.analysis.measurements import exact_site, form_name
 from regard.analysis.readout import FoundReadout, Readout, open_readout, positions_of
-from regard.analysis.space import has_space, space
-from regard.attention.mask import Everything, Grid, split_causal
-from regard.attention.pattern import ExactPattern, Tile
+from regard.analysis.steps import has_space, space
+from regard.attention.mask import Everything, split_causal
+from regard.attention.pattern import ExactPattern
 from regard.attention.similarity import Additive, Alibi, Dot
+from regard.attention.tile import Grid, Tile
 from regard.errors import RegardError
 from regard.trace.site import Site
 from regard.trace.trace import Trace

@@ -19,8 +19,8 @@ from regard.model import Model
 from regard.tap import listen
 from regard.trace import outputs
 from regard.trace.capture import read_image, read_prompt, read_target, read_tokens, trace_model
-from regard.trace.editor import Editor
-from regard.trace.edits import Ablate, Edit, SetValue
+from regard.trace.edit import Edit, Editor
+from regard.trace.edits import Ablate, SetValue
 from regard.trace.trace import Trace
 
 _TOKENS_AT_ONCE = 4096

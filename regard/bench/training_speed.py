@@ -2,6 +2,11 @@
 
 Every contender trains on the same batches in the same order, in its own process and in turns, with
 the default allocator settings and with those of `regard train`.
+
+Contenders of the training benchmark, each run in its own process.
+
+Allocator settings hold for a whole process, and memory that one contender has touched must not
+speed up the next.
 """
 
 import time
@@ -14,16 +19,179 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.bench.timing import markdown_table, new_process, take_turns
-from regard.bench.training_contenders import CONTENDERS, training_turn
+from regard.bench.timing import Clock, markdown_table, new_process, take_turns
 from regard.bench.translation import training_texts
 from regard.data.batches import Batches, pad
 from regard.errors import RegardError
+from regard.hardware import keep_freed_memory, matmul_rate
+from regard.layers.embedding import SinusoidalPositions, token_positions
 from regard.models.presets import get_preset
 from regard.models.transformer import TransformerConfig
-from regard.training.batch import PairBatch
+from regard.training.loader import PairBatch
+
+Step = Callable[[PairBatch], object]
+_LR, _CLIP, _SMOOTHING = 1e-4, 1.0, 0.1
+
+
+def regard_step(config: TransformerConfig) -> Step:
+    """Return a step of `regard train`."""
+    from regard.models.config import build
+    from regard.training.distributed import World
+    from regard.training.objective import TranslationObjective
+    from regard.training.optimizer import make_optimizer
+    from regard.training.step import TrainStep
+
+    objective = TranslationObjective(build(config), label_smoothing=_SMOOTHING).train()
+    train_step = TrainStep(objective, make_optimizer(objective), World(), clip=_CLIP)
+    return lambda batch: train_step.run([batch], step=1, lr=_LR)
+
+
+def _training_step(module: nn.Module, loss_of: Callable[[PairBatch], Tensor]) -> Step:
+    module.train()
+    optimizer = torch.optim.Adam(module.parameters(), lr=_LR, betas=(0.9, 0.98), fused=True)
+
+    def step(batch: PairBatch) -> None:
+        loss_of(batch).backward()
+        nn.utils.clip_grad_norm_(module.parameters(), _CLIP)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def _within(ids: Tensor, lengths: Tensor) -> Tensor:
+    return torch.arange(ids.size(1)) < lengths[:, None]
+
+
+def marian_step(config: TransformerConfig) -> Step:
+    """Return a step of transformers' MarianMTModel; its loss has no label smoothing."""
+    from transformers import MarianConfig, MarianMTModel
+
+    settings: dict[str, Any] = {"vocab_size": config.n_vocab, "d_model": config.d_model}
+    settings |= {"dropout": config.dropout, "activation_function": "relu", "scale_embedding": True}
+    settings |= {"max_position_embeddings": 512, "forced_eos_token_id": None}
+    for side, depth in (("encoder", config.n_encoder_layers), ("decoder", config.n_decoder_layers)):
+        settings |= {f"{side}_layers": depth, f"{side}_attention_heads": config.n_heads}
+        settings[f"{side}_ffn_dim"] = config.d_ff
+    for token in ("pad_token_id", "decoder_start_token_id", "eos_token_id"):
+        settings[token] = config.pad_id
+    model = MarianMTModel(MarianConfig(**settings))
+
+    def loss_of(batch: PairBatch) -> Tensor:
+        targets = batch.target_ids[:, 1:]
+        return model(
+            input_ids=batch.source_ids,
+            attention_mask=_within(batch.source_ids, batch.source_lengths).long(),
+            decoder_input_ids=batch.target_ids[:, :-1],
+            labels=targets.masked_fill(~_within(targets, batch.target_lengths - 1), -100),
+            use_cache=False,
+        ).loss
+
+    return _training_step(model, loss_of)
+
+
+def x_transformers_step(config: TransformerConfig) -> Step:
+    """Return a step of XTransformer with fused attention; it has no dropout on residuals."""
+    from x_transformers import XTransformer  # pyright: ignore[reportMissingImports]  by an extra
+
+    sides: dict[str, Any] = {}
+    for side, depth in (("enc", config.n_encoder_layers), ("dec", config.n_decoder_layers)):
+        settings = {"num_tokens": config.n_vocab, "depth": depth, "heads": config.n_heads}
+        settings |= {"attn_dim_head": config.d_model // config.n_heads, "attn_flash": True}
+        settings |= {"ff_mult": config.d_ff // config.d_model, "max_seq_len": 512}
+        settings |= {"ff_dropout": config.dropout, "emb_dropout": config.dropout}
+        sides |= {f"{side}_{name}": value for name, value in settings.items()}
+    padding = {"pad_value": config.pad_id, "ignore_index": config.pad_id}
+    model = XTransformer(dim=config.d_model, tie_token_emb=True, **padding, **sides)
+
+    def loss_of(batch: PairBatch) -> Tensor:
+        mask = _within(batch.source_ids, batch.source_lengths)
+        return model(batch.source_ids, batch.target_ids, mask=mask)
+
+    return _training_step(model, loss_of)
+
+
+class TorchTranslator(nn.Module):
+    """nn.Transformer with embeddings, positions and a tied output projection."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.n_vocab, config.d_model)
+        nn.init.normal_(self.tokens.weight, std=config.d_model**-0.5)
+        self.positions = SinusoidalPositions(config.d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        depths = config.n_encoder_layers, config.n_decoder_layers
+        sizes = config.d_model, config.n_heads, *depths, config.d_ff, config.dropout
+        self.transformer = nn.Transformer(*sizes, norm_first=config.norm == "pre", batch_first=True)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        tokens = self.tokens(ids) * self.config.d_model**0.5
+        where = token_positions(ids.size(1), first=0, device=ids.device)
+        return self.dropout(tokens + self.positions(where, tokens, stop=ids.size(1)))
+
+    def forward(self, batch: PairBatch) -> Tensor:
+        """Return the mean loss of the targets."""
+        padded = ~_within(batch.source_ids, batch.source_lengths)
+        inputs, targets = batch.target_ids[:, :-1], batch.target_ids[:, 1:]
+        states = self.transformer(
+            self.embed(batch.source_ids),
+            self.embed(inputs),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(inputs.size(1)),
+            src_key_padding_mask=padded,
+            memory_key_padding_mask=padded,
+            tgt_is_causal=True,
+        )
+        logits = (states @ self.tokens.weight.T).flatten(0, 1)
+        settings = {"ignore_index": self.config.pad_id, "label_smoothing": _SMOOTHING}
+        return F.cross_entropy(logits, targets.flatten(), **settings)
+
+
+def torch_step(config: TransformerConfig) -> Step:
+    """Return a step of nn.Transformer, which also drops attention weights."""
+    module = TorchTranslator(config)
+    return _training_step(module, module)
+
+
+CONTENDERS: dict[str, Callable[[TransformerConfig], Step]] = {
+    "regard": regard_step,
+    "transformers": marian_step,
+    "x-transformers": x_transformers_step,
+    "nn.Transformer": torch_step,
+}
+
+
+def training_turn(
+    name: str,
+    config: TransformerConfig,
+    batches: Sequence[PairBatch],
+    *,
+    clock: Clock,
+    threads: int,
+    tuned: bool,
+) -> tuple[float, float]:
+    """Warm up with the last batch, then time a step on each of the others.
+
+    Returns target tokens per second, and the peak FLOP/s of matrix products. With `tuned`, the
+    process keeps its freed memory, as `regard train` does.
+    """
+    torch.set_num_threads(threads)
+    if tuned:
+        keep_freed_memory()
+    torch.manual_seed(1)
+    step = CONTENDERS[name](config)
+    step(batches[-1])
+    start = clock()
+    for batch in batches[:-1]:
+        step(batch)
+    seconds = clock() - start
+    targets = sum(batch.n_targets() for batch in batches[:-1])
+    return targets / seconds, matmul_rate(torch.device("cpu"), clock=clock)
+
 
 Contender = tuple[str, bool]  # name, and True if it keeps freed memory
 OURS = "regard"

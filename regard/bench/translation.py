@@ -25,9 +25,9 @@ from regard.bench.translation_contenders import (
     timed_run,
 )
 from regard.errors import FileError, InputError
-from regard.evaluation.ibm_model1 import learn_shortlist
+from regard.evaluation.alignment import learn_shortlist
 from regard.files import read_lines
-from regard.generation.vocabulary_shortlist import SHORTLIST
+from regard.generation.ctranslate2_engine import SHORTLIST
 from regard.training.data_sources import find_data
 
 Run = Callable[[Sequence[str], TranslationSetting], TranslationRun]

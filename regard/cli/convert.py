@@ -27,7 +27,7 @@ def import_command(
     Example: regard import bert-base-uncased -o bert
     """
     from regard.interop.import_checkpoint import import_checkpoint
-    from regard.models.weights import describe_size
+    from regard.models.config import describe_size
 
     model = import_checkpoint(checkpoint, tokenizer=tokenizer)
     model.save(output, dtype=dtype)
@@ -80,9 +80,9 @@ def shortlist_command(
 
     Example: regard shortlist en-de train.en.gz train.de.gz
     """
-    from regard.evaluation.ibm_model1 import learn_shortlist
+    from regard.evaluation.alignment import learn_shortlist
     from regard.files import read_lines
-    from regard.generation.vocabulary_shortlist import SHORTLIST
+    from regard.generation.ctranslate2_engine import SHORTLIST
     from regard.interop.model_names import find_model
     from regard.model_folder import read_description, read_tokenizers
 

@@ -91,9 +91,9 @@ def figure_command(
     Example: regard figure pattern en-de "The dog is sleeping." --language ko -o dog.svg
     """
     from regard.figures.captions import check_language
+    from regard.figures.drawing import Look
     from regard.figures.formats import FORMATS, MOVING, check_extension
     from regard.figures.kinds import CONCEPT_KINDS, FRAMES, KINDS, LENGTHS
-    from regard.figures.look import Look
 
     if kind not in KINDS:
         raise UnknownNameError(f"unknown figure {kind!r}; {nearest(kind, KINDS)}.")
@@ -159,10 +159,10 @@ def _model_figure(
 
 
 def _merges_figure(model: str, text: str, language: str) -> "Figure":
+    from regard.figures.concept_figures import draw_merges
     from regard.figures.formats import Figure
-    from regard.figures.merges_figure import draw_merges
     from regard.model import load
-    from regard.text.merge_steps import split_words
+    from regard.text.tokenizer_training import split_words
 
     tokenizer = load(model).tokenizer
     if tokenizer is None:

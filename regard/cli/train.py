@@ -35,7 +35,7 @@ def train_command(
 
     Example: regard train recipes/dates.toml --set training.lr=0.002 -o dates
     """
-    from regard.training.progress_report import ConsoleProgress
+    from regard.training.callbacks import ConsoleProgress
     from regard.training.recipe import find_recipe, parse_override
     from regard.training.run import train
 
@@ -79,8 +79,8 @@ def distill_command(
     Example: regard distill en-de --data sentences.en.gz --minutes 30 -o small
     """
     from regard.interop.model_names import find_model
+    from regard.training.callbacks import ConsoleProgress
     from regard.training.distill import distill
-    from regard.training.progress_report import ConsoleProgress
     from regard.training.recipe import parse_override
 
     result = distill(
@@ -102,8 +102,8 @@ def distill_command(
 
 def _print(result: "TrainingResult", *, as_json: bool) -> None:
     from regard.model_folder import CONFIG
+    from regard.training.callbacks import format_bytes, format_metrics, format_seconds
     from regard.training.metrics import CURVES
-    from regard.training.progress_report import format_bytes, format_metrics, format_seconds
     from regard.training.run_folder import TRAINING
 
     if as_json:

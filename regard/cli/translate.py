@@ -113,7 +113,7 @@ def translate_command(
 
     def open_model() -> Any:
         if on_cluster:
-            from regard.generation.ray_cluster import ClusterTranslator
+            from regard.generation.bulk import ClusterTranslator
 
             return ClusterTranslator(folder, opening=opening, address=compute.address)
         from regard.generation.translator import open_translator

@@ -28,7 +28,7 @@ class Fact:
 
 def describe_environment() -> list[Fact]:
     """Return all facts."""
-    from regard.figures.fonts import korean_font
+    from regard.figures.captions import korean_font
     from regard.interop.model_names import bundled
 
     font, models = korean_font(), ", ".join(bundled())

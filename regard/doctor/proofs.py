@@ -15,7 +15,9 @@ from regard.generation.stepper import DecoderStepper, TranslationStepper
 from regard.layers.attention_forms import CACHEABLE
 from regard.model import Model
 from regard.models.config import build, config_from_dict
-from regard.training.batch import (
+from regard.training.checkpoint import Checkpoints, TrainingState, gather, restore
+from regard.training.distributed import World
+from regard.training.loader import (
     Batch,
     ImageBatch,
     LabeledTextBatch,
@@ -23,8 +25,6 @@ from regard.training.batch import (
     PairBatch,
     TextBatch,
 )
-from regard.training.checkpoint import Checkpoints, TrainingState, gather, restore
-from regard.training.distributed import World
 from regard.training.objective import OBJECTIVES
 from regard.training.optimizer import make_optimizer
 from regard.training.step import TrainStep

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from regard.errors import InputError
-from regard.evaluation.alignment import Gold
+from regard.evaluation.alignment import Gold, dictionary_links
 from regard.evaluation.alignment_heads import Aligner, HeadErrors, cache_heads, token_log_probs
-from regard.evaluation.ibm_model1 import dictionary_links
 from regard.evaluation.scores import (
     SAMPLES,
     Group,

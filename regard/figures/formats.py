@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 
 from regard.errors import InputError
-from regard.figures.colors import INK
-from regard.figures.drawing import Box, Circle, Drawing, Image, Line, Shape, Text
-from regard.figures.fonts import (
+from regard.figures.captions import (
     MISSING,
     check_font,
     installed_fonts,
     missing_characters,
     truetype_fonts,
 )
-from regard.figures.look import Look, recolor
+from regard.figures.colors import INK
+from regard.figures.drawing import Box, Circle, Drawing, Image, Line, Look, Shape, Text, recolor
 from regard.files import write_atomic
 
 FONTS = "Inter, 'Noto Sans', 'Noto Sans KR', 'Noto Sans CJK KR', sans-serif"

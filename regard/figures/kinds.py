@@ -10,17 +10,16 @@ from regard.analysis.architecture import architecture
 from regard.errors import InputError, UnknownNameError, nearest
 from regard.figures import attention_figures as attention
 from regard.figures import concept_figures as concepts
-from regard.figures import cost_figures as costs
 from regard.figures import layer_figures as layers
 from regard.figures import query_figures as one_query
 from regard.figures import relation_figures as relations
 from regard.figures import step_figures as steps
 from regard.figures.architecture_figure import draw_architecture
+from regard.figures.attention_figures import draw_attribution, draw_lens
 from regard.figures.captions import check_language
 from regard.figures.drawing import Drawing
 from regard.figures.formats import Figure
 from regard.figures.head_view import HeadView
-from regard.figures.lens_figure import draw_attribution, draw_lens
 from regard.figures.plots import draw_complexity
 from regard.trace.trace import Trace
 
@@ -54,9 +53,9 @@ CONCEPT_KINDS: dict[str, Callable[..., Drawing]] = {
     "padding": concepts.draw_padding,
     "positions": concepts.draw_positions,
     "waves": concepts.draw_waves,
-    "scaling": costs.draw_scaling,
-    "cost": costs.draw_cost,
-    "efficient": costs.draw_efficient,
+    "scaling": concepts.draw_scaling,
+    "cost": concepts.draw_cost,
+    "efficient": concepts.draw_efficient,
     "complexity": draw_complexity,
 }
 KINDS = (*TRACE_KINDS, "architecture", "merges", *CONCEPT_KINDS, "schedule")

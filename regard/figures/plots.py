@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil, floor, log10
 from statistics import fmean
 
-from regard.analysis.approximation import FORM_COSTS
+from regard.analysis.measurements import FORM_COSTS
 from regard.figures.captions import caption, text_width
 from regard.figures.colors import FAINT, HAIRLINE, SERIES, darken
 from regard.figures.drawing import Circle, Drawing, Line, Text, add_frame

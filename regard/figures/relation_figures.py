@@ -5,10 +5,9 @@ from math import cos, pi, sin
 import numpy as np
 import torch
 
-from regard.analysis.heads import is_cross
-from regard.analysis.rollout import rollout
+from regard.analysis.heads import is_cross, rollout
 from regard.analysis.site_json import describe_image
-from regard.analysis.space import has_space, space
+from regard.analysis.steps import has_space, space
 from regard.errors import InputError
 from regard.figures import grid
 from regard.figures.captions import caption, show_spaces, text_width, truncate

@@ -5,21 +5,24 @@ twice as fast as one, unless other processes keep the cores busy; in int8 one th
 
 Nothing here imports torch, so translation starts a fraction of a second after the command. A model
 is converted once and kept in the user's cache under a hash of its files.
+
+Shortlists: the target tokens that each source token can become, stored in a model folder.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from math import nan
 from pathlib import Path
 from typing import Any
 
-from regard.errors import FileError
+from regard.errors import FileError, InputError
 from regard.files import cache_folder, cached_folder, write_atomic
 from regard.generation.search import Hypothesis, SearchOptions, prefix_ids
 from regard.generation.sentences import batches_by_length
-from regard.generation.vocabulary_shortlist import Shortlist
 from regard.hardware import cpu_count, single_request_threads
 from regard.model_folder import (
     CONFIG,
@@ -30,6 +33,62 @@ from regard.model_folder import (
     weights_file,
 )
 from regard.text.tokenizer import Tokenizer, suppressed_ids, token_names
+
+SHORTLIST = "shortlist.json"
+_SPACES = set(" \t\n\r")
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """Target ids that can be predicted: always, and for each source id."""
+
+    always: Sequence[int]
+    words: Mapping[int, Sequence[int]]
+
+    def candidates(self, sources: Iterable[Sequence[int]]) -> list[int]:
+        """Return the sorted target ids for a batch of sources."""
+        found = set(self.always)
+        for id in {id for source in sources for id in source}:
+            found.update(self.words.get(id, ()))
+        return sorted(found)
+
+    def save(self, folder: Path, source: Tokenizer, target: Tokenizer) -> None:
+        """Write the shortlist into a model folder, with the fingerprints of its tokenizers."""
+        data = {
+            "tokenizers": [source.fingerprint, target.fingerprint],
+            "always": list(self.always),
+            "words": {str(id): list(ids) for id, ids in sorted(self.words.items())},
+        }
+        write_atomic(folder / SHORTLIST, json.dumps(data, separators=(",", ":")))
+
+    def vocabulary_map(self, source: Sequence[str], target: Sequence[str]) -> str:
+        """Return CTranslate2's format: source token, tab, target tokens; the general ones first."""
+        rules = [("", self.always), *((source[id], ids) for id, ids in sorted(self.words.items()))]
+        named = [(name, [target[id] for id in ids]) for name, ids in rules]
+        return "".join(
+            f"{name}\t{' '.join(one for one in found if not _SPACES & set(one))}\n"
+            for name, found in named
+            if not _SPACES & set(name)
+        )
+
+
+def read_shortlist(folder: Path, source: Tokenizer, target: Tokenizer) -> Shortlist:
+    """Read the shortlist of a model folder; refuses one of other tokenizers."""
+    file = folder / SHORTLIST
+    if not file.is_file():
+        raise InputError(
+            f"{folder} has no shortlist: learn one with `regard shortlist {folder} SOURCE TARGET`."
+        )
+    try:
+        data = json.loads(file.read_bytes())
+        tokenizers, always = data["tokenizers"], tuple(map(int, data["always"]))
+        words = {int(id): tuple(map(int, ids)) for id, ids in data["words"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileError(f"{file} is damaged ({error}): learn the shortlist again.") from error
+    if tokenizers != [source.fingerprint, target.fingerprint]:
+        raise InputError(f"{file} was learned with other tokenizers: learn the shortlist again.")
+    return Shortlist(always, words)
+
 
 MODEL, VOCABULARY_MAP = "model.bin", "vmap.txt"
 _VERSION = "3"  # changes when the same folder is converted differently

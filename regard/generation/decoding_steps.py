@@ -14,10 +14,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.generation.beam import beam_search
-from regard.generation.beam_tree import BeamTree, build_tree
 from regard.generation.predictions import decoder_prompt
 from regard.generation.sampling import sample, shape
-from regard.generation.search import Hypothesis, SamplingOptions, SearchOptions
+from regard.generation.search import (
+    BeamTree,
+    Hypothesis,
+    SamplingOptions,
+    SearchOptions,
+    build_tree,
+)
 from regard.generation.stepper import (
     DecoderStepper,
     Stepper,
@@ -31,7 +36,7 @@ from regard.model import Model
 from regard.tap import listen
 from regard.text.tokenizer import suppressed_ids, token_names
 from regard.trace.capture import TolerantEditor
-from regard.trace.edits import Edit
+from regard.trace.edit import Edit
 
 N_CANDIDATES = 8
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.capabilities import unsupported_reason
 from regard.generation.stepper import Stepper, log_softmax, spread
-from regard.layers.position import token_positions
+from regard.layers.embedding import token_positions
 from regard.models.transformer import Transformer
 
 _MIN_POSITIONS = 32  # initial capacity of the key–value buffer, which doubles when full

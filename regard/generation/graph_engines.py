@@ -2,6 +2,8 @@
 
 A graph is exported once and kept in the user's cache. Which engine is fastest is measured in less
 than a second, once for each machine, model and precision, when there is enough work to pay for it.
+
+The engines of a loaded model: opened when first needed, kept, and replaced if weights change.
 """
 
 import platform
@@ -15,9 +17,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.capabilities import usable_readers
+from regard.capabilities import choose_engine, choose_writer, usable_readers
+from regard.errors import InputError
 from regard.files import cache_folder, cache_key, cached_folder, write_atomic
 from regard.generation.ctranslate2_engine import fingerprint
+from regard.generation.numpy_decoder import NumpyDecoder
+from regard.generation.search import SamplingOptions, SearchOptions
+from regard.generation.text_generation import (
+    CTranslate2Writer,
+    NumpyWriter,
+    TextGenerator,
+    Writer,
+    repetition_refusal,
+)
+from regard.generation.torch_engine import TorchEngine, TorchWriter
+from regard.generation.translator import Translator, max_positions, open_translator
 from regard.hardware import Clock, cpu_count, idle_cpus
 from regard.interop.onnx import export_graph
 from regard.model import Model
@@ -55,7 +69,7 @@ def reader_of(
     """
     settings = model.config.to_dict()
     names = usable_readers(
-        model.family, settings, engine, precision, excluded=_excluded(model, engine)
+        model.family, settings, engine, precision, excluded=_unusable_readers(model, engine)
     )
     name = names[0] if len(names) == 1 else _fastest(model, names, precision, n_inputs)
     return _open(model, name, precision)
@@ -69,7 +83,7 @@ def _open(model: Model, name: str, precision: str) -> Reader:
     return model.open_engines[key]
 
 
-def _excluded(model: Model, engine: str) -> dict[str, str]:
+def _unusable_readers(model: Model, engine: str) -> dict[str, str]:
     reasons = {}
     for name, module in _MODULES.items():
         if any(find_spec(one) is None for one in (module, "onnx", "onnxscript")):
@@ -182,3 +196,97 @@ _OPEN: dict[str, Callable[[Model, str], Callable[..., Any]]] = {
     "onnx": _open_onnx,
     "torch": _open_torch,
 }
+
+
+def translator_of(
+    model: Model, options: SearchOptions, *, engine: str = "auto", int8: bool = False
+) -> Translator:
+    """Return the translator of a model that supports these options.
+
+    CTranslate2 reads the model folder, so a model without one, or whose weights were changed after
+    loading, is run by torch.
+    """
+    feature = options.torch_feature or folder_refusal(model)
+    _, target = model.translation_tokenizers()
+    settings = model.config.to_dict()
+    engine = choose_engine(model.family, settings, engine, int8=int8, torch_feature=feature)
+    key = _key(model, "translate", engine, int8, copies=engine == "torch")
+    if key not in model.open_engines:
+        if engine == "torch" or model.folder is None:
+            model.module.eval()
+            opened = TorchEngine([model.module], target, int8=int8)
+            _forget(model, "translate", engine)
+            model.open_engines[key] = model.translator_with(opened)
+        else:
+            model.open_engines[key] = open_translator(model.folder, engine=engine, int8=int8)
+    return model.open_engines[key]
+
+
+def generator_of(
+    model: Model, options: SamplingOptions, *, engine: str = "auto", precision: str = "float32"
+) -> TextGenerator:
+    """Return the text generator of a model that supports these options."""
+    if model.family != "decoder" or model.tokenizer is None:
+        raise InputError(
+            f"this model is of the family {model.family}; only one of the family decoder with a "
+            "tokenizer continues a text."
+        )
+    settings = model.config.to_dict()
+    chosen, precision = choose_writer(
+        model.family, settings, engine, precision, excluded=_unusable_writers(model, options)
+    )
+    key = _key(model, "generate", chosen, precision, copies=chosen == "numpy")
+    if key not in model.open_engines:
+        _forget(model, "generate", chosen)
+        writer = _open_writer(model, chosen, precision)
+        positions = max_positions(settings)
+        model.open_engines[key] = TextGenerator(writer, model.tokenizer, n_positions=positions)
+    model.module.eval()
+    return model.open_engines[key]
+
+
+def folder_refusal(model: Model) -> str:
+    """Return what keeps an engine from reading the model's folder instead, or an empty string."""
+    if model.folder is None:
+        return "models that are not loaded from a folder"
+    return "weights that were changed after loading" if model.changed else ""
+
+
+def _unusable_writers(model: Model, options: SamplingOptions) -> dict[str, str]:
+    assert model.tokenizer is not None
+    reasons = {}
+    dtype = next(model.module.parameters()).dtype
+    if model.device.type != "cpu" or dtype != torch.float32:
+        reasons["numpy"] = f"its weights are {dtype} on {model.device}"
+    refusal = repetition_refusal(options)
+    if model.tokenizer.end_id is None:
+        refusal = "its tokenizer has no end token"
+    elif feature := folder_refusal(model):
+        refusal = f"it does not support {feature}"
+    if refusal:
+        reasons["ctranslate2"] = refusal
+    return reasons
+
+
+def _open_writer(model: Model, engine: str, precision: str) -> Writer:
+    assert model.tokenizer is not None
+    if engine == "numpy":
+        return NumpyWriter(NumpyDecoder.of_module(model.module), model.tokenizer)
+    if engine == "ctranslate2" and model.folder is not None:
+        return CTranslate2Writer(model.folder, model.tokenizer, int8=precision == "int8")
+    return TorchWriter(model.module, model.tokenizer)
+
+
+def _key(model: Model, task: str, *engine: Any, copies: bool) -> tuple[Any, ...]:
+    """Return a key that changes with the weights, if the engine copies them."""
+    weights: tuple[Any, ...] = model.weights_state() if copies else ()
+    if copies:  # `weight.data` can be changed without a new version
+        weights += tuple(float(one.detach().sum()) for one in model.module.parameters())
+    return (task, *engine, weights)
+
+
+def _forget(model: Model, task: str, engine: str) -> None:
+    """Close engines of the same kind with other weights."""
+    for key in [key for key in model.open_engines if key[:2] == (task, engine)]:
+        if key[-1]:
+            del model.open_engines[key]

@@ -294,7 +294,7 @@ def open_generator(
 ) -> TextGenerator:
     """Open a model folder to continue texts; torch is imported only if its engine is used."""
     if is_transformers_folder(folder):
-        from regard.generation.open_engines import generator_of
+        from regard.generation.graph_engines import generator_of
         from regard.model import load
 
         settings = SamplingOptions() if options is None else options

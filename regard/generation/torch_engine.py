@@ -13,8 +13,8 @@ from torch import Tensor
 
 from regard.data.batches import pad
 from regard.errors import InputError
-from regard.generation.beam import beam_search
-from regard.generation.constraints import constrained_search
+from regard.generation.beam import beam_search, constrained_search
+from regard.generation.ctranslate2_engine import Shortlist
 from regard.generation.fast_decoder import FastStepper, FastTransformer, can_run
 from regard.generation.sampling import sample
 from regard.generation.search import (
@@ -32,7 +32,6 @@ from regard.generation.stepper import (
     SuppressingStepper,
     TranslationStepper,
 )
-from regard.generation.vocabulary_shortlist import Shortlist
 from regard.hardware import cpu_count
 from regard.tap import listening
 from regard.text.tokenizer import Tokenizer, suppressed_ids

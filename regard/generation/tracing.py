@@ -22,8 +22,8 @@ from regard.model import Model
 from regard.tap import listen
 from regard.text.tokenizer import suppressed_ids
 from regard.trace.capture import TolerantEditor, read_ids, trace_model
-from regard.trace.edit import check_edits
-from regard.trace.edits import Ablate, Edit
+from regard.trace.edit import Edit, check_edits
+from regard.trace.edits import Ablate
 from regard.trace.outputs import AlternativeTranslation
 from regard.trace.trace import Trace
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from regard.capabilities import choose_engine
 from regard.errors import InputError
 from regard.files import chunks
-from regard.generation.beam_tree import BeamTree, build_tree
-from regard.generation.search import Engine, Hypothesis, SearchOptions
+from regard.generation.ctranslate2_engine import read_shortlist
+from regard.generation.search import BeamTree, Engine, Hypothesis, SearchOptions, build_tree
 from regard.generation.sentences import Segment, clean, segments
-from regard.generation.vocabulary_shortlist import read_shortlist
 from regard.model_folder import is_transformers_folder, read_description, read_tokenizers
 from regard.text.tokenizer import Tokenizer, token_names
 

@@ -20,7 +20,7 @@ from regard.attention.mask import Lengths
 from regard.errors import InputError
 from regard.layers.patch import cut
 from regard.models.encoder import pool_states
-from regard.models.encoder_decoder import shift_right
+from regard.models.transformer import shift_right
 from regard.tap import listening, path_at, tap
 from regard.trace.found_stream import FoundStream, find_stream
 from regard.trace.stream_graph import StreamGraph

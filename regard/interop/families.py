@@ -11,8 +11,7 @@ from torch import Tensor
 
 from regard.errors import FileError, InputError
 from regard.model_folder import CONFIG, WEIGHTS, weights_file
-from regard.models.config import ModelConfig, build_on_meta
-from regard.models.weights import read_weights
+from regard.models.config import ModelConfig, build_on_meta, read_weights
 from regard.text.tokenizer_files import read_json
 
 INDEX = "model.safetensors.index.json"

@@ -9,9 +9,8 @@ from safetensors.torch import save_file
 from regard.errors import InputError
 from regard.files import atomic_folder, write_atomic
 from regard.interop.bert import BERT, DISTILBERT
+from regard.interop.decoders import GPT2, LLAMA
 from regard.interop.families import CheckpointFamily
-from regard.interop.gpt2 import GPT2
-from regard.interop.llama import LLAMA
 from regard.interop.marian import MARIAN, PEGASUS
 from regard.interop.vit import DEIT, PREPROCESSOR, VIT, write_preprocessing
 from regard.model import Model

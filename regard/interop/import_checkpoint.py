@@ -7,6 +7,7 @@ from typing import Any
 
 from regard.errors import FileError, InputError, MissingExtraError
 from regard.interop.bert import BERT, DISTILBERT, read_sentence_modules
+from regard.interop.decoders import GPT2, LLAMA
 from regard.interop.families import (
     CheckpointFamily,
     CheckpointSettings,
@@ -14,19 +15,16 @@ from regard.interop.families import (
     read_settings,
     read_tensors,
 )
-from regard.interop.gpt2 import GPT2
-from regard.interop.llama import LLAMA
 from regard.interop.llama2c import is_llama2c, read_llama2c
 from regard.interop.marian import MARIAN, PEGASUS
 from regard.interop.sentencepiece import llama_tokenizer, marian_tokenizer, read_vocabulary
 from regard.interop.vit import DEIT, VIT, read_preprocessing
 from regard.model import Model
 from regard.model_folder import Card
-from regard.models.config import ModelConfig
+from regard.models.config import ModelConfig, build_from_weights
 from regard.models.decoder import DecoderConfig
 from regard.models.encoder import EncoderConfig
 from regard.models.vision import VisionConfig
-from regard.models.weights import build_from_weights
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_files import read_json
 

@@ -12,8 +12,8 @@ from regard.errors import FileError
 from regard.files import file_errors
 from regard.interop import sentencepiece as sp
 from regard.model import Model
+from regard.models.config import build_from_weights
 from regard.models.decoder import DecoderConfig, llama_config
-from regard.models.weights import build_from_weights
 from regard.text.pieces import is_byte_token
 from regard.text.tokenizer import Tokenizer
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.interop import families as hf
-from regard.layers.position import sinusoid
+from regard.layers.embedding import sinusoid
 from regard.models.transformer import TransformerConfig
 
 _EPS = 1e-5

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import InputError, ShapeError
-from regard.layers.dropout import Dropout
+from regard.layers.feed_forward import Dropout
 from regard.tap import tap
 
 Images: TypeAlias = Float[Tensor, "batch channel height width"]

@@ -2,12 +2,14 @@
 
 The definition computes each step by its formulas, and every gate is tapped. When nothing is
 recorded, torch's kernel reads the sequence and skips its padding.
+
+Attention of a recurrent decoder to the source, one state at a time.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +17,83 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from regard.attention.mask import length_mask
+from regard.attention.attend import attend
+from regard.attention.mask import Mask, length_mask
+from regard.attention.similarity import Additive, Similarity, make_similarity
 from regard.errors import InputError, check_choice
 from regard.tap import listening, tap
+
+
+class EncodedSource(NamedTuple):
+    """Keys and values of the source, and the similarity of queries to these keys."""
+
+    key: Tensor
+    value: Tensor
+    similarity: Similarity
+
+    def keep(self, rows: Tensor) -> "EncodedSource":
+        """Return the same for these rows of the batch, in this order."""
+        return EncodedSource(self.key[rows], self.value[rows], self.similarity)
+
+
+class RNNAttention(nn.Module):
+    """Attention of a decoder's state to an encoder's states: one site, one head.
+
+    `similarity` is "additive" (Bahdanau et al. 2015), with a hidden layer of width `d_hidden`,
+    "dot" or "general" (Luong et al. 2015). The encoder's states are both keys and values.
+    """
+
+    def __init__(
+        self, similarity: str, *, d_query: int, d_key: int, d_hidden: int, path: str = "cross"
+    ) -> None:
+        super().__init__()
+        self.similarity = make_similarity(similarity, d_q=d_query, d_k=d_key, d_hidden=d_hidden)
+        self.path = path
+
+    def read(self, states: Float[Tensor, "batch source d_key"]) -> EncodedSource:
+        """Prepare the encoder's states for all steps of the decoder.
+
+        Without listeners, additive attention projects the keys here, once.
+        """
+        keys = states.unsqueeze(1)
+        if isinstance(self.similarity, Additive) and not listening():
+            return EncodedSource(self.similarity.to_key(keys), keys, ProjectedKeys(self.similarity))
+        return EncodedSource(keys, keys, self.similarity)
+
+    def forward(
+        self,
+        query: Float[Tensor, "batch d_query"],
+        read: EncodedSource,
+        *,
+        allowed: Mask | None = None,
+        step: int = 0,
+    ) -> Float[Tensor, "batch d_key"]:
+        """Return the context of this step."""
+        context = attend(
+            query[:, None, None],
+            read.key,
+            read.value,
+            allowed=allowed,
+            similarity=read.similarity,
+            site=f"{self.path}@{step}",
+        )
+        return context[:, 0, 0]
+
+
+class ProjectedKeys(Similarity):
+    """Additive similarity to keys that are already projected: v · tanh(W_q q + k)."""
+
+    name = "additive to projected keys"
+
+    def __init__(self, additive: Additive) -> None:
+        self.additive = additive
+
+    def compare(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.additive.compare_projected(query, key)
+
+    def check(self, d_q: int, d_k: int) -> None:
+        """Accept the widths, which RNNAttention has chosen."""
+
 
 Gates: TypeAlias = Float[Tensor, "batch d_gates"]
 Sequences: TypeAlias = Float[Tensor, "batch token d_input"]

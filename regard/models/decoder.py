@@ -13,10 +13,8 @@ from torch import Tensor, nn
 
 from regard.attention.mask import Lengths, causal, padding
 from regard.errors import InputError
-from regard.layers.embedding import TokenEmbedding
-from regard.layers.initialize import initialize
-from regard.layers.position import token_positions
-from regard.layers.stack import Cache, InputEmbedding, Stack, cache_length
+from regard.layers.embedding import TokenEmbedding, token_positions
+from regard.layers.stack import Cache, InputEmbedding, Stack, cache_length, initialize
 from regard.models.config import StackConfig, check_causal, check_pad
 from regard.models.summary import summarize
 from regard.tap import path_at, tap

@@ -12,12 +12,9 @@ from torch import Tensor, nn
 
 from regard.attention.mask import Lengths, length_mask
 from regard.errors import InputError, check_choice
-from regard.layers.dropout import Dropout
-from regard.layers.embedding import TokenEmbedding
-from regard.layers.feed_forward import activation_function
-from regard.layers.initialize import initialize
-from regard.layers.position import token_positions
-from regard.layers.stack import InputEmbedding, Stack, without_padding
+from regard.layers.embedding import TokenEmbedding, token_positions
+from regard.layers.feed_forward import Dropout, activation_function
+from regard.layers.stack import InputEmbedding, Stack, initialize, without_padding
 from regard.models.config import StackConfig, check_pad
 from regard.models.summary import summarize
 from regard.tap import tap

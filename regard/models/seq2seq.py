@@ -14,14 +14,19 @@ from torch import Tensor, nn
 
 from regard.attention.mask import Lengths, Mask
 from regard.errors import InputError, check_choice, check_probabilities
-from regard.layers.dropout import Dropout
-from regard.layers.initialize import INITIALIZATIONS, initialize
-from regard.layers.position import token_positions
-from regard.layers.recurrent import CELLS, Bridge, RecurrentLayer, RecurrentState
-from regard.layers.rnn_attention import EncodedSource, RNNAttention
-from regard.layers.stack import InputEmbedding, without_padding
+from regard.layers.embedding import token_positions
+from regard.layers.feed_forward import Dropout
+from regard.layers.recurrent import (
+    CELLS,
+    Bridge,
+    EncodedSource,
+    RecurrentLayer,
+    RecurrentState,
+    RNNAttention,
+)
+from regard.layers.stack import INITIALIZATIONS, InputEmbedding, initialize, without_padding
 from regard.models.config import ModelConfig
-from regard.models.encoder_decoder import EncoderDecoder, SourceIds, TargetIds, check_vocabularies
+from regard.models.transformer import EncoderDecoder, SourceIds, TargetIds, check_vocabularies
 from regard.tap import tap
 
 ATTENTIONS = ("additive", "dot", "general", "none")

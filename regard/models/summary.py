@@ -9,10 +9,9 @@ from torch import nn
 
 from regard.attention.multi_head import MultiHeadAttention
 from regard.layers.attention_forms import attention_products
-from regard.layers.embedding import TokenEmbedding
+from regard.layers.embedding import LearnedPositions, TokenEmbedding
 from regard.layers.feed_forward import FeedForward
 from regard.layers.patch import ConvolutionStem, PatchEmbedding
-from regard.layers.position import LearnedPositions
 from regard.layers.stack import SubLayer
 
 N_TOKEN = 128  # the length of text for which FLOPs are counted by default

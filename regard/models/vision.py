@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from regard.errors import InputError, check_choice
 from regard.layers.feed_forward import activation_function
-from regard.layers.initialize import INITIALIZATIONS, initialize
 from regard.layers.patch import STEMS, Images, PatchEmbedding, PatchGrid, cut_grid
-from regard.layers.stack import LayerConfig, Stack
+from regard.layers.stack import INITIALIZATIONS, LayerConfig, Stack, initialize
 from regard.models.config import ModelConfig, check_layers
 from regard.models.summary import summarize
 from regard.tap import tap

@@ -22,9 +22,9 @@ from regard.server.model_inputs import Changes, ModelInput, TraceRequest, is_tra
 from regard.server.settings import LIMITS
 from regard.tap import Tapped, listen
 from regard.trace import outputs
-from regard.trace.activation_patch import Patch
 from regard.trace.capture import trace_model
-from regard.trace.edits import CellEdit, Edit
+from regard.trace.edit import Edit, Patch
+from regard.trace.edits import CellEdit
 from regard.trace.trace import Trace
 
 _STREAMS = (".input", ".joined", ".output", ".residual", ".hidden")

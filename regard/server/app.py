@@ -24,14 +24,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import InputError, RegardError
 from regard.server import (
+    analysis_routes,
     array_routes,
     decoding_routes,
     error_codes,
-    flow_routes,
-    lens_routes,
     libretranslate_routes,
     routes,
-    share_routes,
     trace_routes,
 )
 from regard.server.error_codes import ApiError, ErrorResponse, JobCanceledError
@@ -95,9 +93,7 @@ def make_app(
         routes,
         trace_routes,
         array_routes,
-        flow_routes,
-        lens_routes,
-        share_routes,
+        analysis_routes,
         decoding_routes,
         libretranslate_routes,
     ):

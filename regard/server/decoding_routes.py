@@ -5,14 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from regard.generation.beam_tree import BeamTree
 from regard.generation.decoding_steps import (
     DecodingStep,
     sample_steps,
     search_tree,
     target_steps,
 )
-from regard.generation.search import SamplingOptions, SearchOptions
+from regard.generation.search import BeamTree, SamplingOptions, SearchOptions
 from regard.model import Model
 from regard.server.answers import continued
 from regard.server.error_codes import ApiError

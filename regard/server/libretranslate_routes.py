@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from regard.errors import InputError, RegardError
-from regard.interop.languages import find_languages
+from regard.interop.transformers_folder import find_languages
 from regard.model_folder import is_transformers_folder
 from regard.server.catalog import Catalog, ModelEntry
 from regard.server.error_codes import (

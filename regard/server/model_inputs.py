@@ -17,7 +17,8 @@ from regard.model import Model
 from regard.server.error_codes import ApiError
 from regard.server.settings import LIMITS
 from regard.text.tokenizer import Tokenizer
-from regard.trace.edits import Edit, SetToken, edit_from_dict, edit_schema
+from regard.trace.edit import Edit
+from regard.trace.edits import SetToken, edit_from_dict, edit_schema
 
 Text = Annotated[str, Field(max_length=LIMITS.text_characters)]
 Beam = Annotated[int, Field(ge=1, le=LIMITS.beam)]

@@ -25,7 +25,7 @@ from regard.server.error_codes import ApiError, validation_error
 from regard.server.jobs import Job, respond, wait_for
 from regard.server.model_inputs import Changes, ModelInput, TraceRequest
 from regard.server.settings import LIMITS
-from regard.trace.activation_patch import Patch
+from regard.trace.edit import Patch
 from regard.trace.trace import Trace
 
 _UPLOAD, _EXAMPLE = "upload:", "example:"

@@ -24,8 +24,7 @@ from regard.models.vision import VisionConfig
 from regard.tap import Tapped
 from regard.text.tokenizer import Tokenizer
 from regard.trace import outputs
-from regard.trace.editor import Editor
-from regard.trace.edits import Edit
+from regard.trace.edit import Edit, Editor
 from regard.trace.trace import Trace
 from regard.trace.watch import watch
 

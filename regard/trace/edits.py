@@ -18,12 +18,12 @@ from torch import Tensor
 from regard.attention.mask import Connection, Mask
 from regard.attention.similarity import Similarity
 from regard.errors import InputError, UnknownNameError, nearest
-from regard.trace.activation_patch import Patch
 from regard.trace.edit import (
     AXES_WITH_HEADS,
     Edit,
     EditTarget,
     JsonFields,
+    Patch,
     SiteEdit,
     index_field,
     is_json,

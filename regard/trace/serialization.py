@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.attention import efficient, linformer, longformer, mask, performer, reformer, similarity
+from regard.attention.longformer import LongformerMask
 from regard.attention.pattern import ExactPattern, WeightsPattern
-from regard.attention.sliding_window import LongformerMask
 from regard.errors import FileError, InputError
 from regard.files import atomic_path
 from regard.trace.outputs import output_from_dict

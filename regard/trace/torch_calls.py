@@ -27,10 +27,10 @@ from regard.attention.pattern import ExactPattern
 from regard.attention.tile import broadcast_lead
 from regard.errors import InputError
 from regard.tap import is_attending, listen
-from regard.trace.checks import CallFacts
 from regard.trace.handwritten import Follower
 from regard.trace.products import dot_similarity, read_mask, with_heads, with_mask_heads
 from regard.trace.stream_graph import StreamGraph
+from regard.trace.trace import CallFacts
 from regard.trace.watched_model import WATCHES, Place, find_places, note_calls, sites
 from regard.trace.weighted_sums import answer_product, note_softmax
 

@@ -1,8 +1,15 @@
-"""A trace: the attention sites, inner values, tokens and output of a run, in O(n · d) memory."""
+"""A trace: the attention sites, inner values, tokens and output of a run, in O(n · d) memory.
 
-from collections.abc import Iterator
+Names of TransformerLens for the values of a trace: "blocks.0.attn.hook_pattern".
+
+Classic mistakes in attention, named from how a watched model called it.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +18,6 @@ from torch import Tensor
 
 from regard.attention.softmax import upcast_half
 from regard.errors import UnknownNameError, nearest
-from regard.trace.aliases import is_alias, read_alias
-from regard.trace.checks import CallFacts, check_calls
 from regard.trace.site import Site
 
 if TYPE_CHECKING:
@@ -20,6 +25,126 @@ if TYPE_CHECKING:
     from regard.analysis.lens import Lens
     from regard.figures.formats import Figure
     from regard.trace.found_stream import FoundStream
+
+
+_SITE_TABLES = {"hook_pattern": "weights", "hook_attn_scores": "masked"}
+_SITE_VECTORS = {"hook_q": "query", "hook_k": "key", "hook_v": "value", "hook_z": "context"}
+_BLOCK_VALUES = {
+    "hook_resid_pre": "before",
+    "hook_resid_mid": "{site}.residual",
+    "hook_resid_post": "{layer}.feed_forward.residual",
+    "hook_attn_out": "{site}.output",
+    "hook_mlp_out": "{layer}.feed_forward.output",
+    "mlp.hook_post": "{layer}.feed_forward.activation",
+}
+ALIASES = (
+    *(f"blocks.N.attn.{name}" for name in (*_SITE_TABLES, *_SITE_VECTORS)),
+    *(f"blocks.N.{name}" for name in _BLOCK_VALUES),
+)
+"""All names; N counts self-attention sites from 0, in the order of computation."""
+
+
+def is_alias(path: str) -> bool:
+    """Return True for a name of TransformerLens."""
+    return path.startswith("blocks.") and "hook_" in path
+
+
+def read_alias(trace: Any, path: str) -> Tensor:
+    """Return the tensor with this name in TransformerLens, in its layout.
+
+    `trace` is a `Trace`. Tables are (batch, head, query, key), vectors of heads (batch, position,
+    head, width), and other values (batch, position, width).
+    """
+    match = re.fullmatch(r"blocks\.(\d+)\.(.+)", path)
+    number, name = (int(match[1]), match[2]) if match else (0, "")
+    known = [alias.replace("N", str(number), 1) for alias in ALIASES]
+    if path not in known:
+        raise UnknownNameError(f"the trace has no {path!r}; {nearest(path, known)}.")
+    sites = [one for one in trace.sites.values() if not (one.crosses or _is_cross(one.path))]
+    if number >= len(sites):
+        raise UnknownNameError(f"{path!r} does not exist: the trace has {len(sites)} blocks.")
+    site, hook = sites[number], name.removeprefix("attn.")
+    if hook in _SITE_TABLES:
+        return _with_batch(site.all_batches(_SITE_TABLES[hook]))
+    if hook in _SITE_VECTORS:
+        part = _SITE_VECTORS[hook]
+        vectors = site.all_batches(part) if part == "context" else getattr(site, part)
+        return _with_batch(vectors).transpose(1, 2)
+    found = [pair for one in trace.streams.values() for pair in one.sites.items()]
+    own = next((ours for ours, theirs in found if theirs == site.path), site.path)
+    layer = own.rpartition(".")[0]
+    template = _BLOCK_VALUES[name]
+    if template == "before":
+        stack = layer.partition(".layers.")[0]
+        before = f"{stack}.layers.{number - 1}.feed_forward.residual"
+        template = before if number else f"{stack}.embedding.output"
+    return trace.value(template.format(site=own, layer=layer))
+
+
+def _is_cross(path: str) -> bool:
+    """Return True for the cross-attention of regard's own models, which names it so."""
+    return path.rpartition(".")[2] == "cross"
+
+
+def _with_batch(tensor: Tensor) -> Tensor:
+    return tensor.reshape(*(1,) * (4 - tensor.dim()), *tensor.shape)
+
+
+@dataclass(frozen=True)
+class CallFacts:
+    """How attention was called at one site."""
+
+    d_k: int | None
+    """Width of queries and keys; None if they are not known."""
+    factor: float = 1.0
+    """What q · k was multiplied with, before and after the product."""
+    dropout: float = 0.0
+    softmax_over: str = "keys"
+    """The axis whose weights sum to 1: "keys", "queries" or "heads"."""
+    training: bool | None = None
+    """The mode of the model; None if it is not an nn.Module."""
+
+
+def check_calls(facts: Mapping[str, CallFacts]) -> list[str]:
+    """Return a sentence for each mistake."""
+    return [
+        f"{site}: {sentence}"
+        for site, one in facts.items()
+        for sentence in (_softmax_axis(one), _scale(one), _dropout(one))
+        if sentence
+    ]
+
+
+def _softmax_axis(facts: CallFacts) -> str:
+    if facts.softmax_over == "keys":
+        return ""
+    return (
+        f"the softmax is over the {facts.softmax_over}, so the weights of a query do not sum to 1; "
+        "take it over the keys, which is dim=-1 for scores q @ k.transpose(-2, -1)."
+    )
+
+
+def _scale(facts: CallFacts) -> str:
+    if facts.d_k is None or facts.d_k == 1 or not isclose(facts.factor, 1.0, rel_tol=1e-6):
+        return ""
+    return (
+        f"the scores are not divided by √d_k = √{facts.d_k}, so they grow with the width and the "
+        "softmax saturates; divide them, unless the weights were trained without it (as in T5)."
+    )
+
+
+def _dropout(facts: CallFacts) -> str:
+    if not facts.dropout or facts.training:
+        return ""
+    if facts.training is None:
+        return (
+            f"{facts.dropout:g} of the weights are dropped, and a class that is not an nn.Module "
+            "has no eval(): pass training=False to F.dropout when the model is used."
+        )
+    return (
+        f"{facts.dropout:g} of the weights are dropped although the model is in eval mode; pass "
+        "training=self.training to F.dropout, or dropout_p=0.0 in eval mode."
+    )
 
 
 @dataclass(repr=False, eq=False)

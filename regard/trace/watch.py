@@ -9,8 +9,7 @@ from torch import nn
 
 from regard.errors import InputError
 from regard.tap import listen
-from regard.trace.editor import Editor
-from regard.trace.edits import Edit
+from regard.trace.edit import Edit, Editor
 from regard.trace.found_stream import note_streams
 from regard.trace.recorder import Recorder
 from regard.trace.torch_calls import answering

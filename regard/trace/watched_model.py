@@ -17,12 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.tap import Tapped, numbered, path_at, split_path, tap
-from regard.trace.checks import CallFacts
-from regard.trace.editor import Editor
+from regard.trace.edit import Editor
 from regard.trace.handwritten import Softmax
 from regard.trace.recorder import Recorder
 from regard.trace.stream_graph import SiteCall
-from regard.trace.trace import Trace
+from regard.trace.trace import CallFacts, Trace
 
 ROOT = "attention"
 """The path of a site that the watched model itself computes, not one of its parts."""

@@ -13,9 +13,9 @@ from regard.attention.pattern import ExactPattern, WeightsPattern
 from regard.attention.similarity import RecordedScores
 from regard.attention.tile import broadcast_lead
 from regard.tap import attending, tap, wanted
-from regard.trace.checks import CallFacts
 from regard.trace.handwritten import Softmax, WeightsNote
 from regard.trace.products import HIDDEN, Product, WeightedValues, dot_similarity, with_heads
+from regard.trace.trace import CallFacts
 from regard.trace.watched_model import find_places, sites
 
 

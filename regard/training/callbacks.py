@@ -10,14 +10,26 @@ need:
     regard.train("dates", "runs/dates", callbacks=[PrintLoss()])
 
 Callbacks run in the main process only.
+
+Progress on the terminal: a bar on a terminal, plain lines in a pipe; and the estimate.
 """
 
+import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from math import exp
 from typing import TYPE_CHECKING, Any
 
-from regard.training.step import StepResult
+import numpy as np
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.figures.captions import cell_len, text_pattern
+from regard.hardware import peak_memory
+from regard.training.loader import BatchLoader, batches_of_rank
+from regard.training.step import StepResult, TrainStep
 
 if TYPE_CHECKING:
     from regard.training.run import TrainingResult
@@ -147,3 +159,182 @@ class StepAverages:
         """Return targets per second; 0 if unknown."""
         seconds = sum(one for _, one in self._times)
         return sum(count for count, _ in self._times) / seconds if seconds > 0 else 0.0
+
+
+_INDENT = "    "
+
+
+def estimate(train_step: TrainStep, loader: BatchLoader) -> RunInfo:
+    """Measure time, memory and operations with passes that do not change the weights."""
+    batches = list(islice(loader.numbers.all(0), 200))
+    sizes = [sum(len(one) * int(s[one].max()) for s in loader.make.lengths) for one in batches]
+    by_size = sorted(range(len(batches)), key=sizes.__getitem__)
+    with FlopCounterMode(display=False) as counter:
+        n_targets = _dry_run(train_step, loader, [batches[by_size[len(by_size) // 2]]])
+    flops = counter.get_total_flops() / max(1, n_targets)
+    _dry_run(train_step, loader, [batches[by_size[-1]]])  # warms up, and reaches the memory peak
+    timed = [number * len(batches) // 3 for number in range(3)]
+    start = time.perf_counter()
+    _dry_run(train_step, loader, [batches[number] for number in timed])
+    share = sum(sizes[number] for number in timed) / sum(sizes)
+    seconds = (time.perf_counter() - start) / share * loader.numbers.count() / len(batches)
+    parameters = list(train_step.module.parameters())
+    moments = 2 * sum(p.numel() * p.element_size() for p in parameters if p.requires_grad)
+    memory = peak_memory(train_step.world.device) + moments
+    return RunInfo(sum(p.numel() for p in parameters), seconds, memory, flops)
+
+
+def _dry_run(train_step: TrainStep, loader: BatchLoader, group: Sequence[list[int]]) -> int:
+    """Compute and discard the gradients of these batches; return their number of targets."""
+    rank, size = train_step.world.rank, train_step.world.size
+    batches = list(batches_of_rank(group, loader.make, epoch=0, rank=rank, world_size=size))
+    n_targets = sum(batch.n_targets() for batch in batches)
+    train_step.compute_gradients(batches, step=0, n_targets=n_targets)
+    train_step.optimizer.zero_grad(set_to_none=True)
+    return n_targets
+
+
+def format_seconds(seconds: float) -> str:
+    """Format a duration: "9.5 s", "1:30 min", "2 h 5 min"."""
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def format_bytes(size: int) -> str:
+    """Format a number of bytes: "250 MB", "1.23 GB"."""
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+
+
+def format_metrics(metrics: Mapping[str, float]) -> str:
+    """Format metrics in one line: "loss 1.2346  bleu 41.13"."""
+    forms = {"accuracy": "{:.2%}", "exact": "{:.2%}", "bleu": "{:.2f}", "chrf": "{:.2f}"}
+    return "  ".join(
+        f"{name} {forms.get(name, '{:.4f}').format(value)}" for name, value in metrics.items()
+    )
+
+
+def step_summary(info: StepInfo, averages: StepAverages, run: RunInfo | None = None) -> str:
+    """Return loss, perplexity, speed, share of the hardware's peak and time left."""
+    (loss, nll), speed = averages.loss(), averages.speed()
+    parts = [f"loss {loss:.3f}", f"perplexity {exp(min(nll, 50)):,.2f}"]
+    if speed:
+        parts.append(f"{speed:,.0f} tokens/s")
+    if speed and run is not None and run.peak_flops and run.flops_per_target:
+        parts.append(f"{100 * speed * run.flops_per_target / run.peak_flops:.0f} % of peak")
+    if info.progress:
+        left = info.position.seconds * (1 - info.progress) / info.progress
+        parts.append(f"{format_seconds(left)} left")
+    return "  ".join(parts)
+
+
+def sample_lines(result: ValidationResult, columns: int = 0) -> list[str]:
+    """Return samples as indented lines; alignments are drawn if they fit into the columns."""
+    lines: list[str] = []
+    for sample in result.samples:
+        lines += [f"{name}: {value}" for name, value in sample.items() if isinstance(value, str)]
+        if "alignment" in sample:
+            drawn = _draw_alignment(sample["alignment"], columns - len(_INDENT))
+            lines += drawn or [_alignment_line(sample["alignment"])]
+    return [_INDENT + line for line in lines]
+
+
+def _alignment_line(alignment: Mapping[str, Any]) -> str:
+    """Return every target word with the source word that it attends to most."""
+    sources, links = alignment["source_words"], (x.split("-") for x in alignment["hard"].split())
+    linked = {int(target): sources[int(source)] for source, target in links}
+    pairs = [f"{word}←{linked.get(i, '')}" for i, word in enumerate(alignment["target_words"])]
+    return f"alignment: {' '.join(pairs)}"
+
+
+def _draw_alignment(alignment: Mapping[str, Any], columns: int) -> list[str]:
+    """Draw target words (rows) by source words (columns); nothing if it does not fit."""
+    sources, targets = alignment["source_words"], alignment["target_words"]
+    weights = np.zeros((len(targets), len(sources)))
+    for source, target, weight in alignment["soft"]:
+        weights[target, source] = weight
+    lines = text_pattern(weights.tolist(), targets, sources).lines
+    if max(map(cell_len, lines), default=0) > columns:
+        return []
+    return ["alignment (rows: the model's output; columns: the source):", *lines]
+
+
+class ConsoleProgress(Callback):
+    """Shows a run on standard error: a progress bar on a terminal, plain lines in a pipe.
+
+    Args:
+        write: writes a line; to standard error by default.
+        terminal: show a bar; by default if standard error is a terminal.
+        pause: seconds between plain lines.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str], None] | None = None,
+        *,
+        terminal: bool | None = None,
+        console: Any = None,
+        pause: float = 10.0,
+    ) -> None:
+        self._write = write or (lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201
+        self._terminal = sys.stderr.isatty() if terminal is None else terminal
+        self._console, self._pause = console, pause
+        self._run: RunInfo | None = None
+        self._averages = StepAverages(30)
+        self._bar: Any = None
+        self._last = time.monotonic()
+
+    def on_lines_read(self, count: int) -> None:
+        if self._terminal and time.monotonic() - self._last > 0.2:
+            self._last = time.monotonic()
+            sys.stderr.write(f"\r{count:,} lines read\x1b[K\r")
+            sys.stderr.flush()
+
+    def on_start(self, info: RunInfo) -> None:
+        self._run = info
+        self._last = time.monotonic()
+        if not self._terminal:
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._bar = Progress(
+            TextColumn("step {task.fields[step]:,}"),
+            BarColumn(bar_width=12),
+            TextColumn("{task.percentage:.0f} %"),
+            TextColumn("{task.fields[summary]}", markup=False),
+            console=self._console or Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("train", total=1.0, step=0, summary="")
+        self._bar.start()
+
+    def on_step(self, info: StepInfo) -> None:
+        self._averages.add(info)
+        position, summary = info.position, step_summary(info, self._averages, self._run)
+        if self._bar is not None:
+            self._bar.update(
+                self._task, completed=info.progress, step=position.step, summary=summary
+            )
+        elif time.monotonic() - self._last >= self._pause:
+            self._last = time.monotonic()
+            self.on_message(f"step {position.step:,}  epoch {position.epochs:.2f}  {summary}")
+
+    def on_validation(self, step: int, result: ValidationResult, *, best: bool) -> None:
+        self._averages.pause()
+        mark = "  (best)" if best else ""
+        self.on_message(f"step {step:,}  validation: {format_metrics(result.metrics)}{mark}")
+        columns = self._bar.console.width if self._bar is not None else 0
+        for line in sample_lines(result, columns):
+            self.on_message(line)
+
+    def on_message(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            self._write(text)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -13,15 +13,16 @@ from regard.data.corpus import Corpus
 from regard.data.images import Augmentation, Images, Normalization, center_crop
 from regard.data.token_augmentation import Masking, MergeDropout
 from regard.text.tokenizer import Tokenizer
-from regard.training.batch import (
+from regard.training.loader import (
     Batch,
+    BatchLoader,
     ImageBatch,
     LabeledTextBatch,
     MaskedBatch,
     PairBatch,
     TextBatch,
+    batches_of_rank,
 )
-from regard.training.loader import BatchLoader, batches_of_rank
 
 Examples = Sequence[int]
 _SIDE_SEED = 2**32

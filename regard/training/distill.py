@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.data.readers import plain_text
 from regard.errors import InputError
-from regard.evaluation.ibm_model1 import learn_shortlist
+from regard.evaluation.alignment import learn_shortlist
 from regard.evaluation.scores import score_texts
 from regard.generation.bulk import OutputFile
 from regard.generation.search import SearchOptions

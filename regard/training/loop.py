@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 
 from regard.errors import FileError, InputError
-from regard.training import checkpoint, divergence
+from regard.training import checkpoint
 from regard.training.build import build_seeded
 from regard.training.callbacks import RunPosition, StepInfo, ValidationResult
 from regard.training.datasets import Datasets
@@ -23,7 +23,14 @@ from regard.training.metrics import EVERY
 from regard.training.optimizer import MovingAverage, make_schedule, mean_weights
 from regard.training.recipe import Recipe
 from regard.training.run_folder import check_settings, fixed_settings
-from regard.training.step import TrainStep
+from regard.training.step import (
+    DivergenceError,
+    LossMonitor,
+    TrainStep,
+    explain_divergence,
+    find_extremes,
+    first_nonfinite,
+)
 from regard.training.validation import mean_losses, sum_losses
 
 _RESERVE = 2.0
@@ -100,7 +107,7 @@ class Trainer:
         self.average = MovingAverage(self.model, settings.ema) if settings.ema else None
         self._average_weights = self.average.weights if self.average else {}
         self.validate_every = settings.validate_every or self.loader.steps_per_epoch
-        self._monitor = divergence.LossMonitor()
+        self._monitor = LossMonitor()
         self._last_good_step = 0
         self._start = time.monotonic()
         self._reserve = 0.0
@@ -173,7 +180,7 @@ class Trainer:
         checkpoint.restore(tensors, self.model, self.train_step.optimizer, self._average_weights)
         self.loader.resume(dict(self.state.data))
         self.train_step.scaler.load_state_dict(dict(self.state.scaler))
-        self._monitor = divergence.LossMonitor(self.state.average_loss)
+        self._monitor = LossMonitor(self.state.average_loss)
         good = self.state.last_good_step
         self._last_good_step = self.state.step if good is None else good
         self._start = time.monotonic() - self.state.seconds
@@ -188,7 +195,7 @@ class Trainer:
         if not exploded:  # the loss was computed with the weights of the step before
             self._last_good_step = max(self._last_good_step, step - 1)
         if exploded or self.train_step.failed(result):
-            where = divergence.explain(self.train_step, batches, result, step=step)
+            where = explain_divergence(self.train_step, batches, result, step=step)
             self._raise_divergence(f"the loss became {result.loss:.4g} at step {step:,}: {where}")
         if self.average is not None:
             self.average.update(step)
@@ -227,7 +234,7 @@ class Trainer:
     def _check_validation_loss(self, loss: float) -> None:
         step = self.state.step
         if not isfinite(loss):
-            where = divergence.find_extremes(self.train_step, self.validation(), step=step)
+            where = find_extremes(self.train_step, self.validation(), step=step)
             what = f"the validation loss became {loss:.4g} after step {step:,}"
             self._raise_divergence(f"{what}: {where}")
         if self.average is None and not self._monitor.explodes(loss):
@@ -274,7 +281,7 @@ class Trainer:
         optimizer, is_main = self.train_step.optimizer, self.world.is_main
         tensors = checkpoint.gather(self.model, optimizer, self._average_weights, keep=is_main)
         names = [name for name, _ in self.model.named_parameters() if name in tensors.weights]
-        bad = divergence.first_nonfinite({name: tensors.weights[name] for name in names})
+        bad = first_nonfinite({name: tensors.weights[name] for name in names})
         if self.world.sum(float(bad is not None))[0]:  # never save such weights
             step = self.state.step
             self._raise_divergence(f"the update of step {step:,} made {bad} non-finite")
@@ -334,13 +341,13 @@ class Trainer:
         """Delete all checkpoints after the last good one and raise an error."""
         good = [step for step in self.checkpoints.steps() if step <= self._last_good_step]
         if not good:
-            raise divergence.DivergenceError(
+            raise DivergenceError(
                 f"{what}. No checkpoint is known to be good: start again with a lower training.lr "
                 "or a higher training.warmup."
             )
         if self.world.is_main:
             self.checkpoints.delete(step for step in self.checkpoints.steps() if step > good[-1])
-        raise divergence.DivergenceError(
+        raise DivergenceError(
             f"{what}. The checkpoint of step {good[-1]:,} is good: lower training.lr or raise "
             "training.warmup, and continue from it with --resume."
         )

@@ -14,14 +14,13 @@ from regard.hardware import keep_freed_memory, matmul_rate, peak_memory, set_thr
 from regard.interop.model_names import find_model
 from regard.model import Model
 from regard.training import build
-from regard.training.callbacks import CallbackList, RunInfo
+from regard.training.callbacks import CallbackList, RunInfo, estimate, format_bytes, format_seconds
 from regard.training.checkpoint import TrainingState
 from regard.training.datasets import Datasets
 from regard.training.distributed import World, is_restart, join_world
 from regard.training.loop import LoopResult, Trainer
 from regard.training.metrics import METRICS, CurvesFile, MetricsFile, TensorBoard
 from regard.training.prepare_data import prepare
-from regard.training.progress_report import estimate, format_bytes, format_seconds
 from regard.training.recipe import Recipe, load_recipe
 from regard.training.run_folder import CHECKPOINTS, RESULT, TRAINING, open_folder, stored_recipe
 from regard.training.validation import RunEvaluator

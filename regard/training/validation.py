@@ -29,10 +29,10 @@ from regard.model_folder import EXAMPLES, Card
 from regard.models.config import ModelConfig, build
 from regard.text.tokenizer import Tokenizer
 from regard.trace.capture import trace_model
-from regard.training.batch import Batch
 from regard.training.callbacks import ValidationResult
 from regard.training.data_sources import TextSources
 from regard.training.datasets import Datasets, ImageDataset
+from regard.training.loader import Batch
 from regard.training.objective import OBJECTIVES, ClassificationObjective, Objective
 from regard.training.recipe import Recipe
 from regard.training.run_folder import TRAINING

@@ -5,10 +5,10 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.analysis.approximation import approximation
+from regard.analysis.measurements import approximation
 from regard.attention.efficient import efficient_attention
+from regard.attention.longformer import LongformerMask
 from regard.attention.performer import orthogonal_features
-from regard.attention.sliding_window import LongformerMask
 from regard.errors import InputError
 from tests.attention.forms import (
     linformer_attention,

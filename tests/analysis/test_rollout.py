@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.analysis.rollout import layers_up_to, rollout
+from regard.analysis.heads import layers_up_to, rollout
 from regard.errors import InputError, UnknownNameError
 
 STACK = "encoder.layers.{}.self"

@@ -3,7 +3,7 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.analysis.space import space
+from regard.analysis.steps import space
 from regard.errors import InputError, UnknownNameError
 from regard.trace.trace import Trace
 

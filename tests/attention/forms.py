@@ -8,10 +8,9 @@ from torch.func import functional_call
 from torch.testing import assert_close
 
 from regard.attention.linformer import Linformer
-from regard.attention.longformer import Longformer
+from regard.attention.longformer import Longformer, LongformerMask
 from regard.attention.performer import Performer
 from regard.attention.reformer import Reformer
-from regard.attention.sliding_window import LongformerMask
 from regard.tap import tap
 
 

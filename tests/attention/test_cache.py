@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.attention.kv_cache import KeyValueCache
+from regard.attention.multi_head import KeyValueCache
 
 
 def pair(n_token: int, start: float = 0.0, *, batch: int = 2) -> tuple[torch.Tensor, torch.Tensor]:

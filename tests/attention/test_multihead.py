@@ -7,9 +7,8 @@ from torch.testing import assert_close
 
 from regard.attention.attend import attend
 from regard.attention.efficient import Efficient
-from regard.attention.kv_cache import KeyValueCache
 from regard.attention.mask import causal, padding, window
-from regard.attention.multi_head import MultiHeadAttention
+from regard.attention.multi_head import KeyValueCache, MultiHeadAttention
 from regard.attention.performer import Performer
 from regard.errors import InputError, ShapeError
 from regard.tap import listen

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import regard
+from regard.attention.longformer import windowed_attention
 from regard.attention.mask import as_mask
-from regard.attention.sliding_window import windowed_attention
 from regard.errors import InputError
 from tests.attention.forms import drawn, reach
 

@@ -4,8 +4,7 @@ from math import inf
 
 import pytest
 
-from regard.generation.beam_tree import BeamEvent, build_tree
-from regard.generation.search import SearchOptions
+from regard.generation.search import BeamEvent, SearchOptions, build_tree
 from regard.generation.translator import open_translator
 from tests.generation.toy import pairs, toy
 

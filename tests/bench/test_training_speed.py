@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from regard.bench import training_speed as train
-from regard.bench.training_contenders import CONTENDERS, training_turn
 from regard.bench.training_speed import (
+    CONTENDERS,
     ContenderError,
     TrainingPlan,
     TrainingSpeed,
@@ -11,9 +11,10 @@ from regard.bench.training_speed import (
     make_batches,
     measure_training,
     report,
+    training_turn,
 )
 from regard.models.transformer import TransformerConfig
-from regard.training.batch import PairBatch
+from regard.training.loader import PairBatch
 
 TINY = TransformerConfig(
     n_vocab=60, d_model=16, n_heads=2, d_ff=32, n_encoder_layers=1, n_decoder_layers=1

@@ -13,12 +13,12 @@ from regard.data.text_checks import (
     Checks,
     CleaningReport,
     SeenHashes,
-    chunks,
     open_ledger,
     read_checked,
     row_hash,
 )
 from regard.errors import InputError, UnknownNameError
+from regard.files import chunks
 
 DEFAULT = Checks()
 LENIENT = Checks(unequal="keep", malformed="drop", encoding="keep", empty="keep")

@@ -21,7 +21,7 @@ def test_the_facts_are_those_of_this_machine(monkeypatch, tmp_path):
 
 def test_missing_parts_have_advice(monkeypatch):
     monkeypatch.setattr(environment, "find_spec", lambda name: None)
-    monkeypatch.setattr("regard.figures.fonts.korean_font", lambda: None)
+    monkeypatch.setattr("regard.figures.captions.korean_font", lambda: None)
     facts = {fact.name: fact for fact in describe_environment()}
     assert facts["ctranslate2"].advice == "pip install ctranslate2"
     assert facts["extra onnx"].value == "no"

@@ -15,7 +15,7 @@ from regard.doctor.proofs import (
     sample_inputs,
     tiny_model,
 )
-from regard.training.batch import PairBatch
+from regard.training.loader import PairBatch
 
 
 def by_name(model):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from regard.evaluation.ibm_model1 import Lexicon, dictionary_links
+from regard.evaluation.alignment import Lexicon, dictionary_links
 from tests.generation.toy import TRANSLATED, pairs
 
 BOOK = [

@@ -9,7 +9,7 @@ import regard
 from regard.errors import InputError
 from regard.figures.grid import circle_radius
 from regard.figures.kinds import concept_figure
-from regard.layers.position import sinusoid
+from regard.layers.embedding import sinusoid
 from tests.figures.svg import SVG, parse, texts, tooltips, weights_shown
 
 CROSS = "decoder.layers.0.cross"

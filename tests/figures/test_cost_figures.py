@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.analysis.measurements import LayerCost, measure_costs, measure_scaling
-from regard.figures.cost_figures import draw_cost, draw_efficient
+from regard.figures.concept_figures import draw_cost, draw_efficient
 from tests.figures.svg import texts, weights_shown
 
 

@@ -12,9 +12,9 @@ from regard.errors import InputError
 from regard.figures.captions import CAPTIONS, caption, text_width, truncate
 from regard.figures.colors import ROLES, darken, shade, to_oklab
 from regard.figures.curves import draw_curves
+from regard.figures.drawing import THEMES, recolor
 from regard.figures.formats import Figure, html_page, rasterize
 from regard.figures.kinds import concept_figure
-from regard.figures.look import THEMES, recolor
 from tests.figures.svg import texts
 
 STARTS = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}

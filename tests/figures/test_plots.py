@@ -2,7 +2,7 @@ from math import exp, log10
 
 import pytest
 
-from regard.analysis.approximation import FORM_COSTS
+from regard.analysis.measurements import FORM_COSTS
 from regard.figures.plots import (
     Series,
     decade_ticks,

@@ -1,7 +1,7 @@
 import pytest
 from rich.cells import cell_len
 
-from regard.figures.terminal import ASCII_SHADES, text_pattern
+from regard.figures.captions import ASCII_SHADES, text_pattern
 
 
 def test_a_pattern_by_hand():

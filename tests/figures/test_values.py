@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import regard
-from regard.analysis.rollout import rollout
+from regard.analysis.heads import rollout
 from regard.figures.kinds import concept_figure
 from tests.figures.svg import texts, tooltips, weights_shown
 
@@ -110,7 +110,7 @@ def test_a_graph_has_an_edge_for_each_weight_of_a_tenth(trace):
 
 
 def test_points_of_a_space_move_by_what_the_layer_adds(trace):
-    from regard.analysis.space import space
+    from regard.analysis.steps import space
 
     found = space(trace, SELF)
     shown = [

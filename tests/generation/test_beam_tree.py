@@ -6,8 +6,7 @@ from typer.testing import CliRunner
 import regard
 from regard.cli.main import app
 from regard.errors import InputError
-from regard.generation.beam_tree import FATES, BeamEvent, build_tree
-from regard.generation.search import SearchOptions
+from regard.generation.search import FATES, BeamEvent, SearchOptions, build_tree
 from regard.generation.translator import open_translator
 
 NAMES = ["<s>", "</s>", "a", "b"]

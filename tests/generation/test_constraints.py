@@ -1,7 +1,7 @@
 import pytest
 
 from regard.errors import InputError
-from regard.generation.constraints import PhraseProgress, constrained_search
+from regard.generation.beam import PhraseProgress, constrained_search
 from regard.generation.search import SearchOptions
 from tests.generation.tables import END, START, Tables, every_sequence
 

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from regard.errors import InputError
-from regard.generation import ray_cluster
-from regard.generation.ray_cluster import ClusterTranslator, TranslationActor
+from regard.generation import bulk
+from regard.generation.bulk import ClusterTranslator, TranslationActor
 from regard.generation.search import SearchOptions
 from regard.generation.translator import open_translator
 from tests.generation.toy import pairs
@@ -71,7 +71,7 @@ def test_the_users_token_is_enabled(known, chosen, tmp_path, monkeypatch):
         os.environ["RAY_AUTH_MODE"] = chosen
     if known:
         (tmp_path / "token").write_text("secret")
-    ray_cluster._enable_token()
+    bulk._enable_token()
     assert os.environ.get("RAY_AUTH_MODE") == (chosen or ("token" if known else None))
 
 
@@ -80,16 +80,16 @@ def test_a_worker_equals_a_single_process(toy_folder, monkeypatch):
     worker = TranslationActor(str(toy_folder), {"engine": "ctranslate2"}, SearchOptions())
     row = worker({"number": 3, "lines": ["one two", "", "six"]})
     assert row["number"] == 3
-    done = ray_cluster.pickle.loads(row["done"])
+    done = bulk.pickle.loads(row["done"])
     alone = open_translator(toy_folder).translate(["one two", "", "six"], SearchOptions())
     assert [one.text for one in done] == [one.text for one in alone]
     assert done[0].text == "zwei eins"
 
 
 def test_windows_are_sent_in_batches(monkeypatch):
-    monkeypatch.setattr(ray_cluster, "_AT_ONCE", 2)
+    monkeypatch.setattr(bulk, "_AT_ONCE", 2)
     windows = [["a"], ["b"], ["c"], [], [], ["d"]]
-    assert list(ray_cluster._batches(windows)) == [[["a"], ["b"]], [["c"]], [["d"]]]
+    assert list(bulk._batches(windows)) == [[["a"], ["b"]], [["c"]], [["d"]]]
 
 
 def test_missing_ray_is_explained(toy_folder, monkeypatch):

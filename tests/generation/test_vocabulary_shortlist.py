@@ -7,11 +7,11 @@ from typer.testing import CliRunner
 
 from regard.cli.main import app
 from regard.errors import FileError, InputError
-from regard.evaluation.ibm_model1 import Lexicon, learn_shortlist
+from regard.evaluation.alignment import Lexicon, learn_shortlist
+from regard.generation.ctranslate2_engine import SHORTLIST, Shortlist, read_shortlist
 from regard.generation.search import SearchOptions
 from regard.generation.stepper import TranslationStepper
 from regard.generation.translator import open_translator
-from regard.generation.vocabulary_shortlist import SHORTLIST, Shortlist, read_shortlist
 from regard.model import load
 from regard.model_folder import read_description, read_tokenizers
 from tests.generation.toy import pairs, tokenizer

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from regard.errors import FileError, InputError
 from regard.interop.ctranslate2 import N_POSITIONS, convert, position_table, read_arrays
-from regard.layers.position import sinusoid
+from regard.layers.embedding import sinusoid
 from regard.model import Model
 from regard.models.config import build, config_from_dict
 from regard.models.decoder import Decoder, DecoderConfig, llama_config

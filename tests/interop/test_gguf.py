@@ -5,7 +5,7 @@ import pytest
 from gguf import GGUFReader
 
 from regard.errors import InputError
-from regard.interop.gguf import export_gguf
+from regard.interop.export import export_gguf
 from regard.model import Model, load
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.text.tokenizer_training import train_tokenizer

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 import regard
 from regard.attention.mask import padding
 from regard.attention.similarity import Additive
-from regard.layers.rnn_attention import ProjectedKeys, RNNAttention
+from regard.layers.recurrent import ProjectedKeys, RNNAttention
 
 
 def alignment(similarity="additive", seed=0):

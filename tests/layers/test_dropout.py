@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.layers.dropout import Dropout, dropout_by_bytes
+from regard.layers.feed_forward import Dropout, dropout_by_bytes
 
 
 def test_what_is_kept_grows_by_exactly_what_is_dropped():

@@ -3,9 +3,8 @@ import torch
 from torch import nn
 
 from regard.errors import UnknownNameError
-from regard.layers.embedding import TokenEmbedding
-from regard.layers.initialize import initialize
-from regard.layers.position import LearnedPositions
+from regard.layers.embedding import LearnedPositions, TokenEmbedding
+from regard.layers.stack import initialize
 
 N_IN, N_OUT = 300, 900
 

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from regard.errors import InputError, ShapeError
-from regard.layers.position import (
+from regard.layers.embedding import (
     LearnedPositions,
     RotaryPositions,
     SinusoidalPositions,

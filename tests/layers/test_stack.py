@@ -3,7 +3,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention.mask import causal
-from regard.layers.position import LearnedPositions, SinusoidalPositions, sinusoid, token_positions
+from regard.layers.embedding import LearnedPositions, SinusoidalPositions, sinusoid, token_positions
 from regard.layers.stack import InputEmbedding, LayerConfig, Stack, cache_length, without_padding
 from regard.trace.watch import watch
 

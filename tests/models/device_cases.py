@@ -15,7 +15,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 import regard
 from regard.layers.attention_forms import FORMS
-from regard.layers.position import POSITIONS
+from regard.layers.embedding import POSITIONS
 from regard.models.config import build, config_from_dict
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12, "dropout": 0.1}

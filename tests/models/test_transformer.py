@@ -6,8 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.errors import InputError
-from regard.models.encoder_decoder import shift_right
-from regard.models.transformer import Transformer, TransformerConfig
+from regard.models.transformer import Transformer, TransformerConfig, shift_right
 from regard.trace.watch import watch
 from tests.layers.torch_weights import copy_layer
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.numpy import load
 from torch.testing import assert_close
 
-from regard.analysis.rollout import rollout
+from regard.analysis.heads import rollout
 from regard.model import load as load_model
 
 SITE = "decoder.layers.0.cross"

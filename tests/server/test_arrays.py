@@ -6,8 +6,8 @@ from torch.testing import assert_close
 
 from regard.attention.attend import attend
 from regard.attention.mask import causal
-from regard.server import arrays
-from regard.server.arrays import (
+from regard.server import array_routes
+from regard.server.array_routes import (
     IndexRange,
     encode_table,
     is_direct,
@@ -63,8 +63,8 @@ def test_a_cell_of_a_tile_is_the_maximum_of_what_it_covers(stage):
 
 
 def test_tiles_of_a_pooled_table_are_equal_if_bins_are_blocks(monkeypatch):
-    monkeypatch.setattr(arrays, "LIMITS", LIMITS.model_copy(update={"bins": 32}))
-    monkeypatch.setattr(arrays, "_STRIP_CELLS", 1000)  # several strips
+    monkeypatch.setattr(array_routes, "LIMITS", LIMITS.model_copy(update={"bins": 32}))
+    monkeypatch.setattr(array_routes, "_STRIP_CELLS", 1000)  # several strips
     site = site_of(128, allowed=causal())
     pooled = pool_table(site, 1, "weights", check=no_check)
     assert (pooled.block, tuple(pooled.table.shape)) == (4, (32, 32))
@@ -76,8 +76,8 @@ def test_tiles_of_a_pooled_table_are_equal_if_bins_are_blocks(monkeypatch):
 
 
 def test_lengths_that_are_not_multiples_of_a_block_lose_nothing(monkeypatch):
-    monkeypatch.setattr(arrays, "LIMITS", LIMITS.model_copy(update={"bins": 8}))
-    monkeypatch.setattr(arrays, "_STRIP_CELLS", 100)
+    monkeypatch.setattr(array_routes, "LIMITS", LIMITS.model_copy(update={"bins": 8}))
+    monkeypatch.setattr(array_routes, "_STRIP_CELLS", 100)
     site = site_of(37)
     pooled = pool_table(site, 0, "scores", check=no_check)
     assert pooled.block == 8

@@ -109,7 +109,7 @@ def test_a_sweep_reports_progress_and_is_computed_once(client, service, monkeypa
     assert {"doing": "sweeping", "done": 2, "of": 2, "text": None} in map(json.loads, events)
     result = json.loads(events[-1])
     assert result["positions"] == [None]
-    monkeypatch.setattr("regard.server.lens_routes.sweep_heads", None)
+    monkeypatch.setattr("regard.server.analysis_routes.sweep_heads", None)
     assert client.post("/api/sweep", json=body).json() == result
     assert service.traces.get(result["id"]) is not None
 

@@ -6,8 +6,8 @@ from tokenizers.models import BPE, Unigram, WordPiece
 
 import regard
 from regard.errors import InputError
-from regard.text.merge_steps import split_words
 from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer_training import split_words
 
 
 def test_merges_by_hand():

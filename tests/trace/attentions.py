@@ -3,10 +3,9 @@
 import torch
 from torch import nn
 
-from regard.attention.kv_cache import KeyValueCache
 from regard.attention.mask import causal
-from regard.attention.multi_head import MultiHeadAttention
-from regard.trace.edits import Edit
+from regard.attention.multi_head import KeyValueCache, MultiHeadAttention
+from regard.trace.edit import Edit
 from regard.trace.watch import watch
 
 

@@ -10,9 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 import regard
-from regard.attention.kv_cache import KeyValueCache
-from regard.attention.multi_head import MultiHeadAttention
-from regard.trace.edits import EditTarget
+from regard.attention.multi_head import KeyValueCache, MultiHeadAttention
+from regard.trace.edit import EditTarget
 from regard.trace.recorder import Recorder
 from tests.models import device_cases as models
 from tests.models.device_cases import DEVICE, ids, made

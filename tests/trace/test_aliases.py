@@ -8,8 +8,8 @@ import torch
 from torch.testing import assert_close
 
 from regard.errors import UnknownNameError
-from regard.trace.aliases import ALIASES
 from regard.trace.capture import trace_model
+from regard.trace.trace import ALIASES
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ from regard.attention.mask import causal, window
 from regard.attention.multi_head import MultiHeadAttention
 from regard.errors import InputError, UnknownNameError
 from regard.tap import listening
-from regard.trace.editor import Editor
+from regard.trace.edit import Edit, Editor
 from regard.trace.edits import (
-    Edit,
     SetToken,
     ablate,
     allow,

@@ -8,9 +8,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from regard.attention.attend import attend
-from regard.attention.kv_cache import KeyValueCache
 from regard.attention.mask import causal, padding
-from regard.attention.multi_head import MultiHeadAttention
+from regard.attention.multi_head import KeyValueCache, MultiHeadAttention
 from regard.errors import NotFiniteError, UnknownNameError
 from regard.tap import listen, listening, tap
 from regard.trace.edits import ablate, forbid, set_scores, set_value, set_weights, temperature

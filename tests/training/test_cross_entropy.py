@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from regard.training.cross_entropy import cross_entropy_sum
+from regard.training.objective import cross_entropy_sum
 
 
 def example(n_tokens: int, n_vocab: int, d_model: int = 4, *, seed: int = 0):

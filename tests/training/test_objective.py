@@ -11,7 +11,7 @@ from regard.models.encoder import Encoder, EncoderConfig
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.models.vision import Vision, VisionConfig
-from regard.training.batch import (
+from regard.training.loader import (
     IGNORE_INDEX,
     ImageBatch,
     LabeledTextBatch,

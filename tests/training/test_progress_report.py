@@ -7,9 +7,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from regard.training.callbacks import RunInfo, StepAverages, ValidationResult
-from regard.training.progress_report import (
+from regard.training.callbacks import (
     ConsoleProgress,
+    RunInfo,
+    StepAverages,
+    ValidationResult,
     estimate,
     format_bytes,
     format_metrics,
@@ -119,7 +121,7 @@ def test_estimate_scales_with_the_epoch_and_changes_nothing(make, monkeypatch):
     before = [one.detach().clone() for one in trainer.model.parameters()]
     state = trainer.loader.state()
     ticks = iter([0.0, 6.0] * 2)
-    monkeypatch.setattr("regard.training.progress_report.time.perf_counter", lambda: next(ticks))
+    monkeypatch.setattr("regard.training.callbacks.time.perf_counter", lambda: next(ticks))
     once = estimate(trainer.train_step, trainer.loader)
     count = trainer.loader.numbers.count
     # three batches took 6 s, and there are many more of about their size

@@ -8,9 +8,9 @@ from torch.testing import assert_close
 
 from regard.models.config import build, config_from_dict
 from regard.training import objective as objectives
-from regard.training.batch import PairBatch, TextBatch
 from regard.training.build import compile_layers
 from regard.training.distributed import World
+from regard.training.loader import PairBatch, TextBatch
 from regard.training.objective import LanguageObjective, TranslationObjective
 from regard.training.optimizer import make_optimizer
 from regard.training.step import TrainStep

@@ -7,7 +7,7 @@ import torch
 
 from regard.models.decoder import Decoder, DecoderConfig
 from regard.models.vision import Vision, VisionConfig
-from regard.training.batch import ImageBatch, TextBatch
+from regard.training.loader import ImageBatch, TextBatch
 from regard.training.objective import ClassificationObjective, LanguageObjective
 from regard.training.validation import mean_losses, sum_losses
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from regard.analysis.approximation import approximation
+from regard.analysis.measurements import approximation
 from regard.model import Model
 from regard.models.encoder import Encoder, EncoderConfig
 from regard.server.html_export import write_html

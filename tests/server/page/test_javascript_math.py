@@ -8,8 +8,8 @@ import torch
 from torch.testing import assert_close
 
 import regard
-from regard.analysis.approximation import approximation
-from regard.analysis.rollout import rollout
+from regard.analysis.heads import rollout
+from regard.analysis.measurements import approximation
 from regard.analysis.steps import steps
 from regard.analysis.worked_example import DEFAULT, work
 from regard.attention.similarity import Alibi

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from regard.analysis.space import space
+from regard.analysis.steps import space
 
 CROSS = "decoder.layers.1.cross"
 SELF = "encoder.layers.1.self"

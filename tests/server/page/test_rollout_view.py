@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.analysis.rollout import rollout
+from regard.analysis.heads import rollout
 
 SITE = "encoder.layers.1.self"
 

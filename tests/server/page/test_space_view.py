@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import regard
-from regard.analysis.space import space
+from regard.analysis.steps import space
 from regard.server.html_export import write_html
 
 SITE = "encoder.layers.1.self"
