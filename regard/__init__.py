@@ -97,7 +97,7 @@ _HOMES = {
     "errors": ("RegardError",),
     "interop.export": ("export",),
     "interop.import_checkpoint": ("import_checkpoint",),
-    "interop.transformers_attention": ("register_attention",),
+    "interop.transformers_folder": ("register_attention",),
     "model": ("Model", "load"),
     "models.config": ("build",),
     "trace.edits": (
