@@ -13,7 +13,7 @@ from regard.server.array_routes import (
     is_direct,
     max_pool,
     pool_table,
-    tile,
+    read_tile,
 )
 from regard.server.error_codes import ApiError, JobCanceledError
 from regard.server.settings import LIMITS
@@ -56,7 +56,7 @@ def test_a_cell_of_a_tile_is_the_maximum_of_what_it_covers(stage):
     site = site_of(23, allowed=causal())
     whole = getattr(site, stage)(1)
     rows, columns = IndexRange(3, 20, 5), IndexRange(0, 23, 23)
-    found = tile(site, 1, stage, rows, columns)
+    found = read_tile(site, 1, stage, rows, columns)
     edges = rows.edges().tolist()
     for i in range(5):
         assert_close(found[i], whole[edges[i] : edges[i + 1]].amax(0), atol=1e-6, rtol=0)
@@ -69,7 +69,7 @@ def test_tiles_of_a_pooled_table_are_equal_if_bins_are_blocks(monkeypatch):
     pooled = pool_table(site, 1, "weights", check=no_check)
     assert (pooled.block, tuple(pooled.table.shape)) == (4, (32, 32))
     whole = IndexRange(0, 128, 16)
-    assert_close(pooled.tile(whole, whole), tile(site, 1, "weights", whole, whole))
+    assert_close(pooled.tile(whole, whole), read_tile(site, 1, "weights", whole, whole))
     # a range whose ends are inside blocks covers these blocks completely
     part = pooled.tile(IndexRange(6, 10, 1), IndexRange(0, 128, 1))
     assert_close(part, site.weights(1, rows=slice(4, 12)).amax().view(1, 1))
