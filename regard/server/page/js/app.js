@@ -2,6 +2,7 @@
 
 import { Controller, openHead } from "./controller.js";
 import { useSchema } from "./edits.js";
+import { prefetchFlow } from "./flow_rows.js";
 import { showDigits } from "./format.js";
 import { divideEdits, nameHead } from "./kept_choices.js";
 import { listenToKeys } from "./keyboard.js";
@@ -86,6 +87,7 @@ export async function start(root, source, address, extras = []) {
   if (!store.state.kept && nameHead(store.state) !== nameHead(about.start)) store.state.kept = nameHead(store.state); // a link to a head
   store.fit = (state) => divideEdits(app, state);
   app.t = messagesFor(store.state.language);
+  prefetchFlow(source, about, app.store.state);
   app.open = await openHead(app);
   const panes = layout(app);
   const controller = new Controller(app, panes);

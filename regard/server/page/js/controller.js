@@ -1,6 +1,7 @@
 // The controller: when the state changes, open heads, apply edits and update panes, in this order.
 
 import { changesOf } from "./edits.js";
+import { prefetchFlow } from "./flow_rows.js";
 import { computeRow, computeTables } from "./head.js";
 import { carryOver, divideEdits, keyOrLargest } from "./kept_choices.js";
 import { messagesFor } from "./messages.js";
@@ -136,6 +137,7 @@ export class Controller {
     const next = { ...app, source, about, sites, peek: null, refused: new Map() };
     const wanted = divideEdits(next, this.stateOf(next, first, keep));
     const state = withinBounds(next, wanted);
+    prefetchFlow(source, about, state);
     const open = await openHead({ ...next, store: { state } });
     state.key = Math.max(0, keyOrLargest(open, wanted));
     this.opened = ++this.opening; // cancel heads of the old trace that are still loading

@@ -289,21 +289,22 @@ export function carryLine({ bands }) {
 }
 
 /**
- * Return the part of the picture that a pass has reached, as rectangles.
+ * Return how far a pass has come, and the parts of the picture, from top to bottom, that it has reached
+ * up to an x each: one, or two if the sides are stacked.
  * @param {Layout} layout
  * @param {number} at stations that are done
- * @returns {{ front: number, boxes: [number, number, number, number][] }}
+ * @returns {{ front: number, parts: { top: number, height: number, x: number }[] }}
  */
-export function reachedBoxes(layout, at) {
+export function reachedParts(layout, at) {
   const { stops, columns, stacked, width, height } = layout;
   const n = Math.min(stops.length - 1, Math.floor(at));
   const side = columns[Math.min(n, columns.length - 1)].side;
   const starts = n === 0 || (stacked && n < columns.length && columns[n - 1].side !== side);
   const before = starts ? columns[n].zone : stops[n - 1];
   const front = before + (stops[n] - before) * Math.min(1, at - n);
-  if (!stacked) return { front, boxes: [[0, 0, front, height]] };
+  if (!stacked) return { front, parts: [{ top: 0, height, x: front }] };
   const split = carryLine(layout) - CARRY / 2 + 2;
-  return { front, boxes: side === 0 ? [[0, 0, front, split]] : [[0, 0, width, split], [0, split, front, height - split]] };
+  return { front, parts: [{ top: 0, height: split, x: side === 0 ? front : width }, { top: split, height: height - split, x: side === 0 ? 0 : front }] };
 }
 
 /**

@@ -8,6 +8,51 @@ import { matrix } from "./matrix.js";
  * @typedef {import("./arrays.js").NamedArray} NamedArray
  */
 
+/** Positions are requested in blocks of this size, at most two blocks at once. */
+const BLOCK = 128;
+export const ROWS_AT_ONCE = 2 * BLOCK;
+
+/**
+ * Return the least and the largest height of a row.
+ * @param {Pick<import("./source.js").About, "image">} about
+ * @returns {[number, number]}
+ */
+export function rowRange(about) {
+  return about.image ? [10, 30] : [15, 34];
+}
+
+/**
+ * Return how many rows the first request is for: only what can be seen.
+ * @param {Pick<import("./source.js").About, "image">} about
+ */
+export function firstRowCount(about) {
+  return Math.min(ROWS_AT_ONCE, Math.ceil(innerHeight / rowRange(about)[0]));
+}
+
+/**
+ * Load rows of all sides.
+ * @param {import("./source.js").Flow} flow
+ * @param {number[]} firsts the first row of each side that is wanted
+ * @returns {Promise<FlowRows[]>}
+ */
+export function loadRows(flow, firsts, count = ROWS_AT_ONCE) {
+  return Promise.all(flow.sides.map((side, s) => {
+    const block = BLOCK * Math.floor(Math.min(firsts[s], side.n_tokens - 1) / BLOCK);
+    return flow.rows(side, block, Math.min(side.n_tokens, block + Math.min(count, flow.limit)));
+  }));
+}
+
+/**
+ * Request what the flow shows first, while the page is built.
+ * @param {import("./source.js").Source} source
+ * @param {import("./source.js").About} about
+ * @param {import("./state.js").State} state
+ */
+export function prefetchFlow(source, about, { page, edits }) {
+  if (page !== "flow" || edits.length || !source.model) return;
+  source.flow([]).then((flow) => flow && loadRows(flow, [0, 0], firstRowCount(about))).catch(() => null); // reported when it is drawn
+}
+
 /**
  * Return the rows of a side, from arrays named as the server names them.
  * @param {FlowSide} side

@@ -34,6 +34,10 @@ const MAX_FLOAT32_CELLS = 65_536;
 /** @type {Promise<any> | undefined} */
 let schema;
 
+function editSchema() {
+  return (schema ??= requestJson("/api/edits/schema"));
+}
+
 /** @implements {Source} */
 export class HttpSource {
   /**
@@ -49,6 +53,8 @@ export class HttpSource {
     this.known = new Map();
     /** @type {Map<string, Promise<{ measures: Record<string, Measures[]> }>>} */
     this.measured = new Map();
+    /** @type {Promise<any> | undefined} the stations of the flow */
+    this.flowInfo = undefined;
     /** @type {HttpModel | null} */
     this.model = described.title ? new HttpModel(described, (other) => new HttpSource(other, worked)) : null;
   }
@@ -60,6 +66,7 @@ export class HttpSource {
    * @param {{ signal?: AbortSignal, onProgress?: (progress: Progress) => void }} [options]
    */
   static async trace(asked, worked, options) {
+    editSchema().catch(() => null); // while the model runs; the page reports it when it needs the schema
     return new HttpSource(await streamRequest("/api/trace", asked, options), worked);
   }
 
@@ -75,8 +82,7 @@ export class HttpSource {
   async about() {
     const { image, ...about } = this.described;
     const seen = image && { ...image, rgb: (await this.get("pixels", {})).pixels.data };
-    schema ??= requestJson("/api/edits/schema");
-    return { ...about, image: seen, worked: this.worked, edit_schema: await schema, live: true, digits: 3 };
+    return { ...about, image: seen, worked: this.worked, edit_schema: await editSchema(), live: true, digits: 3 };
   }
 
   /** @returns {Promise<Site[]>} */
@@ -243,7 +249,9 @@ export class HttpSource {
    */
   async flow(edits) {
     if (edits.length && this.model) return (await this.model.effect(edits))?.source.flow([]) ?? null;
-    const info = await this.retry(() => requestJson(`/api/trace/${this.described.id}/flow`));
+    this.flowInfo ??= this.retry(() => requestJson(`/api/trace/${this.described.id}/flow`));
+    this.flowInfo.catch(() => (this.flowInfo = undefined)); // ask again next time
+    const info = await this.flowInfo;
     return info.sides.length ? new HttpFlow(this, info) : null;
   }
 

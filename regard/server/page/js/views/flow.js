@@ -1,7 +1,8 @@
 // The whole model: tokens flow from left to right through every layer to the predictions.
 
 import { el, fill, fontFamily, sharpen, textWidth } from "../dom.js";
-import { hasLines, layoutFlow, placeAt, reachedBoxes, rowMiddle } from "../flow_layout.js";
+import { firstRowCount, loadRows, rowRange, ROWS_AT_ONCE } from "../flow_rows.js";
+import { hasLines, layoutFlow, placeAt, reachedParts, rowMiddle } from "../flow_layout.js";
 import { ticksOf, withReplacedTokens } from "../tokens.js";
 import { firstPlace, nextPlace, spokenPlace } from "./flow_cursor.js";
 import { describePlace, fillTable, frontName, keysOf, placeDetails, stripFraction } from "./flow_details.js";
@@ -20,10 +21,6 @@ import { followFront, Playback, playControls } from "./flow_play.js";
  * @typedef {import("../flow_layout.js").Place} Place
  */
 
-/** Positions are requested in blocks of this size. */
-const BLOCK = 128;
-/** The least and the largest height of a row. @type {(app: App) => [number, number]} */
-const rowRange = ({ about }) => (about.image ? [10, 30] : [15, 34]);
 /** Width of the predictions: a bar and a token. */
 const PREDICTIONS = 164;
 const [NARROW, NARROW_PREDICTIONS] = [700, 108]; // below this width the decoder stands below the encoder
@@ -64,12 +61,13 @@ class FlowView {
     this.range = { strongest: [1], most: 1 };
     this.loads = 0;
     this.details = 0;
-    this.picture = document.createElement("canvas"); // the finished picture, of which playback shows a part
+    this.wider = false; // than the screen: it scrolls
+    this.veils = [el("div.flow-veil"), el("div.flow-veil")]; // over what a pass has not reached: the picture itself is drawn once
     this.canvas = /** @type {HTMLCanvasElement} */ (document.createElement("canvas"));
     this.labels = el("div.flow-labels");
     this.lens = new FlowLens(app);
     this.ring = el("div.flow-ring", { hidden: true });
-    this.board = el("div.flow-board", { tabindex: 0, role: "application", "aria-label": t("flowLabel"), onkeydown: (/** @type {KeyboardEvent} */ event) => this.press(event) }, this.canvas, this.labels, this.lens.element, this.ring);
+    this.board = el("div.flow-board", { tabindex: 0, role: "application", "aria-label": t("flowLabel"), onkeydown: (/** @type {KeyboardEvent} */ event) => this.press(event) }, this.canvas, el("div.flow-veils", {}, this.veils), this.labels, this.lens.element, this.ring);
     this.scroll = el("div.flow-scroll", {}, this.board);
     this.tip = el("div.flow-tip", { hidden: true, role: "tooltip" });
     this.card = el("aside.flow-details", { "aria-live": "polite", hidden: true });
@@ -103,8 +101,7 @@ class FlowView {
       if (mine !== this.loads) return;
       if (!found) return this.showNote(app.t(app.about.live ? "flowNone" : "flowMissing"));
       if (found.sides.some((side, s) => side.n_tokens !== this.flow?.sides[s]?.n_tokens)) this.pinned = this.cursor = this.hovered = null;
-      const few = this.firsts.some(Boolean) ? 2 * BLOCK : Math.min(2 * BLOCK, Math.ceil(innerHeight / rowRange(app)[0])); // only what can be seen
-      const rows = await this.loadRows(found, this.firsts, few);
+      const rows = await loadRows(found, this.firsts, this.firsts.some(Boolean) ? ROWS_AT_ONCE : firstRowCount(app.about));
       if (mine !== this.loads) return;
       this.flow = found;
       this.lens.reset();
@@ -134,17 +131,6 @@ class FlowView {
     fill(this.note, text);
   }
 
-  /**
-   * @param {Flow} found
-   * @param {number[]} firsts
-   */
-  loadRows(found, firsts, count = 2 * BLOCK) {
-    return Promise.all(found.sides.map((side, s) => {
-      const block = BLOCK * Math.floor(Math.min(firsts[s], side.n_tokens - 1) / BLOCK);
-      return found.rows(side, block, Math.min(side.n_tokens, block + Math.min(count, found.limit)));
-    }));
-  }
-
   /** Lay out and draw everything again. */
   draw() {
     const { flow: shown, app } = this;
@@ -155,8 +141,8 @@ class FlowView {
     const shownWidth = Math.max(300, this.scroll.clientWidth);
     const width = Math.max(shownWidth, this.lens.leastWidth()); // words need more than a phone has: it scrolls
     const labels = this.ticks.map((ticks) => (image ? 56 : Math.min(116, 18 + Math.max(24, ...ticks.slice(0, 400).map((tick) => textWidth(tick.label.slice(0, 14), 13))))));
-    this.layout = layoutFlow(shown, { width, height, labels, predictions: shownWidth < NARROW ? NARROW_PREDICTIONS : PREDICTIONS, stacked: shownWidth < NARROW, rowRange: rowRange(app), overflow: 0.3 * height, firsts: this.firsts, folded: this.folded, unfolded: this.unfolded });
-    if (this.layout.bands.some(({ stop }, s) => stop > this.rows[s].stop && this.rows[s].stop - this.rows[s].start < 2 * BLOCK)) this.moveWindow(0, this.firsts[0]); // a larger window shows more
+    this.layout = layoutFlow(shown, { width, height, labels, predictions: shownWidth < NARROW ? NARROW_PREDICTIONS : PREDICTIONS, stacked: shownWidth < NARROW, rowRange: rowRange(app.about), overflow: 0.3 * height, firsts: this.firsts, folded: this.folded, unfolded: this.unfolded });
+    if (this.layout.bands.some(({ stop }, s) => stop > this.rows[s].stop && this.rows[s].stop - this.rows[s].start < ROWS_AT_ONCE)) this.moveWindow(0, this.firsts[0]); // a larger window shows more
     this.playback.reset(this.layout.stops.length, shown);
     flowLabels(app, this.labels, { layout: this.layout, flow: shown, ticks: this.ticks, onfold: (name, folded) => this.fold(name, folded), onhover: (place) => this.hover(place, null), onpick: (place) => this.pick(place) });
     const corner = this.layout.labels[1] - labels[1] - 24; // below the encoder, if it is wide enough
@@ -169,6 +155,11 @@ class FlowView {
       one.style.setProperty("--free", `${free}px`);
       one.style.setProperty("--below", `${this.layout.height - free}px`);
     }
+    this.wider = this.layout.width > shownWidth;
+    for (const [i, { top, height: tall }] of reachedParts(this.layout, 0).parts.entries()) {
+      this.veils[i].style.setProperty("top", `${top}px`);
+      this.veils[i].style.setProperty("height", `${tall}px`);
+    }
     this.board.dataset.columns = JSON.stringify(this.layout.columns.map(({ station, zone, x }) => [station.path, zone, x]));
     this.showWindows();
     this.paint();
@@ -180,7 +171,7 @@ class FlowView {
   paint() {
     const { layout, app } = this;
     if (!layout) return;
-    const pen = sharpen(this.picture, layout.width, layout.height);
+    const pen = sharpen(this.canvas, layout.width, layout.height);
     fontFamily();
     drawFlow(pen, { ...this.range, layout, rows: this.rows, heads: this.heads, lit: this.lit(), classes: app.about.output?.classes ?? null });
     for (const label of this.labels.querySelectorAll(".flow-token")) {
@@ -199,25 +190,13 @@ class FlowView {
   show() {
     const { layout, playback } = this;
     if (!layout) return;
-    const pen = sharpen(this.canvas, layout.width, layout.height);
-    const put = () => pen.drawImage(this.picture, 0, 0, layout.width, layout.height);
-    if (playback.isDone) put();
-    else {
-      const { front, boxes } = reachedBoxes(layout, playback.at);
-      pen.globalAlpha = 0.13;
-      put();
-      pen.globalAlpha = 1;
-      pen.save();
-      pen.beginPath();
-      for (const box of boxes) {
-        pen.rect(...box);
-        pen.clearRect(...box);
-      }
-      pen.clip();
-      put();
-      pen.restore();
-      followFront(this.scroll, front);
-    }
+    const { front, parts } = reachedParts(layout, playback.at);
+    this.veils.forEach((veil, i) => {
+      const part = playback.isDone ? undefined : parts[i];
+      veil.hidden = !part;
+      if (part) veil.style.setProperty("transform", `translateX(${part.x.toFixed(1)}px)`);
+    });
+    if (!playback.isDone && this.wider) followFront(this.scroll, front);
     this.lens.follow(playback.isDone ? Infinity : playback.at);
     this.board.dataset.at = playback.at.toFixed(2);
     this.controls.refresh();
@@ -352,7 +331,7 @@ class FlowView {
     if (!shown || !layout) return;
     this.firsts[side] = Math.max(0, Math.min(first, shown.sides[side].n_tokens - layout.bands[side].count));
     const mine = ++this.loads;
-    const rows = await this.loadRows(shown, this.firsts);
+    const rows = await loadRows(shown, this.firsts);
     if (mine !== this.loads) return;
     this.takeRows(rows);
     this.draw();

@@ -35,7 +35,7 @@ export function flowLegend({ t }, element, flow, { strongest, most }) {
 function fullColor(rows) {
   let [sum, n] = [0, 0];
   for (const { data } of Object.values(rows.strip)) {
-    for (const x of data) sum += x * x;
+    for (let i = 0; i < data.length; i++) sum += data[i] * data[i];
     n += data.length;
   }
   return 2 * Math.sqrt(sum / Math.max(1, n)) || 1;

@@ -96,8 +96,7 @@ export class Playback {
  * @param {number} front
  */
 export function followFront(element, front) {
-  const { scrollLeft, clientWidth, scrollWidth } = element;
-  if (scrollWidth <= clientWidth) return;
+  const { scrollLeft, clientWidth } = element;
   if (front > scrollLeft + 0.8 * clientWidth) element.scrollLeft = front - 0.8 * clientWidth;
   else if (front < scrollLeft + 0.1 * clientWidth) element.scrollLeft = front - 0.4 * clientWidth;
 }
@@ -119,15 +118,19 @@ export function playControls({ t }, playback, nameOf) {
   const name = el("output.small");
   const element = el("div.flow-controls", { role: "group", "aria-label": t("flowTime") },
     icon("back", "‹", t("flowBack"), () => playback.step(-1)), play, icon("next", "›", t("flowNext"), () => playback.step(1)), slider, name);
-  const refresh = () => {
-    const label = t(playback.playing ? "flowPause" : "flowPlay");
+  let shown = "";
+  const refresh = () => { // in every frame: what stays the same is left alone
+    slider.value = String(playback.at);
+    const [label, text] = [t(playback.playing ? "flowPause" : "flowPlay"), nameOf(playback.at)];
+    if (shown === `${label} ${text} ${playback.count}`) return;
+    shown = `${label} ${text} ${playback.count}`;
     play.textContent = playback.playing ? "❚❚" : "▶";
     play.title = label;
     play.setAttribute("aria-label", label);
     slider.max = String(playback.count);
     slider.value = String(playback.at);
-    name.textContent = nameOf(playback.at);
-    slider.setAttribute("aria-valuetext", name.textContent ?? "");
+    name.textContent = text;
+    slider.setAttribute("aria-valuetext", text);
   };
   return { element, refresh };
 }
