@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import gzip
+import hashlib
 import hmac
 import json
 import os
@@ -10,6 +12,7 @@ import socket
 import sys
 import webbrowser
 from collections.abc import AsyncIterator, Collection
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -17,7 +20,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -33,7 +36,7 @@ from regard.server import (
     trace_routes,
 )
 from regard.server.error_codes import ApiError, ErrorResponse, JobCanceledError
-from regard.server.html_export import PAGE
+from regard.server.html_export import PAGE, joined_script
 from regard.server.service import Service
 from regard.server.settings import LIMITS
 
@@ -106,8 +109,38 @@ def make_app(
     return app
 
 
+_SCRIPT = "js/live.js"
+
+
+@lru_cache(maxsize=1)
+def _joined_page(stamp: int) -> tuple[bytes, str]:
+    """Return the page's modules as one compressed script, and its entity tag.
+
+    Args:
+        stamp: the time of the last change of a module; a changed one is read again.
+    """
+    joined_script.cache_clear()
+    data = joined_script(_SCRIPT).encode()
+    return gzip.compress(data, mtime=0), f'"{hashlib.sha256(data).hexdigest()[:32]}"'
+
+
 class PageFiles(StaticFiles):
-    """The page's files, which browsers revalidate on each load."""
+    """The page's files, which browsers revalidate on each load.
+
+    All modules come with the first one as one script: fewer bytes, and one request instead of 130.
+    """
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        headers = Headers(scope=scope)
+        if path != _SCRIPT or "gzip" not in headers.get("accept-encoding", ""):
+            return await super().get_response(path, scope)
+        stamp = max(one.stat().st_mtime_ns for one in (PAGE / "js").rglob("*.js"))
+        data, tag = _joined_page(stamp)
+        given = {"cache-control": "no-cache", "etag": tag, "vary": "Accept-Encoding"}
+        if headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=given)
+        given["content-encoding"] = "gzip"
+        return Response(data, headers=given, media_type="text/javascript")
 
     def file_response(self, *args: object, **options: object) -> Response:
         response = super().file_response(*args, **options)  # type: ignore[arg-type]

@@ -101,6 +101,17 @@ def test_no_path_leads_out_of_the_page(client, path):
     assert response.json()["error"]["code"]
 
 
+def test_all_modules_of_the_page_come_as_one_script(client):
+    script = client.get("/js/live.js")
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert "import {" not in script.text
+    assert "class HttpSource" in script.text
+    again = client.get("/js/live.js", headers={"if-none-match": script.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    plain = client.get("/js/live.js", headers={"accept-encoding": "identity"})
+    assert plain.text == (PAGE / "js/live.js").read_text("utf-8")
+
+
 def test_arrays_are_cached_and_answers_are_not(client, trace):
     described = trace("encoder")
     tile = {"row_start": 0, "row_stop": 1, "column_start": 0, "column_stop": 1}

@@ -16,7 +16,8 @@ TEXT, OTHER, SHORTER = "the dog is sleeping", "the dog is garden", "the dog"
 ENCODER, CROSS = "encoder.layers.1.self", "decoder.layers.0.cross"
 READY = ".custom-view[data-ready]"
 EDITS = """async () => {
-  const { readEdits } = await import("/js/edits.js");
+  const { readEdits, useSchema } = await import("/js/edits.js");
+  useSchema(await (await fetch("/api/edits/schema")).json());
   return readEdits(decodeURIComponent(/edits=([^&]*)/.exec(location.hash)[1]));
 }"""
 # Where a cell of one of the two grids is on the screen.

@@ -87,7 +87,7 @@ export async function start(root, source, address, extras = []) {
   if (!store.state.kept && nameHead(store.state) !== nameHead(about.start)) store.state.kept = nameHead(store.state); // a link to a head
   store.fit = (state) => divideEdits(app, state);
   app.t = messagesFor(store.state.language);
-  prefetchFlow(source, about, app.store.state);
+  await prefetchFlow(source, about, app.store.state);
   app.open = await openHead(app);
   const panes = layout(app);
   const controller = new Controller(app, panes);

@@ -137,7 +137,7 @@ export class Controller {
     const next = { ...app, source, about, sites, peek: null, refused: new Map() };
     const wanted = divideEdits(next, this.stateOf(next, first, keep));
     const state = withinBounds(next, wanted);
-    prefetchFlow(source, about, state);
+    await prefetchFlow(source, about, state);
     const open = await openHead({ ...next, store: { state } });
     state.key = Math.max(0, keyOrLargest(open, wanted));
     this.opened = ++this.opening; // cancel heads of the old trace that are still loading

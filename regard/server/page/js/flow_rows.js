@@ -43,14 +43,18 @@ export function loadRows(flow, firsts, count = ROWS_AT_ONCE) {
 }
 
 /**
- * Request what the flow shows first, while the page is built.
+ * Request what the flow shows first; resolved when it is requested, so that the server computes it while
+ * the page computes the tables of the open head, which are requested too.
  * @param {import("./source.js").Source} source
  * @param {import("./source.js").About} about
  * @param {import("./state.js").State} state
  */
-export function prefetchFlow(source, about, { page, edits }) {
+export async function prefetchFlow(source, about, { page, edits, site, head }) {
   if (page !== "flow" || edits.length || !source.model) return;
-  source.flow([]).then((flow) => flow && loadRows(flow, [0, 0], firstRowCount(about))).catch(() => null); // reported when it is drawn
+  const found = source.flow([]);
+  source.vectors(site, head).catch(() => null); // errors are reported when it is drawn
+  const flow = await found.catch(() => null);
+  if (flow) loadRows(flow, [0, 0], firstRowCount(about)).catch(() => null);
 }
 
 /**
