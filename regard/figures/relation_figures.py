@@ -277,6 +277,8 @@ def _written(view: HeadView) -> tuple[list[str], torch.Tensor]:
     tokens = trace.tokens.get("output")
     if tokens is None:  # a language model: each position predicts the next token
         tokens = [*trace.tokens["target"][1:], "…"]
+    if len(logits) < len(tokens):
+        raise InputError("the trace has only the last logits of this text: give a shorter one.")
     return tokens, logits
 
 

@@ -264,8 +264,11 @@ def _describe(trace: Trace, request: TraceRequest) -> AnsweredRun:
     logits = part.values.get("output.logits")
     predicted = None if logits is None else predictions(logits[0])
     stored = _stored_values(part.values)
-    if fields["kind"] == "next":  # needed for other temperatures
-        stored["output.logits"] = part.values["output.logits"][:, -1:].clone()
+    if logits is not None and fields["kind"] in ("next", "translation"):
+        if logits.nbytes <= LIMITS.logit_bytes:  # figures of writing
+            stored["output.logits"] = logits
+        elif fields["kind"] == "next":  # needed for other temperatures
+            stored["output.logits"] = logits[:, -1:].clone()
     part.values, part.later_parts = stored, []
     return AnsweredRun(part, Answer(output=plain(output), **fields), predicted)
 

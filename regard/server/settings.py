@@ -45,6 +45,8 @@ class Limits(BaseModel, frozen=True):
     """Hidden units of a feed-forward layer that are sent at once."""
     activation_bytes: int = 64 * 2**20
     """Size of the hidden layers that are stored with a trace; larger ones are computed again."""
+    logit_bytes: int = 16 * 2**20
+    """Size of the logits that are stored with a trace; of larger ones, only the last row is."""
     waiting_jobs: int = 64
     """Jobs in the queue of one model."""
     upload_bytes: int = 128 * 2**20

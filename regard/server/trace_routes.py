@@ -12,8 +12,9 @@ from pydantic import BaseModel, NonNegativeInt
 
 from regard.analysis import heads
 from regard.analysis.site_json import describe_image, describe_site
-from regard.figures.formats import FORMATS
-from regard.figures.kinds import trace_figure
+from regard.errors import RegardError
+from regard.figures.formats import FORMATS, Figure
+from regard.figures.kinds import TRACE_KINDS, trace_figure
 from regard.generation.search import SearchOptions
 from regard.generation.tracing import alternatives_at
 from regard.hardware import limit_threads
@@ -279,25 +280,77 @@ async def html_file(stored: Stored, context: Context, state: State = "") -> Resp
     return await context.wait(work)
 
 
+class FigureQuery(BaseModel):
+    """A head and a query; "compare" also needs another head, of the same or of another trace."""
+
+    site: str
+    head: NonNegativeInt = 0
+    query: NonNegativeInt = 0
+    language: Literal["en", "ko"] = "en"
+    other: str | None = None  # the id of another trace
+    other_site: str | None = None
+    other_head: NonNegativeInt | None = None
+
+    def draw(self, stored: StoredTrace, kind: str, service: Service) -> Figure:
+        """Draw a figure; raise a RegardError if this trace or head has none of its kind."""
+        found = stored.trace[self.site]
+        if self.head >= found.n_heads:
+            raise ApiError("unknown_head", site=self.site, head=self.head, count=found.n_heads)
+        place = {"site": self.site, "head": self.head, "language": self.language}
+        if kind != "compare":
+            return trace_figure(stored.trace, kind, query=self.query, **place)
+        other = None if self.other is None else service.traces.get(self.other)
+        if self.other is not None and other is None:
+            raise ApiError("unknown_trace")
+        second = {"other_site": self.other_site, "other_head": self.other_head}
+        trace = None if other is None else other.trace
+        return trace_figure(stored.trace, kind, other=trace, **second, **place)
+
+
+class FigureKinds(BaseModel):
+    """Kinds of figures of a trace."""
+
+    kinds: list[str]
+
+
+FigureParams = Annotated[FigureQuery, Query()]
+FigureKind = Annotated[str, Query(json_schema_extra={"enum": [*TRACE_KINDS, "architecture"]})]
+
+
+@router.get("/trace/{id}/figures", response_model=FigureKinds)
+async def figure_kinds(stored: Stored, context: Context, given: FigureParams) -> Response:
+    """List the kinds of figures that fit a head: those that can be drawn."""
+
+    def fits(kind: str) -> bool:
+        try:
+            given.draw(stored, kind, context.service)
+        except RegardError:
+            return False
+        return True
+
+    def work(job: Job) -> FigureKinds:
+        found = []
+        for kind in (*TRACE_KINDS, "architecture"):
+            job.check()
+            if fits(kind):
+                found.append(kind)
+        return FigureKinds(kinds=found)
+
+    return await context.read(work)
+
+
 @router.get("/trace/{id}/figure", response_class=Response, responses={200: _BINARY})
 async def figure(
     stored: Stored,
     context: Context,
-    kind: Literal["pattern", "lines", "heads", "lens", "attribution"],
-    site: str,
-    head: NonNegativeInt = 0,
-    query: NonNegativeInt = 0,
-    language: Literal["en", "ko"] = "en",
+    kind: FigureKind,
+    given: FigureParams,
     format: Literal["svg", "png", "pdf"] = "pdf",
 ) -> Response:
-    """Return a figure of one head, or of the answer at one position, as a file."""
-    found = stored.trace[site]
-    if head >= found.n_heads:
-        raise ApiError("unknown_head", site=site, head=head, count=found.n_heads)
+    """Return a figure of one head, of the answer at one position or of the model as a file."""
 
     def work(job: Job) -> Response:
-        row = query if kind in ("lens", "attribution") else None
-        drawn = trace_figure(stored.trace, kind, site=site, head=head, query=row, language=language)
+        drawn = given.draw(stored, kind, context.service)
         data = FORMATS[f".{format}"](drawn.drawing)
         return _download(data, _MEDIA_TYPES[format], f"regard-{kind}.{format}")
 

@@ -2,11 +2,14 @@
 
 import html
 import re
+from urllib.parse import quote
 
 import pytest
 import torch
 
+from regard.figures.kinds import TRACE_KINDS
 from regard.server.app import make_app
+from regard.server.html_export import PAGE
 from tests.server.conftest import serving, window
 from tests.server.page.conftest import ADDRESS_DELAY, SETTLE
 
@@ -89,6 +92,34 @@ def test_the_pdf_is_a_pdf(page, address, tmp_path):
         page.click("[data-share=pdf]")
     download.value.save_as(tmp_path / "figure.pdf")
     assert (tmp_path / "figure.pdf").read_bytes().startswith(b"%PDF-")
+    page.click(".share summary")
+    page.click("[data-share=figures]")
+    page.wait_for_selector("dialog.figures")
+    kinds = page.locator("dialog.figures option").evaluate_all("all => all.map((x) => x.value)")
+    assert set(kinds) == set(TRACE_KINDS) - {"compare", "additive", "image"} | {"architecture"}
+    assert page.locator("dialog.figures optgroup").count() == 4
+    page.select_option("dialog.figures select", "alignment")
+    page.evaluate("() => document.querySelector('dialog.figures img').decode()")  # it is drawn
+    page.click("[data-format=svg]")
+    with page.expect_download() as download:
+        page.click("[data-figure=save]")
+    assert download.value.suggested_filename == "regard-alignment.svg"
+    assert download.value.path().read_text("utf-8").startswith(("<svg", "<?xml"))
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog.figures", state="detached")
+    opened(page, address, f"site={CROSS}&head=1&compare={quote(f'kind=head&site={CROSS}&head=0')}")
+    page.click(".share summary")
+    page.click("[data-share=figures]")
+    page.select_option("dialog.figures select", "compare")
+    page.evaluate("() => document.querySelector('dialog.figures img').decode()")  # it is drawn
+
+
+def test_every_kind_of_figure_has_a_place_and_a_name():
+    script = (PAGE / "js/views/figure_dialog.js").read_text("utf-8")
+    messages = (PAGE / "js/action_messages.js").read_text("utf-8")
+    for kind in (*TRACE_KINDS, "architecture"):
+        assert f'"{kind}"' in script
+        assert f"  figure_{kind}: [" in messages
 
 
 def test_a_frame_shows_only_the_pane_and_only_frames_may_be_embedded(page, address, client):

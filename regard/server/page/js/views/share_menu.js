@@ -6,6 +6,7 @@ import { togglePresenting } from "../present.js";
 import { pythonSnippet } from "../python_snippet.js";
 import { copyText, download, savePicture, showNotice } from "../save.js";
 import { hasAddress, writeState } from "../state.js";
+import { figurePlace, openFigures } from "./figure_dialog.js";
 
 /** @typedef {import("../app.js").App} App */
 
@@ -32,6 +33,7 @@ export function shareMenu(app) {
       item("svg", "saveSvg", () => savePicture(shownPane(app), store.state.page, "svg")),
     ],
     head ? item("pdf", "sharePdf", async () => save(app, await figurePath(app), "regard.pdf")) : "",
+    live && store.state.page !== "worked" ? item("figures", "shareFigures", () => openFigures(app)) : "",
     live && source ? item("python", "sharePython", () => copyText(app, pythonSnippet(app))) : "",
     live && ["explore", "flow"].includes(store.state.page) ? item("frame", "shareFrame", () => copyText(app, frameOf(app))) : "",
     isPage(app.root) ? item("present", "present", () => togglePresenting(app)) : ""));
@@ -96,12 +98,9 @@ function htmlPath({ source, store }) {
  * Return the path of the figure of this view, drawn from the edited run.
  * @param {App} app
  */
-async function figurePath({ source, store }) {
-  const { site, head, query, view, language, edits } = store.state;
-  const effect = edits.length ? /** @type {any} */ (await source.model?.effect(edits)) : null;
-  const { id } = (effect?.source ?? source).described;
-  const given = { kind: FIGURES[view] ?? "pattern", site, head: String(head), query: String(query), language, format: "pdf" };
-  return `/api/trace/${id}/figure?${new URLSearchParams(given)}`;
+async function figurePath(app) {
+  const { id, given } = await figurePlace(app);
+  return `/api/trace/${id}/figure?${given}&kind=${FIGURES[app.store.state.view] ?? "pattern"}&format=pdf`;
 }
 
 /**
