@@ -60,7 +60,7 @@ export const COMPARE_MESSAGES = {
   sweepShow: ["effect of each head", "헤드별 효과"],
   sweepHide: ["back to the patterns", "패턴으로 돌아가기"],
   sweepWhole: ["the whole answer", "출력 전체"],
-  sweepLess: ["without it, {what} is {times} times less probable", "이 헤드가 없으면 {what}의 확률이 {times}분의 1로 줄어듭니다"],
+  sweepLess: ["without it, {what} is {times} times less probable", "이 헤드가 없으면 {what}의 확률이 {share}배로 줄어듭니다"],
   sweepMore: ["without it, {what} is {times} times more probable", "이 헤드가 없으면 {what}의 확률이 {times}배로 늘어납니다"],
   sweepOff: ["switch this head off", "이 헤드 끄기"],
   sweepOn: ["switch this head on", "이 헤드 켜기"],

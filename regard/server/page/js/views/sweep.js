@@ -254,14 +254,14 @@ function describeChange(app, known, result, { site, head }) {
   const { t, store } = app;
   const x = changeOf(known, result, { site, head });
   const what = known.token === null ? t("sweepWhole") : labelOf(result.tokens[known.token]);
-  const times = short(Math.exp(Math.abs(x)), 2);
+  const [times, share] = [short(Math.exp(Math.abs(x)), 2), short(Math.exp(x), 2)];
   const edit = /** @type {const} */ ({ kind: "ablate", site: app.open.site.path, head: app.open.head });
   const { edits } = store.state;
   const off = app.open.changes?.off ?? false;
   const openHead = app.open.site.path === site.path && app.open.head === head;
   return [
-    el("p", {}, el("b", {}, placeName(t, { site, head })), " ", el("b.digits.sweep-exact", {}, full(x))),
-    el("p", {}, t(x < 0 ? "sweepLess" : "sweepMore", { what, times })),
+    el("p", {}, el("b", {}, placeName(t, { site, head })), " ", el("b.digits.sweep-exact", { title: full(x), "data-value": x }, short(x))),
+    el("p", {}, t(x < 0 ? "sweepLess" : "sweepMore", { what, times, share })),
     el("button.quiet.sweep-off", { disabled: !openHead, "aria-pressed": String(off && openHead), onclick: () => store.set({ edits: off ? withoutEdit(edits, edit) : withEdit(edits, edit) }) }, t(off && openHead ? "sweepOn" : "sweepOff")),
   ];
 }
