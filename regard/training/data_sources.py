@@ -90,7 +90,10 @@ class HeldOutRows(_DerivedRows):
     def __iter__(self) -> Iterator[Row]:
         column = self.names.index("text") if "text" in self.names else 0
         for row in self.rows:
-            if self.first <= unit_hash(normalize_source(row.fields[column] or b"")) < self.last:
+            text = (
+                row.fields[0 if row.fault else column] or b""
+            )  # the line itself if it is malformed
+            if self.first <= unit_hash(normalize_source(text)) < self.last:
                 yield row
 
     def fingerprint(self) -> str:

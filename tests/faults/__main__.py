@@ -6,6 +6,7 @@ file may stay. Prints a table, with a line for everything that was not so, and e
 """
 
 import argparse
+import contextlib
 import os
 import random
 import resource
@@ -190,14 +191,12 @@ class Faults:
             done = finish("translate", self.whole, self.texts, "-o", place / "o", limits=limits)
             self.check_refused(done, "cannot be written")
             trace = ("trace", self.whole, "1 2 3", "-o", place / "t.safetensors")
-            (place / "fill").write_bytes(b"")
-            with (place / "fill").open("wb") as stream:
-                fill(stream, is_mounted)
+            fill(place / "fill", is_mounted)
             self.check_refused(finish(*trace, limits=limits), "cannot be written")
             export = ("export", self.whole, "--to", "huggingface", "-o", place / "e")
             self.check_refused(finish(*export, limits=limits), "cannot be written")
             self.tries += 4
-            (place / "fill").unlink()
+            (place / "fill").unlink(missing_ok=True)
             if is_mounted:
                 subprocess.run(["mount", "-o", "remount,size=64m", place], check=True)
             self.check_run(place / "run", what="the run after space was freed")
@@ -468,14 +467,11 @@ class socket_port:  # noqa: N801  a context
         pass
 
 
-def fill(stream, is_mounted):
+def fill(file, is_mounted):
     """Write until the small file system is full."""
-    try:
+    with contextlib.suppress(OSError), file.open("wb", buffering=0) as stream:
         while is_mounted:
             stream.write(bytes(4096))
-            stream.flush()
-    except OSError:
-        pass
 
 
 ROWS = {
@@ -510,7 +506,8 @@ def say(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--only", choices=ROWS, nargs="*", default=list(ROWS))
+    parser.add_argument("--only", choices=ROWS, nargs="*", default=list(ROWS), metavar="ROW")
+    parser.add_argument("--after", choices=ROWS, metavar="ROW", help="only the rows after this one")
     options = parser.parse_args()
     torch.set_num_threads(1)
     say(f"seed {options.seed}")
@@ -520,9 +517,13 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.environ["REGARD_CACHE"] = f"{folder}/cache"
         faults = Faults(Path(folder), options.seed)
-        for name in options.only:
+        rows = list(ROWS)[list(ROWS).index(options.after) + 1 :] if options.after else options.only
+        for name in rows:
             faults.problems, faults.tries, start = [], 0, time.monotonic()
-            ROWS[name](faults)
+            try:
+                ROWS[name](faults)
+            except Exception as error:
+                faults.check(False, f"the row itself ended with {error!r}")
             took = time.monotonic() - start
             say(f"| {name:40} | {faults.tries:5} | {len(faults.problems):6} | {took:7.1f} |")
             for problem in sorted(set(faults.problems))[:6]:

@@ -78,11 +78,21 @@ def change_bytes(data, seed):
     return bytes(data)
 
 
+def change_safetensors(data, seed):
+    """Change the header by its values: names, types, shapes, offsets and metadata."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = change_json(json.loads(data[8:end]), seed)
+    text = json.dumps(header).encode("utf-8", "surrogatepass")
+    return len(text).to_bytes(8, "little") + text + data[end:]
+
+
 def change_file(file, seed):
     """Damage a file in place: JSON by its values most of the time, everything else by its bytes."""
     data = file.read_bytes()
     if file.suffix == ".json" and seed % 4:
         text = json.dumps(change_json(json.loads(data), seed))
         file.write_bytes(text.encode("utf-8", "surrogatepass"))
+    elif file.suffix == ".safetensors" and seed % 4 > 1:
+        file.write_bytes(change_safetensors(data, seed))
     else:
         file.write_bytes(change_bytes(data, seed))

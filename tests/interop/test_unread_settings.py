@@ -40,6 +40,7 @@ CHECKPOINTS = {
 # These say which weights the folder has, so that with another value it is not complete.
 STATED = {"architectures", "model_type", "id2label", "label2id", "vocab_size"}
 STATED |= {"share_encoder_decoder_embeddings", "summary_activation"}
+NAMED = {"layer_types": ["sliding_attention"]}
 
 
 def other(name, value):
@@ -52,7 +53,9 @@ def other(name, value):
         return 2 * value + 0.25
     if isinstance(value, str):
         return "relu" if "act" in name else None
-    return 2 if value is None else None
+    if isinstance(value, dict):
+        return {inner: other(inner, one) or one for inner, one in value.items()}
+    return 2 if value is None else NAMED.get(name)
 
 
 @torch.no_grad()

@@ -67,6 +67,16 @@ def test_the_test_split_does_not_depend_on_the_validation_share(pairs):
     assert some == more
 
 
+def test_a_malformed_line_is_in_one_split_and_can_be_dropped(tmp_path):
+    path = tmp_path / "labeled.tsv"
+    path.write_text("".join(f"a\ttext {n}\n" for n in range(50)) + "no label\n")
+    data = {"train": str(path), "validation": 0.5}
+    sources = TextSources(recipe("classification", **data, checks={"malformed": "drop"}))
+    faults = [[row.fault for row in sources.rows(part)] for part in ("train", "validation")]
+    assert sorted(sum(map(bool, part)) for part in faults) == [0, 1]
+    assert len(sources.examples("train")) + len(sources.examples("validation")) == 50
+
+
 def test_held_out_rows_have_a_separate_fingerprint(pairs):
     rows = TextSources(recipe(train=str(pairs))).all_rows()
     halves = [HeldOutRows(rows, 0.0, 0.5), HeldOutRows(rows, 0.5, 1.0)]
