@@ -48,6 +48,11 @@ def file_errors(path: str | Path, action: str = "read") -> Iterator[None]:
         raise
     except OSError as error:
         raise FileError(f"{path} cannot be {action}: {error.strerror or error}.") from error
+    except Exception as error:
+        # Not imported for every command: what safetensors raises when a disk is full.
+        if action == "written" and type(error).__name__ == "SafetensorError":
+            raise FileError(f"{path} cannot be {action}: {error}.") from error
+        raise
 
 
 def cache_folder() -> Path:

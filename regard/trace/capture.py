@@ -21,10 +21,11 @@ from regard.errors import InputError
 from regard.layers.patch import cut_grid
 from regard.model import Model
 from regard.models.vision import VisionConfig
-from regard.tap import Tapped
+from regard.tap import Tapped, split_path
 from regard.text.tokenizer import Tokenizer
 from regard.trace import outputs
 from regard.trace.edit import Edit, Editor
+from regard.trace.edits import Allow, SetWeights
 from regard.trace.trace import Trace
 from regard.trace.watch import watch
 
@@ -40,15 +41,32 @@ class TolerantEditor(Editor):
         self.edit = edit
         self.applied = False
         self._error: InputError | None = None
+        self._site: list[str] = []
 
     def see(self, tapped: Tapped) -> Any:
+        self._site = split_path(tapped.path)[0].split(".")
         try:
             value = super().see(tapped)
         except InputError as error:
             self._error = error
             return tapped.value
         self.applied |= value is not tapped.value
+        if value is not tapped.value and "@" not in tapped.path:
+            self._check_later_keys(tapped.value, value)
         return value
+
+    def _check_later_keys(self, before: Any, after: Any) -> None:
+        """Refuse to show a token one that did not exist yet when the model wrote it."""
+        n, heads, of_encoder = self._target.n_query, self._target.n_heads, "encoder" in self._site
+        if n != self._target.n_key or of_encoder or not isinstance(self.edit, Allow | SetWeights):
+            return
+        if isinstance(self.edit, Allow):
+            before, after = (mask.tensor(n, lead=(1, heads)) for mask in (before, after))
+        if ((after != 0) & (before == 0)).triu(1).any():
+            raise InputError(
+                f"{self.edit!r} shows a token a later one, which does not exist when the model "
+                "writes: give the target, which is then read as a whole."
+            )
 
     def check(self) -> None:
         """Raise an error if the edit was not applied anywhere."""

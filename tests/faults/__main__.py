@@ -54,6 +54,9 @@ class Faults:
         self.translated = folder / "translated.txt"
         code, text = finish("translate", self.whole, self.texts, "-o", self.translated)
         assert code == 0, text
+        self.exported = folder / "exported"
+        code, text = finish("export", self.whole, "--to", "huggingface", "-o", self.exported)
+        assert code == 0, text
 
     def check(self, holds, text):
         if not holds:
@@ -156,8 +159,7 @@ class Faults:
         self.check(not leftovers(output.parent), f"left {leftovers(output.parent)}")
 
     def conversion_killed(self):
-        exported = self.folder / "exported"
-        finish("export", self.whole, "--to", "huggingface", "-o", exported)
+        exported = self.exported
         finish("import", exported, "-o", self.folder / "imported")
         places = {
             "export": (exported, ("export", self.whole, "--to", "huggingface")),
@@ -218,7 +220,7 @@ class Faults:
                 ("translate", self.whole, self.texts, "-o", place / "o"),
                 ("trace", self.whole, "1 2 3", "-o", place / "t.html"),
                 ("export", self.whole, "--to", "huggingface", "-o", place / "e"),
-                ("import", self.folder / "exported", "-o", place / "i"),
+                ("import", self.exported, "-o", place / "i"),
             ):
                 self.tries += 1
                 self.check_refused(finish(*words), "cannot be written", "Read-only")
@@ -264,7 +266,7 @@ class Faults:
             self.tries += 1
             codes = sorted(code for code, _ in done)
             self.check(codes[0] == 0 and set(codes) <= {0, 2}, f"exports: {done}")
-            self.check(not differing(self.folder / "exported", place), "a mixed export")
+            self.check(not differing(self.exported, place), "a mixed export")
             self.check(not leftovers(place.parent), f"left {leftovers(place.parent)}")
 
     def one_cache(self):

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from datetime import date, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,23 @@ def test_edits_that_apply_nowhere_are_refused(toy_folder):
     assert len(model.trace("Two. One two three four five six.", edits=[later]).parts) == 2
     with pytest.raises(InputError, match="CTranslate2 does not support edits"):
         model.translate("one", edits=[far], engine="ctranslate2")
+
+
+@pytest.mark.parametrize("edit", [regard.allow, partial(regard.set_weights, value=0.5)])
+def test_a_token_that_is_not_written_yet_cannot_be_shown(toy_folder, edit):
+    model, site = regard.load(toy_folder), "decoder.layers.0.self"
+    written = model.translate("one two three four")
+    later = edit(site, query=0, key=2)
+    with pytest.raises(InputError, match="does not exist when the model writes: give the target"):
+        model.trace("one two three four", edits=[later])
+    with pytest.raises(InputError, match="names a query that does not exist"):
+        model.translate("one two three four", edits=[later])
+    # a target is read as a whole, and encoders read everything
+    trace = model.trace("one two three four", written.text, edits=[later])
+    assert trace[site].weights(0)[0, 2] > 0
+    known = edit("encoder.layers.0.self", query=0, key=2)
+    answer = model.translate("one two three four", edits=[known]).text
+    assert model.trace("one two three four", edits=[known]).output.text == answer
 
 
 def test_alternatives_follow_from_the_prefix(toy_folder):
