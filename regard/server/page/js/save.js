@@ -100,7 +100,7 @@ export async function copyText(app, text) {
  */
 export function showNotice(app, text) {
   app.root.querySelector(".notice")?.remove();
-  const made = el("div.notice", { role: "status" }, text);
+  const made = el("div.notice", { "data-says": "" }, text);
   app.root.append(made);
   setTimeout(() => made.remove(), 2200);
 }

@@ -19,7 +19,7 @@ const SEARCH_DELAY = 150;
  * @returns {import("../app.js").Pane}
  */
 export function comparison(app) {
-  const content = el("div.content", { "aria-live": "polite" });
+  const content = el("div.content", { "data-says": "" });
   const more = el("button.icon.unfold", { title: app.t("allChanges"), "aria-label": app.t("allChanges"), "aria-expanded": "false", onclick: () => more.setAttribute("aria-expanded", String(element.toggleAttribute("data-open"))) }, "▴");
   const element = el("section.comparison", { "aria-label": app.t("answerAfter") }, content, more);
   let lastEdits = "";

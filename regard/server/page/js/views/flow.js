@@ -70,8 +70,8 @@ class FlowView {
     this.board = el("div.flow-board", { tabindex: 0, role: "application", "aria-label": t("flowLabel"), onkeydown: (/** @type {KeyboardEvent} */ event) => this.press(event) }, this.canvas, el("div.flow-veils", {}, this.veils), this.labels, this.lens.element, this.ring);
     this.scroll = el("div.flow-scroll", {}, this.board);
     this.tip = el("div.flow-tip", { hidden: true, role: "tooltip" });
-    this.card = el("aside.flow-details", { "aria-live": "polite", hidden: true });
-    this.status = el("p.visually-hidden", { "aria-live": "polite" });
+    this.card = el("aside.flow-details", { "data-says": "", hidden: true });
+    this.status = el("p.visually-hidden", { "data-says": "" });
     this.table = el("details.flow-table");
     this.windows = el("div.flow-windows");
     this.playback = new Playback(() => this.show());

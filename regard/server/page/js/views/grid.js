@@ -224,7 +224,7 @@ function strips(plot, layout) {
     shape(`svg.labels.${name}`, { width: wide, height: high, "aria-hidden": "true" }, shape("rect.ground", { width: wide, height: high }));
   const [above, aside, corner] = [strip("above", width, top), strip("aside", left, height), strip("corner", left, top)];
   for (const text of labels(plot, layout)) {
-    if (text.classList.contains("axis")) (Number(text.getAttribute("x")) >= left ? above : corner).append(text);
+    if (text.classList.contains("axis")) corner.append(text); // titles never scroll, so they cannot slide over each other
     else (text.getAttribute("text-anchor") === "end" ? aside : above).append(text);
   }
   return [above, aside, corner];

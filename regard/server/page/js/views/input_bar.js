@@ -25,7 +25,7 @@ export function inputBar(app, live) {
   const line = el("div.line");
   const others = el("div.others");
   const intro = el("div.intro");
-  const status = el("p.status", { role: "status" });
+  const status = el("p.status", { "data-says": "" });
   const element = el("section.input-bar", { "aria-label": app.t("input") }, line, status);
   const showStatus = () => {
     if (live.error && offered !== live.request?.model) offer(); // another model was chosen, and refused its input

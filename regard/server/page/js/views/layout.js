@@ -1,6 +1,7 @@
 // The layout of the page: one header, the texts, panes (tabs on narrow screens), and below them one
 // bar with the edits, whose drawer lies over the overview.
 
+import { announcer } from "../announcer.js";
 import { forgetColors } from "../color.js";
 import { el, fillAround, rememberFocus, isPage, whenIdle } from "../dom.js";
 import { showHelp } from "../keyboard.js";
@@ -38,6 +39,7 @@ export function layout(app) {
   let panes = [];
   /** @type {Pane[]} drawn before the others */
   let urgentPanes = [];
+  const spoken = announcer(app.root);
   app.root.classList.add("regard");
   app.root.dataset.theme = savedTheme() ?? systemTheme();
   const build = () => {
@@ -60,7 +62,7 @@ export function layout(app) {
     if (isPage(app.root)) document.documentElement.lang = app.store.state.language;
     const bar = above?.intro ? above.element : null; // the bar of a training replay has its own lines
     const top = header(app, () => update(new Set(["theme"])), bar);
-    fillAround(app.root, [top], lessonPanel.element, [bar ? null : above?.element, ...middle, lessonPanel.figure, footer(app)]);
+    fillAround(app.root, [top], lessonPanel.element, [bar ? null : above?.element, ...middle, lessonPanel.figure, footer(app), spoken]);
   };
   const deferred = new DeferredUpdates();
   const update = async (/** @type {Set<string>} */ given) => {

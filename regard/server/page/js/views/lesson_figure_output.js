@@ -52,7 +52,7 @@ export async function sampling(app, { own, report }) {
   const list = await nextTokens(app, temperature);
   const shown = el("output.digits", {}, short(temperature, 2));
   const slider = el("input", { type: "range", min: 0, max: 2, step: 0.05, value: temperature, "aria-label": t("sampling"), oninput: () => (shown.textContent = short(Number(slider.value), 2)), onchange: () => store.set({ sampling: Number(slider.value) }) });
-  const text = el("p.sampled", { "aria-live": "polite" }, own.sampled ? [el("span.small", {}, asked.text), el("b", {}, own.sampled)] : "");
+  const text = el("p.sampled", { "data-says": "" }, own.sampled ? [el("span.small", {}, asked.text), el("b", {}, own.sampled)] : "");
   const write = async () => {
     const request = { model: asked.model, text: asked.text, max_tokens: N_TOKENS, temperature: Number(slider.value), seed: (own.seed = (own.seed ?? 0) + 1) };
     fill(text, t("progress_writing"));

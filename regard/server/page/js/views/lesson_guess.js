@@ -42,7 +42,7 @@ export function guessBlock(app, guess, options, { guessed, say, choose }) {
     el("p.ask", {}, el("b", {}, t("lessonGuess"), ". "), say(guess.ask)),
     el("div.options", { role: "group", "aria-label": t("lessonGuess") }, buttons),
     guessed ? "" : el("button.quiet.anyway", { onclick: () => choose(-1) }, t("lessonAnyway")));
-  const reveal = el("p.reveal", { role: "status" });
+  const reveal = el("p.reveal", { "data-says": "" });
   if (guessed) fill(reveal, revealText(t, guess, guessed, say));
   block.append(reveal);
   return block;

@@ -199,7 +199,7 @@ class LessonPanel {
     fill(this.bar, el("button.course-toggle", { "aria-expanded": String(!this.list.hidden), title: t("lessonList"), "aria-label": `${t("lessonList")}, ${t("lessonOf", { n: this.number, of: LESSONS.length })}`, onclick: () => this.toggleList() }, `${this.number}/${LESSONS.length} ▾`), el("h2", { title: t("lessonOf", { n: this.number, of: LESSONS.length }) }, t(lesson.title)), el("span.gap"), el("button.icon.close", { title: t("close"), "aria-label": t("close"), onclick: () => openLesson(app, 0) }, "×"));
     fill(this.list, courseList(app, this.number, (number) => this.openFromList(number)));
     this.story.setAttribute("aria-label", t(lesson.title));
-    const body = this.why ? [el("p.why", { role: "status" }, this.why)] : this.opening ? [el("p.note", { role: "status" }, t("lessonOpening"))] : this.paragraphs();
+    const body = this.why ? [el("p.why", { "data-says": "" }, this.why)] : this.opening ? [el("p.note", { "data-says": "" }, t("lessonOpening"))] : this.paragraphs();
     fill(this.story, body);
     this.mark();
     if (!this.why && !this.opening) this.showClosing();

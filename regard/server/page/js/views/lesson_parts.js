@@ -46,7 +46,7 @@ export function taskBlock({ t }, text, { first, done, closing }, before) {
   return el("div.task-block", {},
     el("h3", {}, t("lessonTask")),
     el("p.task", { "data-done": String(done), "data-ready": first ? "true" : undefined }, el("span.tick", { "aria-hidden": "true" }, done || before ? "✓" : "→"), el("span", {}, text)),
-    el("p.done-note", { role: "status" }, done ? el("b", {}, t("lessonDone"), " ") : "", el("span.closing", {}, closing)));
+    el("p.done-note", { "data-says": "" }, done ? el("b", {}, t("lessonDone"), " ") : "", el("span.closing", {}, closing)));
 }
 
 /**

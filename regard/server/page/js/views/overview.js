@@ -27,7 +27,7 @@ const PREFETCH_DELAY = 40;
  */
 export function overview(app) {
   const body = el("div.groups");
-  const note = el("p.note", { "aria-live": "polite" });
+  const note = el("p.note");
   const sort = el("select", { onchange: () => app.store.set({ sort: sort.value }) }, SORTS.map((one) => el("option", { value: one }, app.t(`sort_${one}`))));
   const tools = el("label.quiet", { title: app.t("sortHelp") }, app.t("sort"), " ", sort);
   const sweep = sweepPanel(app, (group) => groupTitle(app, group), () => {

@@ -54,7 +54,7 @@ const REDRAW_ON = ["all", "site", "head", "kept", "edits", "view", "compare", "s
 export function pattern(app) {
   const tools = toolbar(app);
   const title = el("div.title");
-  const says = el("p.sentence", { "aria-live": "polite" });
+  const says = el("p.sentence", { "data-says": "" });
   // a picture that is redrawn under the mouse gets no pointerleave event; the board does
   const leave = () => app.peek && app.setPeek(null);
   const board = el("div.board", { onpointerleave: leave, onpointermove: (/** @type {any} */ event) => event.target.closest("svg, canvas") || leave() });

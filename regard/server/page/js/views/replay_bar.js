@@ -28,7 +28,7 @@ export function replayBar(app, replay) {
     el("button.icon", { title: t(word), "aria-label": t(word), onclick: () => replay.go({ at: replay.at + by }) }, sign);
   const text = el("select", { "aria-label": t("replayText"), onchange: () => replay.go({ text: Number(text.value) }) }, texts.map((one, i) => el("option", { value: i }, one)));
   const run = el("select", { "aria-label": t("replayRun"), onchange: () => (location.search = `?run=${encodeURIComponent(run.value)}`) }, replay.runs.map((one) => el("option", { value: one.name }, one.name)));
-  const numbers = el("p.numbers", { "aria-live": "polite" });
+  const numbers = el("p.numbers", { "data-says": "" });
   const curve = shape("svg.score-curve", { width: WIDTH, height: HEIGHT, role: "img" });
   const element = el("section.input-bar.replay", { "aria-label": t("training") },
     el("div.line", {}, run, text, el("span.gap"), el("span.note", {}, t("replayHow"))),

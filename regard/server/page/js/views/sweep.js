@@ -104,7 +104,7 @@ function render(app, known, titleOf) {
   if (!known.result) {
     return [
       el("button.sweep-start", { title: t("sweepHelp"), onclick: () => start(app, known) }, t("sweep")),
-      known.error ? el("p.error", { role: "alert" }, t.error(known.error)) : "",
+      known.error ? el("p.error", { "data-says": "" }, t.error(known.error)) : "",
     ];
   }
   if (!known.shown) return [el("button.sweep-start", { onclick: () => show(true) }, t("sweepShow"))];
@@ -119,7 +119,7 @@ function progressOf({ t }, { progress, running }) {
   const { done, of } = progress ?? { done: 0, of: null };
   return [
     el("progress", { "aria-label": t("sweep"), ...(of ? { max: of, value: done } : {}) }),
-    el("p.note", { role: "status" }, of ? t("sweepProgress", { done, of }) : t("progress_sweeping"), " ", el("button.quiet.sweep-stop", { onclick: () => running?.abort() }, t("sweepStop"))),
+    el("p.note", { "data-says": "" }, of ? t("sweepProgress", { done, of }) : t("progress_sweeping"), " ", el("button.quiet.sweep-stop", { onclick: () => running?.abort() }, t("sweepStop"))),
   ];
 }
 
@@ -169,7 +169,7 @@ function heatMap(app, known, result, titleOf) {
   const { t, sites, store } = app;
   const places = sites.flatMap((site) => Array.from({ length: site.n_heads }, (_, head) => ({ site, head })));
   const most = Math.max(1e-12, ...places.map((place) => Math.abs(changeOf(known, result, place))));
-  const note = el("div.sweep-note", { "aria-live": "polite" });
+  const note = el("div.sweep-note", { "data-says": "" });
   const describe = (/** @type {Place | null} */ place) => fill(note, describeChange(app, known, result, place ?? { site: app.open.site, head: app.open.head }));
   /** @type {Map<string, Site[]>} */
   const groups = new Map();
@@ -254,14 +254,14 @@ function describeChange(app, known, result, { site, head }) {
   const { t, store } = app;
   const x = changeOf(known, result, { site, head });
   const what = known.token === null ? t("sweepWhole") : labelOf(result.tokens[known.token]);
-  const [times, share] = [short(Math.exp(Math.abs(x)), 2), short(Math.exp(x), 2)];
+  const share = short(Math.exp(x), 2);
   const edit = /** @type {const} */ ({ kind: "ablate", site: app.open.site.path, head: app.open.head });
   const { edits } = store.state;
   const off = app.open.changes?.off ?? false;
   const openHead = app.open.site.path === site.path && app.open.head === head;
   return [
     el("p", {}, el("b", {}, placeName(t, { site, head })), " ", el("b.digits.sweep-exact", { title: full(x), "data-value": x }, short(x))),
-    el("p", {}, t(x < 0 ? "sweepLess" : "sweepMore", { what, times, share })),
+    el("p", {}, t(x < 0 ? "sweepLess" : "sweepMore", { what, share })),
     el("button.quiet.sweep-off", { disabled: !openHead, "aria-pressed": String(off && openHead), onclick: () => store.set({ edits: off ? withoutEdit(edits, edit) : withEdit(edits, edit) }) }, t(off && openHead ? "sweepOn" : "sweepOff")),
   ];
 }

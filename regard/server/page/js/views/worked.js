@@ -27,7 +27,7 @@ export function worked(app) {
   const { t } = app;
   const given = read(app, app.store.state.work) ?? startValues(app);
   const element = el("main.pane.worked", { "aria-label": t("worked") });
-  const where = el("p.where", { "aria-live": "polite" }, t("workedWhere"));
+  const where = el("p.where", { "data-says": "" }, t("workedWhere"));
   const flow = el("div.flow");
   const light = (/** @type {string[]} */ cells) => {
     for (const place of cells) flow.querySelectorAll(`[data-cell="${place}"]`).forEach((one) => one.classList.add("lit"));

@@ -62,7 +62,7 @@ export class Quiz {
     const { t } = this.app;
     const { name, i, j } = /** @type {Cell} */ (this.cell);
     const field = el("input.answer", { inputmode: "decimal", autocomplete: "off", "aria-label": t("workedAnswer") });
-    const says = el("p.says", { role: "status" });
+    const says = el("p.says", { "data-says": "" });
     const check = (/** @type {Event} */ event) => {
       event.preventDefault();
       this.check(field.value, says);
