@@ -111,6 +111,7 @@ def test_every_key_in_the_code_is_in_the_catalog_and_every_message_is_used(messa
         "cut_",
         "fate_",
         "figureB",
+        "figure_",
     )  # followed by a value of a list
     for key in messages:
         used = re.search(rf"""["'`]{key}["'`]""", code) or key.startswith(composed)
