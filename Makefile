@@ -19,7 +19,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 NOT_SLOW := -q -n 2 --dist loadfile -m "not slow"
 FAST := -q -n 2 --dist loadfile -m "not slow and not browser and not processes"
 
-.PHONY: help run docs pictures test test-fast test-slow coverage format bench bench-scripts models-matrix package clean
+.PHONY: help run docs notebooks pictures test test-fast test-slow coverage format bench bench-scripts models-matrix package clean
 .PHONY: system-packages checks format-check lint types page-types
 
 help:  ## List the commands
@@ -102,6 +102,9 @@ package: $(INSTALLED)  ## Build wheel and source archive, and try them in a fres
 docs: $(INSTALLED_DOCS)  ## Build the documentation in English and Korean into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "Open site/index.html in a browser."
+
+notebooks: $(INSTALLED_TEST)  ## Write examples/notebooks from the pages of Learn and three how-tos, and run them
+	OMP_NUM_THREADS=1 $(BIN)/python docs/hooks/notebooks.py
 
 pictures: $(INSTALLED_TEST) system-packages  ## Redraw the explorer's pictures in docs/pictures
 	$(BIN)/python docs/pictures/make.py

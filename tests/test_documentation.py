@@ -1,21 +1,14 @@
 """Code in READMEs and docs runs and prints what is shown, or says why it is not run.
 
-A page is run from top to bottom in an empty folder:
-
-- ```python blocks share their variables. A ```toml block (or any other) with title="NAME" is
-  written to the file NAME.
-- ```sh blocks, and blocks without a language that start with a command, are run line by line.
-- A block without a language, or ```text, right after one of those is what it prints; a line that
-  ends in "…" means any end of the line, and a line "…" for any lines.
-- `<!-- not run: reason -->` before a block leaves it out, `<!-- run with: OPTIONS -->` adds options
-  to its commands, and `<!-- run first: CODE -->` runs Python code before it.
+A page is run from top to bottom in an empty folder; docs/hooks/page_blocks.py says how it is
+divided into blocks. In what a block prints, a line that ends in "…" means any end of the line, and
+a line "…" any lines.
 """
 
 import contextlib
 import io
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,6 +16,7 @@ import torch
 import typer
 from typer.testing import CliRunner
 
+from docs.hooks.page_blocks import Block, blocks_of
 from regard.cli.main import app
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -30,51 +24,6 @@ PAGES = {
     path.relative_to(REPOSITORY).as_posix(): path.read_text("utf-8")
     for path in [*REPOSITORY.glob("*.md"), *sorted(REPOSITORY.glob("docs/**/*.md"))]
 }
-BLOCK = re.compile(
-    r"(?P<marks>(?:<!-- (?:not run|run with|run first):(?:(?!-->).)*-->\s*)*)"
-    r"^(?P<indent> *)```(?P<language>\w*)(?P<options>[^\n]*)\n(?P<code>.*?)^ *```$",
-    re.MULTILINE | re.DOTALL,
-)
-MARK = re.compile(r"<!-- (not run|run with|run first):\s*(.*?)\s*-->", re.DOTALL)
-PROGRAMS = ("regard ", "echo ", "make ", "pip ", "python ", "torchrun ", ".venv/bin/", "export ")
-
-
-@dataclass
-class Block:
-    """A fenced block and, if the next one shows it, its output."""
-
-    language: str
-    code: str
-    marks: dict[str, str]
-    title: str | None
-    line: int
-    shown: str | None = None
-
-    @property
-    def runs(self) -> bool:
-        return "not run" not in self.marks and (self.title or self.language in ("python", "sh"))
-
-
-def blocks_of(text: str) -> list[Block]:
-    """Return the blocks of a page that are code, commands or files."""
-    found: list[Block] = []
-    end = 0
-    for match in BLOCK.finditer(text):
-        code = re.sub(rf"^{match['indent']}", "", match["code"], flags=re.MULTILINE)
-        language = {"bash": "sh", "console": "sh", "text": ""}.get(*[match["language"]] * 2)
-        if not language and found and not text[end : match.start()].strip() and not match["marks"]:
-            found[-1].shown = code
-        else:
-            if not language and code.startswith(PROGRAMS):
-                language = "sh"
-            title = re.search(r'title="([^"]+)"', match["options"])
-            line = text[: match.start("language")].count("\n") + 1
-            marks = dict(MARK.findall(match["marks"]))
-            found.append(Block(language, code, marks, title[1] if title else None, line))
-        end = match.end()
-    return [block for block in found if block.title or block.language in ("python", "sh")]
-
-
 BLOCKS = {name: blocks for name, text in PAGES.items() if (blocks := blocks_of(text))}
 
 

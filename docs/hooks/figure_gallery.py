@@ -1,5 +1,6 @@
 """The gallery: every kind of figure, drawn by the command that stands above it."""
 
+import re
 import shlex
 import tempfile
 from pathlib import Path
@@ -20,6 +21,7 @@ ARGUMENTS = {  # of kinds that need others than TEXT, or than none
     "merges": 'en-de "unbelievably sleepy"',
     "reference": f"{TEXT} --site decoder.layers.0.cross --query 6 --key 6",
     "schedule": "",
+    "training": "dates-replay",
 }
 SENTENCES = {  # English, Korean
     "pattern": (
@@ -61,8 +63,8 @@ SENTENCES = {  # English, Korean
     ),
     "bars": ("The weights of one query as bars.", "쿼리 하나의 가중치를 막대로 그립니다."),
     "temperature": (
-        "The weights of one query at several temperatures.",
-        "온도에 따라 쿼리 하나의 가중치가 어떻게 달라지는지 보여 줍니다.",
+        "The weights of one query at several temperatures; it can move.",
+        "온도에 따라 달라지는 쿼리 하나의 가중치입니다. 움직이는 그림으로도 저장할 수 있습니다.",
     ),
     "reference": (
         "One word in all heads, sorted by the weight on another word.",
@@ -78,8 +80,8 @@ SENTENCES = {  # English, Korean
         "비전 트랜스포머의 어텐션을 이미지 위에 그립니다.",
     ),
     "decode": (
-        "The answer token by token, with what each token attended to.",
-        "출력을 토큰마다 그 토큰이 본 것과 함께 보여 줍니다.",
+        "The answer token by token, with what each token attended to; it can move.",
+        "출력 토큰마다 그 토큰이 본 것을 함께 보여 줍니다. 움직이는 그림으로도 저장할 수 있습니다.",
     ),
     "lens": (
         "What the model would predict after each sub-layer.",
@@ -96,6 +98,10 @@ SENTENCES = {  # English, Korean
     "merges": (
         "How a tokenizer joins letters into tokens, merge by merge.",
         "토크나이저가 글자를 합쳐 토큰을 만드는 과정입니다.",
+    ),
+    "training": (
+        "The heads of a training run as they form; it can move (.gif, .webp, .mp4).",
+        "학습하는 동안 생겨나는 헤드입니다. 움직이는 그림(.gif, .webp, .mp4)도 됩니다.",
     ),
     "scaling": (
         "Why scores are divided by √d_k: spread, entropy and gradient for growing d_k.",
@@ -130,8 +136,8 @@ def gallery(language: str) -> str:
     up = "../../" if language == "ko" else "../"
     parts = []
     for kind in KINDS:
-        name = f"figures/{kind}{'-ko' if language == 'ko' else ''}.svg"
         arguments = arguments_of(kind) + (" --language ko" if language == "ko" else "")
+        name = f"figures/{file_name(kind, arguments)}.svg"
         files[name] = drawn(kind, arguments)
         sentence = SENTENCES.get(kind, ("", ""))[language == "ko"]
         command = " ".join(f"regard figure {kind} {arguments} -o {kind}.svg".split())
@@ -147,12 +153,17 @@ def arguments_of(kind: str) -> str:
     return ARGUMENTS.get(kind, TEXT if kind in TRACE_KINDS else "")
 
 
-def drawn(kind: str, arguments: str) -> bytes:
+def file_name(kind: str, arguments: str) -> str:
+    """Return a name for the figure of a command."""
+    return "-".join([kind, *filter(None, re.split(r"[^A-Za-z0-9_]+", arguments))])
+
+
+def drawn(kind: str, arguments: str, extension: str = "svg") -> bytes:
     """Run the command and return the file that it writes."""
     digit = str(bundled()["digits"] / "examples" / "3.png")
     words = [digit if word == "digit.png" else word for word in shlex.split(arguments)]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "figure.svg"
+        path = Path(folder) / f"figure.{extension}"
         done = CliRunner().invoke(app, ["figure", kind, *words, "-o", str(path)])
         if done.exit_code:
             raise RuntimeError(f"regard figure {kind} {arguments}: {done.output}")

@@ -1,6 +1,7 @@
 """Parts of pages that are generated: `<!-- generated: NAME -->` becomes what NAME returns."""
 
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,11 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
 import figure_gallery
+import live_views
+import notebooks
 import reference_tables
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -19,15 +23,24 @@ MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replace the marks of a page."""
-    language = "ko" if page.file.dest_uri.startswith("ko/") else "en"
-    return MARK.sub(lambda match: GENERATORS[match[1]](language), markdown)
+    """Replace the marks of a page, and add its figures and a link to its notebook."""
+    path, language = page.file.dest_uri, "ko" if page.file.dest_uri.startswith("ko/") else "en"
+    markdown = MARK.sub(lambda match: GENERATORS[match[1]](language), markdown)
+    if page.file.src_uri.startswith(("learn/", "how-to/")):
+        markdown = live_views.embed(markdown, path, language)
+    name = Path(page.file.src_uri).stem
+    if name in notebooks.PAGES:
+        link = live_views.notebook_link(name, "../" * path.count("/"), language)
+        heading, _, rest = markdown.partition("\n\n")
+        markdown = f"{heading}\n\n{link}\n\n{rest}"
+    return markdown
 
 
 def on_post_build(config: MkDocsConfig):
-    """Add what pages refer to: figures, and llms.txt."""
+    """Add what pages refer to: figures, live views, notebooks, and llms.txt."""
     site = Path(config.site_dir)
-    for name, content in figure_gallery.files.items():
+    shutil.copytree(notebooks.NOTEBOOKS, site / "notebooks", dirs_exist_ok=True)
+    for name, content in (figure_gallery.files | live_views.files).items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_bytes(content)
     if config.theme["language"] == "en":

@@ -70,7 +70,7 @@ def figure_command(
         None,
         "-o",
         "--output",
-        help="File to write: .svg, .png, .pdf; .gif or .webp for decode and temperature.",
+        help="File to write: .svg, .png, .pdf; .gif, .webp or .mp4 if it moves.",
     ),
     flags: HeadFlags,
     look: LookFlags,
@@ -84,6 +84,9 @@ def figure_command(
     temperature, reference (one query); graph, space, image, decode; lens and attribution.
 
     Of a MODEL or a preset (regard models --presets): architecture. Of a MODEL and words: merges.
+    Of the folder of a training run with snapshots (or dates-replay), and its text: training.
+
+    decode, temperature and training can move.
 
     Of neither: masks, padding, positions, waves, schedule, scaling, efficient, complexity (by
     formula), cost (measured here, in seconds).
@@ -93,13 +96,13 @@ def figure_command(
     from regard.figures.captions import check_language
     from regard.figures.drawing import Look
     from regard.figures.formats import FORMATS, MOVING, check_extension
-    from regard.figures.kinds import CONCEPT_KINDS, FRAMES, KINDS, LENGTHS
+    from regard.figures.kinds import CONCEPT_KINDS, KINDS, LENGTHS, MOVING_KINDS
 
     if kind not in KINDS:
         raise UnknownNameError(f"unknown figure {kind!r}; {nearest(kind, KINDS)}.")
     if output is None:
         raise InputError(f"no output file was given: add one, for example -o {kind}.svg")
-    check_extension(output, (*FORMATS, *MOVING) if kind in FRAMES else FORMATS)
+    check_extension(output, (*FORMATS, *MOVING) if kind in MOVING_KINDS else FORMATS)
     check_language(language)
     styled = Look(**vars(look))
     if kind in CONCEPT_KINDS or kind in LENGTHS:
@@ -113,6 +116,7 @@ def figure_command(
 
 
 def _concept_figure(kind: str, length: int | None, language: str) -> "Figure":
+    from regard.figures.captions import caption
     from regard.figures.formats import Figure
     from regard.figures.kinds import check_length, concept_figure
     from regard.figures.plots import draw_schedule
@@ -125,7 +129,8 @@ def _concept_figure(kind: str, length: int | None, language: str) -> "Figure":
     rates = {}
     for d_model, warmup in ((512, 4000), (512, 8000), (256, 4000)):
         at = Schedule("paper", paper_rate(d_model, warmup), warmup).at
-        rates[f"d_model {d_model}, warm-up {warmup:,}"] = [(step, at(step)) for step in steps]
+        label = f"d_model {d_model}, {caption('warm-up', language)} {warmup:,}"
+        rates[label] = [(step, at(step)) for step in steps]
     return Figure(draw_schedule(rates, language=language))
 
 
@@ -150,12 +155,36 @@ def _model_figure(
     if text is not None and kind == "merges":
         _check_unused(kind, **vars(flags))
         return _merges_figure(model, text, language)
+    if kind == "training":
+        _check_unused(kind, **{**vars(flags), "site": None})
+        return _training_figure(model, text, flags.site, language)
     if text is None:
         raise InputError(f"{kind} shows a model at work: give a text after the model.")
     trace, options = load(model).trace(text, flags.target), flags.view()
     if flags.other_model is not None or flags.other_text is not None:
         options["other"] = load(flags.other_model or model).trace(flags.other_text or text)
     return trace_figure(trace, kind, **options, language=language)
+
+
+def _training_figure(run: str, text: str | None, site: str | None, language: str) -> "Figure":
+    from regard.figures.curves import Snapshot
+    from regard.figures.kinds import training_figure
+    from regard.interop.model_names import bundled_replays
+    from regard.server.catalog import open_run
+
+    bundled = {folder.name: folder for folder in bundled_replays()}
+    opened = open_run(bundled.get(run) or Path(run))
+    texts = [one.partition("\t")[0] for one in opened.texts]
+    if text is not None and text not in texts:
+        raise UnknownNameError(f"the run has no snapshots of {text!r}; {nearest(text, texts)}.")
+    number = 0 if text is None else texts.index(text)
+    snapshots = [
+        Snapshot(one.step, one.loss, opened.trace(one.step, number))
+        for one in opened.describe().checkpoints
+    ]
+    if not snapshots:
+        raise InputError(f"the run in {run} has no snapshots yet: wait for its first validation.")
+    return training_figure(snapshots, site=site, language=language)
 
 
 def _merges_figure(model: str, text: str, language: str) -> "Figure":

@@ -14,6 +14,7 @@ EXTRAS = {
     "notebook": ("anywidget",),
     "ray": ("ray",),
     "tensorboard": ("tensorboard",),
+    "video": ("av",),
 }
 
 

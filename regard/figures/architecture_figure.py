@@ -35,7 +35,7 @@ def draw_architecture(plan: Architecture, *, name: str = "", language: str = "en
     ]
     if len(plan.columns) == 2:
         _add_memory_arrow(drawing, plan.columns[1], tops)
-    count = f"{plan.parameters:,} {caption('parameters', language)}"
+    count = caption("parameters", language).format(count=f"{plan.parameters:,}")
     notes = [f"{plan.title}, d_model {plan.d_model}, {count}"]
     if plan.norm:
         notes.append(caption(f"norm {plan.norm}", language))

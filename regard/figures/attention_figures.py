@@ -63,7 +63,7 @@ def draw_heads(view: HeadView) -> Drawing:
     """Draw a small picture of every head of a site, with tokens where they are legible."""
     language, site = view.language, view.site
     columns, gap = min(site.n_heads, 4), 18
-    pictures = _head_pictures(view)
+    pictures = head_pictures(view)
     n_rows, n_columns = pictures.shape[1:]
     cell = _PICTURE / max(n_rows, n_columns)
     height, width = n_rows * cell, n_columns * cell
@@ -87,7 +87,8 @@ def draw_heads(view: HeadView) -> Drawing:
     return add_frame(drawing, view.site_title(), [note, *view.notes()], language)
 
 
-def _head_pictures(view: HeadView) -> np.ndarray:
+def head_pictures(view: HeadView) -> np.ndarray:
+    """Return the weights of all heads of a site, each as a picture."""
     site = view.site
     if max(site.n_query, site.n_key) <= 64:
         weights = site.weights(rows=view.rows, columns=view.columns).float()

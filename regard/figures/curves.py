@@ -1,13 +1,18 @@
-"""Learning curves of a training run: loss, perplexity, scores, learning rate and speed."""
+"""A training run: its learning curves, and its heads as they form."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, exp
 from typing import Any
 
-from regard.figures.captions import caption
-from regard.figures.drawing import Drawing, add_frame
+from regard.figures.attention_figures import draw_heads, head_pictures
+from regard.figures.captions import caption, show_spaces, truncate
+from regard.figures.colors import FAINT, HAIRLINE, shade_array
+from regard.figures.drawing import Box, Drawing, Image, Text, add_frame
+from regard.figures.grid import draw_color_legend
+from regard.figures.head_view import HeadView
 from regard.figures.plots import Axis, Points, Series, draw_plot, linear_axis, logarithmic_axis
+from regard.trace.trace import Trace
 
 Entry = Mapping[str, Any]
 _MAX_POINTS = 300  # longer series are averaged in groups of neighboring points
@@ -129,3 +134,73 @@ def _y_axis(name: str, series: Sequence[Series], language: str) -> Axis:
     # The loss of the first steps may be far above all others.
     high = values[min(len(values) - 1, int(0.99 * len(values)))] if name == "loss" else values[-1]
     return linear_axis(title, low, high)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A trace of one text in the middle of a training run."""
+
+    step: int
+    loss: float | None
+    trace: Trace
+
+    def heading(self, language: str) -> str:
+        """Return the step and the loss."""
+        step = f"{caption('step', language)} {self.step:,}"
+        return (
+            step if self.loss is None else f"{step} · {caption('loss', language)} {self.loss:.2f}"
+        )
+
+    def answer(self) -> str:
+        """Return what the model wrote at this step."""
+        tokens = self.trace.tokens.get("output", [])
+        return truncate(show_spaces("".join(tokens)), _STRIP, 11)
+
+
+_STRIP, _MAX_STRIPS = 150, 6  # side of a picture, and how many steps stand side by side
+
+
+def draw_training(
+    snapshots: Sequence[Snapshot], *, site: str | None = None, language: str = "en"
+) -> Drawing:
+    """Draw all heads of a site at several steps of a run, from the first to the last."""
+    last = len(snapshots) - 1
+    count = min(len(snapshots), _MAX_STRIPS)
+    chosen = [snapshots[round(i * last / max(count - 1, 1))] for i in range(count)]
+    path = _site_of(snapshots, site)
+    drawing, left, title = Drawing(0, 0), 64.0, ""
+    for i, snapshot in enumerate(chosen):
+        view, x = HeadView(snapshot.trace, path, language=language), left + i * (_STRIP + 16)
+        pictures, title = head_pictures(view), view.site_title()
+        drawing.add(Text(x, 12, snapshot.heading(language), 12, bold=True))
+        drawing.add(Text(x, 28, f"→ {snapshot.answer()}", 11, color=FAINT))
+        for head, pixels in enumerate(pictures):
+            y = 38 + head * (_STRIP + 12)
+            if i == 0:
+                label = f"{caption('head', language)} {head}"
+                drawing.add(Text(left - 10, y + _STRIP / 2, label, 12, "end", bold=True))
+            drawing.add(Image(x, y, _STRIP, _STRIP, shade_array(pixels)))
+            drawing.add(Box(x, y, _STRIP, _STRIP, stroke=HAIRLINE))
+        drawing.height = max(drawing.height, 38 + len(pictures) * (_STRIP + 12))
+        drawing.width = x + _STRIP + 16
+    drawing.place_below(draw_color_legend(language), left=left)
+    heading = f"{caption('training figure', language)} · {title}"
+    return add_frame(drawing, heading, [caption("training note", language)], language)
+
+
+def training_frames(
+    snapshots: Sequence[Snapshot], *, site: str | None = None, language: str = "en"
+) -> list[Drawing]:
+    """Return all heads of a site at each step of a run, with what the model wrote then."""
+    path, frames = _site_of(snapshots, site), []
+    for snapshot in snapshots:
+        heads = draw_heads(HeadView(snapshot.trace, path, language=language))
+        line = f"{snapshot.heading(language)}   → {snapshot.answer()}"
+        frames.append(add_frame(heads, line, [], language))
+    return frames
+
+
+def _site_of(snapshots: Sequence[Snapshot], site: str | None) -> str:
+    """Return the site to show: by default, the most readable one of the trained model."""
+    view = HeadView(snapshots[-1].trace, site)
+    return view.site.path

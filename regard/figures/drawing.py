@@ -141,7 +141,7 @@ class Look:
     Args:
         size: "column", "page" or "slide"; as large as drawn by default.
         width: width in millimeters, instead of `size`.
-        dpi: pixels per inch of .png, .gif and .webp; 144, or 300 if a size is given.
+        dpi: pixels per inch of .png, .gif, .webp and .mp4; 144, or 300 if a size is given.
         title: replaces the title; "" removes it.
         font: name of the font; it must be installed for .png and .pdf.
         theme: "light", "dark", or "print", which has black text and lines.

@@ -1,4 +1,4 @@
-"""File formats of figures: SVG with text as text, PNG and PDF by matplotlib."""
+"""File formats of figures: SVG with text as text, PNG and PDF by matplotlib, and moving ones."""
 
 import base64
 import io
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.errors import InputError
+from regard.errors import InputError, MissingExtraError
 from regard.figures.captions import (
     MISSING,
     check_font,
@@ -239,19 +239,16 @@ FORMATS: dict[str, Callable[..., str | bytes]] = {
 }
 
 
-MOVING = (".gif", ".webp")
+MOVING = (".gif", ".webp", ".mp4")
+_FRAME, _LAST = 250, 1250  # milliseconds of each frame, and of the last one
 
 
 def animate(frames: Sequence[Drawing], extension: str, look: Look = _PLAIN) -> bytes:
-    """Return drawings as the frames of a .gif or .webp file, one after the other for ever."""
-    from PIL import Image as Pillow
-
-    pages = [Pillow.open(io.BytesIO(rasterize(one, "png", look))).convert("RGB") for one in frames]
-    size = max(page.width for page in pages), max(page.height for page in pages)
-    sheets = [Pillow.new("RGB", size, look.background) for _ in pages]
-    for sheet, page in zip(sheets, pages, strict=True):
-        sheet.paste(page, (0, 0))
-    buffer, times = io.BytesIO(), [250] * (len(sheets) - 1) + [1200]
+    """Return drawings as the frames of a .mp4 file, or of a .gif or .webp file that repeats."""
+    sheets = _sheets(frames, look)
+    if extension == ".mp4":
+        return _mp4(sheets)
+    buffer, times = io.BytesIO(), [_FRAME] * (len(sheets) - 1) + [_LAST]
     options: dict[str, Any] = {"lossless": True} if extension == ".webp" else {"optimize": True}
     sheets[0].save(
         buffer,
@@ -263,6 +260,43 @@ def animate(frames: Sequence[Drawing], extension: str, look: Look = _PLAIN) -> b
         **options,
     )
     return buffer.getvalue()
+
+
+def _sheets(frames: Sequence[Drawing], look: Look) -> list[Any]:
+    """Return drawings as images of one size."""
+    from PIL import Image as Pillow
+
+    pages = [Pillow.open(io.BytesIO(rasterize(one, "png", look))).convert("RGB") for one in frames]
+    size = max(page.width for page in pages), max(page.height for page in pages)
+    sheets = [Pillow.new("RGB", size, look.background) for _ in pages]
+    for sheet, page in zip(sheets, pages, strict=True):
+        sheet.paste(page, (0, 0))
+    return sheets
+
+
+def _mp4(sheets: Sequence[Any]) -> bytes:
+    """Return images as an H.264 video; its sides are even, as the format demands."""
+    try:
+        import av
+    except ImportError as error:
+        raise MissingExtraError(
+            "a .mp4 file needs av: pip install 'regard[video]', or save it as .gif or .webp."
+        ) from error
+    width, height = (side + side % 2 for side in sheets[0].size)
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=1000 // _FRAME, options={"crf": "18"})
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for sheet in [*sheets, *[sheets[-1]] * (_LAST // _FRAME - 1)]:
+            page = np.pad(np.asarray(sheet), _even(sheet), mode="edge")
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(page, format="rgb24")))
+        container.mux(stream.encode(None))
+    return buffer.getvalue()
+
+
+def _even(sheet: Any) -> tuple[tuple[int, int], ...]:
+    """Return how much to add to the sides of an image for `numpy.pad`."""
+    return (0, sheet.height % 2), (0, sheet.width % 2), (0, 0)
 
 
 def check_extension(path: str | Path, allowed: Iterable[str] = FORMATS) -> str:
@@ -305,7 +339,7 @@ class Figure:
         return f"<Figure {self.drawing.title!r}, {width} × {height}; save it as .svg, .png or .pdf>"
 
     def save(self, path: str | Path) -> None:
-        """Write the figure as .svg, .png or .pdf, or as .gif or .webp if it moves."""
+        """Write the figure as .svg, .png or .pdf, or as .gif, .webp or .mp4 if it moves."""
         extension = Path(path).suffix.lower()
         small = self.look.small_text(self.drawing)
         if small is not None:
@@ -317,8 +351,8 @@ class Figure:
         if extension in MOVING:
             if self.frames is None:
                 raise InputError(
-                    f"{path} cannot be written because this figure does not move: only decode and "
-                    "temperature do; save it as .svg, .png or .pdf."
+                    f"{path} cannot be written because this figure does not move: only decode, "
+                    "temperature and training do; save it as .svg, .png or .pdf."
                 )
             write_atomic(path, animate(self.frames(), extension, self.look))
             return

@@ -1,6 +1,6 @@
 """Kinds of figures by name: of traces, of models, and of concepts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from regard.figures import step_figures as steps
 from regard.figures.architecture_figure import draw_architecture
 from regard.figures.attention_figures import draw_attribution, draw_lens
 from regard.figures.captions import check_language
+from regard.figures.curves import Snapshot, draw_training, training_frames
 from regard.figures.drawing import Drawing
 from regard.figures.formats import Figure
 from regard.figures.head_view import HeadView
@@ -58,7 +59,8 @@ CONCEPT_KINDS: dict[str, Callable[..., Drawing]] = {
     "efficient": concepts.draw_efficient,
     "complexity": draw_complexity,
 }
-KINDS = (*TRACE_KINDS, "architecture", "merges", *CONCEPT_KINDS, "schedule")
+KINDS = (*TRACE_KINDS, "architecture", "merges", "training", *CONCEPT_KINDS, "schedule")
+MOVING_KINDS = (*FRAMES, "training")
 LENGTHS = {  # smallest and largest
     "masks": (2, 24),
     "positions": (2, 4096),
@@ -110,6 +112,14 @@ def trace_figure(  # noqa: PLR0913  one option for each thing to choose
 def model_figure(module: nn.Module, *, name: str = "", language: str = "en") -> Figure:
     """Draw the architecture of a model."""
     return Figure(draw_architecture(architecture(module), name=name, language=language))
+
+
+def training_figure(
+    snapshots: Sequence[Snapshot], *, site: str | None = None, language: str = "en"
+) -> Figure:
+    """Draw the heads of a site as they form during a training run."""
+    frames = partial(training_frames, snapshots, site=site, language=language)
+    return Figure(draw_training(snapshots, site=site, language=language), frames)
 
 
 def concept_figure(kind: str, *, length: int | None = None, language: str = "en") -> Figure:

@@ -166,7 +166,8 @@ def draw_schedule(rates: Mapping[str, Points], *, language: str = "en") -> Drawi
     highest = max(rate for points in rates.values() for _, rate in points)
     x = linear_axis(caption("step", language), 0, steps, tight=True)
     plot = draw_plot(series, x, linear_axis(caption("learning rate", language), 0, highest))
-    formula = "lr = d_model^−0.5 · min(step^−0.5, step · warm-up^−1.5)"
+    names = caption("step", language), caption("warm-up", language)
+    formula = "lr = d_model^−0.5 · min({0}^−0.5, {0} · {1}^−1.5)".format(*names)
     return add_frame(plot, caption("schedule", language), [formula], language)
 
 
@@ -178,7 +179,10 @@ def draw_complexity(*, length: int = 16_384, d_model: int = 512, language: str =
     both = Drawing(0, 0)
     for name, cost in (("multiplications", "products"), ("stored numbers", "numbers")):
         series = [
-            Series(form.name, [(n, getattr(form, cost)(n, d_model)) for n in lengths])
+            Series(
+                caption(f"form {form.name}", language),
+                [(n, getattr(form, cost)(n, d_model)) for n in lengths],
+            )
             for form in FORM_COSTS
         ]
         costs = [cost for line in series for _, cost in line.points]

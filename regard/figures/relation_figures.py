@@ -106,7 +106,8 @@ def draw_space(view: HeadView) -> Drawing:
         names = [view.trace.tokens["target"][i] for i in view.rows]
     both = np.concatenate([before, after])
     low, high = both.min(axis=0), both.max(axis=0)
-    scale = _SPACE / max(float((high - low).max()), 1e-9)
+    side = _SPACE * max(1.0, (len(names) / 24) ** 0.5)  # more words need more space for labels
+    scale = side / max(float((high - low).max()), 1e-9)
     size = (high - low) * scale
     drawing = Drawing(float(size[0]) + 150, float(size[1]) + 60)
 
@@ -122,7 +123,10 @@ def draw_space(view: HeadView) -> Drawing:
         values = ", ".join(f"{x:.4f}" for x in (*start, *end))
         drawing.add(Line((a, b), color, 1.4, 0.8, arrow=True, tooltip=f"{names[i]}: {values}"))
         drawing.add(Circle(*a, 4, color), Circle(*a, 2.8, "#FFFFFF"), Circle(*b, 4, color))
-        _add_free_label(drawing, truncate(show_spaces(names[i]), 120, 12), b, color, taken)
+        taken += [(x - 5, y - 5, x + 5, y + 5) for x, y in (a, b)]
+    for i, end in enumerate(after):
+        label = truncate(show_spaces(names[i]), 120, 12)
+        _add_free_label(drawing, label, place(end), SERIES[i % len(SERIES)], taken)
     note = caption("space note", language).format(share=f"{sum(found.share):.0%}")
     return add_frame(
         drawing,
@@ -147,7 +151,7 @@ def _add_free_label(
     color: str,
     taken: list[tuple[float, float, float, float]],
 ) -> None:
-    """Write a label next to a point at the first place where it covers no other label."""
+    """Write a label next to a point at the first place where it covers no label and no point."""
     width = text_width(label, 12)
     spots = [(8.0, 4.0), (-8.0 - width, 4.0), (8.0, -8.0), (8.0, 16.0), (-8.0 - width, -8.0)]
     spots += [(-width / 2, -10.0 - 14 * k) for k in range(30)]
@@ -161,6 +165,7 @@ def _add_free_label(
     taken.append(box)
     if abs(box[1] + 5 - point[1]) > 20:
         drawing.add(Line((point, (box[0], box[3] - 4)), color, 0.5, 0.6))
+    drawing.add(Box(box[0] - 1, box[1] + 1, width + 2, 13, "#FFFFFF", opacity=0.75))
     drawing.add(Text(box[0], box[3] - 2, label, 12, color=color))
 
 

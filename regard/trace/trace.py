@@ -278,7 +278,7 @@ class Trace:
         other_head: int | None = None,
         language: str = "en",
     ) -> "Figure":
-        """Draw a figure to `save` as .svg, .png, .pdf, and .gif or .webp if it moves.
+        """Draw a figure to `save` as .svg, .png, .pdf, and .gif, .webp or .mp4 if it moves.
 
         Args:
             kind: a kind of `regard figure --help` that shows a model at work, or "architecture".

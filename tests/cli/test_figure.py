@@ -94,3 +94,21 @@ def test_a_mistake_exits_with_2_and_one_line(monkeypatch, capsys):
     assert ended.value.code == 2
     said = "regard: the file a.jpg must end in .svg, .png, .pdf.\n"
     assert capsys.readouterr().err == said
+
+
+def test_the_heads_of_a_training_run_are_drawn_step_by_step(tmp_path):
+    made = tmp_path / "training.svg"
+    site = ["--site", "decoder.layers.1.cross"]
+    done = regard("training", "dates-replay", "2019년 3월 1일", *site, "-o", str(made))
+    assert done.exit_code == 0, done.output
+    text = made.read_text("utf-8")
+    assert "step 120 · loss 0.61" in text
+    assert "step 1,444 · loss 0.00" in text
+    assert "→ 2019-03-01[SEP]" in text
+    assert text.count("<image") == 6 * 4 + 1  # steps, heads, and the legend
+
+
+def test_a_run_without_such_a_text_says_which_it_has(tmp_path):
+    done = regard("training", "dates-replay", "1990", "-o", str(tmp_path / "training.svg"))
+    assert isinstance(done.exception, RegardError)
+    assert "3. Oktober 1990" in str(done.exception)

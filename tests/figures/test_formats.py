@@ -2,6 +2,7 @@ import io
 import re
 import zlib
 
+import av
 import numpy as np
 import pytest
 import torch
@@ -157,5 +158,16 @@ def test_figures_that_move_have_a_frame_for_each_step(trace, extension, tmp_path
     trace.figure("decode").styled(dpi=36).save(path)
     with Image.open(path) as moving:
         assert moving.n_frames == len(trace.tokens["output"]) + 1
-    with pytest.raises(InputError, match="does not move: only decode and temperature do"):
+    with pytest.raises(InputError, match="does not move: only decode, temperature and training do"):
         trace.figure("pattern").save(path)
+
+
+def test_a_video_has_a_frame_for_each_step_and_the_last_one_stays(trace, tmp_path):
+    path = tmp_path / "a.mp4"
+    trace.figure("decode").styled(dpi=36).save(path)
+    with av.open(path) as video:
+        frames = list(video.decode(video=0))
+    assert len(frames) == len(trace.tokens["output"]) + 1 + 4
+    assert (frames[0].width % 2, frames[0].height % 2) == (0, 0)
+    paper = frames[0].to_ndarray(format="rgb24")[2, 2]
+    assert paper.min() > 250  # white, as everywhere else

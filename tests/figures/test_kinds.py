@@ -42,7 +42,7 @@ def test_figures_of_concepts_have_captions_in_both_languages(kind):
 
 def test_every_kind_is_listed_once():
     assert sorted(KINDS) == sorted(
-        {*TRACE_KINDS, *CONCEPT_KINDS, "schedule", "architecture", "merges"}
+        {*TRACE_KINDS, *CONCEPT_KINDS, "schedule", "architecture", "merges", "training"}
     )
     assert set(LENGTHS) <= set(KINDS)
 
