@@ -1,8 +1,16 @@
-"""The error tree: every user error is a RegardError whose text says what to do."""
+"""The error tree: every user error is a RegardError whose text says what to do.
 
-from collections.abc import Iterable
+Messages are written in English where they arise; `translate` gives them in the user's language.
+"""
+
+import os
+import re
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
 from types import UnionType
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
@@ -39,13 +47,97 @@ class MissingExtraError(RegardError, ImportError):
     """An optional dependency that this feature needs is not installed."""
 
 
+LANGUAGES = ("en", "ko")
+"""The languages of messages, captions and pages."""
+_LOCALE = ("REGARD_LANGUAGE", "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
+_LEAST = 5  # letters that a template must have of its own
+_PLACE = re.compile(r"\{(\d+)\}")
+
+
+def user_language() -> str:
+    """Return the language that the environment asks for, if there are messages in it: en or ko."""
+    wanted = next((value for name in _LOCALE if (value := os.environ.get(name))), "")
+    known = (one[:2].lower() for one in wanted.split(":"))
+    return next((one for one in known if one in LANGUAGES), "en")
+
+
+def check_language(language: str) -> None:
+    """Raise an InputError for a language without messages."""
+    if language not in LANGUAGES:
+        raise InputError(f"language is {language!r}; it can be {' or '.join(LANGUAGES)}.")
+
+
+@contextmanager
+def speaking(language: str | None) -> Generator[None]:
+    """Give messages in this language inside the block; None leaves the choice as it is."""
+    before = os.environ.get(_LOCALE[0])
+    if language is not None:
+        os.environ[_LOCALE[0]] = language
+    try:
+        yield
+    finally:
+        if language is not None:
+            os.environ.pop(_LOCALE[0])
+        if before is not None:
+            os.environ[_LOCALE[0]] = before
+
+
+def translate(text: str, language: str | None = None, *, short: bool = False) -> str:
+    """Return a message or a help text in a language, by default the user's.
+
+    `messages.ko.toml` has a text for each template, in which {0}, {1} … stand for what is filled
+    in; that may be a message itself. Text that no template fits stays as it is. Templates of few
+    letters, such as "{0} left", fit only if `short` is set: other text could look like them.
+    """
+    if (language or user_language()) == "en" or not text.strip():
+        return text
+    return _translate(text, least=0 if short else _LEAST)
+
+
+def _translate(text: str, *, least: int) -> str:
+    """Translate with a template of at least so many letters of its own."""
+    texts, templates = _catalogue()
+    if text in texts:
+        return texts[text]
+    for letters, start, end, pattern, template in templates:
+        if letters >= least and text.startswith(start) and text.endswith(end):
+            found = re.fullmatch(pattern, text, re.DOTALL)
+            if found is not None:
+                values = [_translate(one, least=_LEAST) for one in found.groups()]
+                return _fill(texts[template], values)
+    return text
+
+
+def _fill(template: str, values: list[str]) -> str:
+    return _PLACE.sub(lambda place: values[int(place[1])], template)
+
+
+@cache
+def _catalogue() -> tuple[dict[str, str], list[tuple[int, str, str, str, str]]]:
+    """Return the texts by template, and templates with places, those with most letters first."""
+    import tomllib
+
+    texts = tomllib.loads(Path(__file__).with_name("messages.ko.toml").read_text("utf-8"))
+    templates: list[tuple[int, str, str, str, str]] = []
+    for template in texts:
+        first, *rest = _PLACE.split(template)
+        if rest:
+            # Most values are short and without a sentence's end; the lazy match finds the first.
+            pattern = "(.*?)".join(map(re.escape, (first, *rest[1::2])))
+            letters = len(re.findall("[A-Za-z]", _PLACE.sub("", template)))
+            templates.append((letters, first, rest[-1], pattern, template))
+    return texts, sorted(templates, reverse=True)
+
+
 def nearest(name: str, candidates: Iterable[str], *, count: int = 3) -> str:
     """Return the candidates most like `name`, as the end of an error sentence."""
     known = sorted(set(candidates))
     close = get_close_matches(name, known, n=count, cutoff=0.4) or known[:count]
     if not close:
         return "there are none"
-    return "the nearest " + ("is " if len(close) == 1 else "are ") + ", ".join(close)
+    if len(close) == 1:
+        return f"the nearest is {close[0]}"
+    return f"the nearest are {', '.join(close)}"
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     )
     from regard.generation.text_generation import Generation
     from regard.generation.translator import Translation, Translator
+    from regard.trace.capture import RecordKeywords
     from regard.trace.edit import Edit
     from regard.trace.trace import Trace
 
@@ -114,16 +115,21 @@ class Model:
         self.module.to(device_or_dtype)
         return self
 
-    def trace(self, given: Any, target: Any = None, *, edits: "Sequence[Edit]" = ()) -> "Trace":
+    def trace(self, given: Any, target: Any = None, **options: "Unpack[RecordKeywords]") -> "Trace":
         """Record everything the model computes on a text, token ids or an image.
 
         A translator runs on `target` or, without one, on exactly the answer that `translate` gives
         for the text. If that has several parts, the trace is that of the first one and its `parts`
         lists the traces of all. Edits change what is computed, and so the answer.
+        `only` limits what is recorded; `gradients=True` adds `trace.gradients`: see RecordKeywords.
         """
         from regard.generation.tracing import trace_answer
 
-        return trace_answer(self, given, target, edits=edits)
+        return trace_answer(self, given, target, **options)
+
+    def traces(self, inputs: "Sequence[Any]", **options: "Unpack[RecordKeywords]") -> "list[Trace]":
+        """Record each of several texts, lists of token ids or images."""
+        return [self.trace(one, **options) for one in inputs]
 
     def sweep(
         self,
@@ -137,9 +143,7 @@ class Model:
         """Switch every head off in turn and measure the log-probability of the answer.
 
         Args:
-            target: the answer of a translator; by default what it writes.
             to: what replaces the output of a head, "zero" or "mean" (over the queries).
-            edits: other changes, which hold in all runs.
             progress: called with the heads measured so far and their total; raise in it to cancel.
         """
         from regard.analysis.sweep import sweep_heads
@@ -268,9 +272,7 @@ class Model:
     ) -> "np.ndarray":
         """Return the vector of a text, or one row for each of a list of texts.
 
-        Args:
-            normalize: make every vector of length 1; by default as the checkpoint says.
-            engine: `engine` and `precision`, as for `classify`.
+        `normalize` makes every vector of length 1; by default as the checkpoint says.
         """
         from regard.generation.predictions import embed
 
@@ -294,8 +296,7 @@ class Model:
     def save(self, folder: str | Path, *, dtype: str | None = None) -> None:
         """Write the model folder; afterwards it is complete, or as it was before.
 
-        Args:
-            dtype: "float16" or "bfloat16" make the file half as large; unchanged if None.
+        The dtypes "float16" and "bfloat16" make the file half as large.
         """
         if not isinstance(self.config, ModelConfig):
             raise InputError("this model cannot be saved by regard: keep the original.")
@@ -314,8 +315,7 @@ class Model:
     def load(cls, folder: str | Path, *, dtype: torch.dtype | None = torch.float32) -> "Model":
         """Read a folder that `save` wrote, in this version or an earlier one.
 
-        Args:
-            dtype: the type of the weights in memory; None keeps the stored type.
+        Weights in memory have the `dtype`; None keeps the stored type.
         """
         path = existing_folder(folder)
         if path is None:

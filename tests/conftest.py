@@ -10,6 +10,7 @@ import pytest
 import torch
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+os.environ["REGARD_LANGUAGE"] = "en"  # messages are compared, whatever the language of the user is
 
 # On machines with shared cores, time limits fail at random.
 hypothesis.settings.register_profile("regard", deadline=None)

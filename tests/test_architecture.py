@@ -4,8 +4,11 @@ import ast
 import inspect
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from pathlib import Path
+
+from tests.messages import messages
 
 PACKAGE = Path(__file__).resolve().parents[1] / "regard"
 
@@ -194,3 +197,9 @@ def test_the_checks_find_planted_faults():
     twice = {"a/x.py": "class Site: ...", "b/x.py": "class Site: ..."}
     assert [name.partition(":")[0] for name in repeated_names(twice)] == ["x.py", "Site"]
     assert loaded(["json", "typer"], "import json") == ["json"]
+
+
+def test_every_message_has_a_korean_text():
+    known = tomllib.loads((PACKAGE / "messages.ko.toml").read_text("utf-8"))
+    missing = [f"{name}: {text!r}" for text, name in messages().items() if text not in known]
+    assert not missing, "add a line to regard/messages.ko.toml for each:\n" + "\n".join(missing)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import grouped
+from regard.cli.options import QuickCommand, QuickGroup, grouped
 from regard.cli.output import print_json
 from regard.errors import InputError
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from regard.bench.translation import TranslationPlan
 
 app = typer.Typer(
+    cls=QuickGroup,
     help="Measure speed and memory compared with other libraries; above 1 regard is faster.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -74,7 +75,7 @@ class TranslationFlags:
         return plan, origin
 
 
-@app.command("translate")
+@app.command("translate", cls=QuickCommand)
 @grouped
 def translate_bench(
     flags: TranslationFlags,
@@ -105,7 +106,7 @@ def translate_bench(
     )
 
 
-@app.command("complexity")
+@app.command("complexity", cls=QuickCommand)
 def complexity_bench(
     length: Lengths = None, quick: Quick = False, cpu_time: CpuTime = False, as_json: Json = False
 ) -> None:
@@ -121,7 +122,7 @@ def complexity_bench(
     _print("", report(found), as_json=as_json, **numbers)
 
 
-@app.command("attention")
+@app.command("attention", cls=QuickCommand)
 def attention_bench(
     length: Lengths = None, quick: Quick = False, cpu_time: CpuTime = False, as_json: Json = False
 ) -> None:
@@ -139,7 +140,7 @@ def attention_bench(
     _print("", table, as_json=as_json, against=found)
 
 
-@app.command("train")
+@app.command("train", cls=QuickCommand)
 def train_bench(
     models: list[str] | None = Argument(None, help="Presets.  [default: small base]"),
     rounds: Rounds = 3,
@@ -181,7 +182,7 @@ def train_bench(
     )
 
 
-@app.command("generate")
+@app.command("generate", cls=QuickCommand)
 def generate_bench(
     model: str = Argument("shakespeare", help="Decoder-only model."),
     prompt: str = Option("First Citizen:", help="Text to continue."),
@@ -201,7 +202,7 @@ def generate_bench(
     _print_speeds(f"; {model}, {tokens} tokens, {rounds} rounds; {note}", speeds, as_json=as_json)
 
 
-@app.command("embed")
+@app.command("embed", cls=QuickCommand)
 def embed_bench(
     model: str = Argument("minilm", help="Encoder."),
     count: int = Option(256, min=1, help="Number of sentences."),
@@ -218,7 +219,7 @@ def embed_bench(
     _predict("embed", model, lines, f"{len(lines)} sentences ({origin})", rounds, as_json=as_json)
 
 
-@app.command("fill")
+@app.command("fill", cls=QuickCommand)
 def fill_bench(
     model: str = Argument(help="Encoder that fills gaps."),
     count: int = Option(256, min=1, help="Number of sentences."),
@@ -238,7 +239,7 @@ def fill_bench(
     _predict("fill", model, lines, f"{len(lines)} sentences", rounds, as_json=as_json)
 
 
-@app.command("classify")
+@app.command("classify", cls=QuickCommand)
 def classify_bench(
     model: str = Argument("fashion", help="Model that classifies images."),
     count: int = Option(256, min=1, help="Number of random images."),
@@ -259,7 +260,7 @@ def classify_bench(
     _predict("classify", model, images, f"{count} random images", rounds, as_json=as_json)
 
 
-@app.command("start")
+@app.command("start", cls=QuickCommand)
 def start_bench(
     model: str = Argument("shakespeare", help="Decoder-only model."),
     rounds: Rounds = 5,

@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Option
 
 from regard.cli.options import JsonFlag, ModelArgument
-from regard.cli.output import print_json
+from regard.cli.output import print_json, say
 from regard.errors import InputError
 
 
@@ -37,11 +37,11 @@ def import_command(
         facts = {"folder": str(output), "family": model.family, "task": model.task}
         print_json({**facts, "size": size, "tokens": n_vocab})
         return
-    typer.echo(f"{output}: {model.family} model for {model.task}, {size}")
+    say(f"{output}: {model.family} model for {model.task}, {size}")
     if n_vocab is not None:
-        typer.echo(f"tokenizer of {n_vocab:,} tokens")
+        say(f"tokenizer of {n_vocab:,} tokens")
     elif model.family != "vision":
-        typer.echo("no tokenizer was found: give one with --tokenizer, or use token ids", err=True)
+        say("no tokenizer was found: give one with --tokenizer, or use token ids", err=True)
 
 
 def export_command(
@@ -104,4 +104,4 @@ def shortlist_command(
     learned.save(folder, ours, theirs or ours)
     size = len(set(chain(learned.always, *learned.words.values())))
     counts = f"{len(learned.words):,} source tokens, {size:,} target tokens"
-    typer.echo(f"{folder / SHORTLIST}: {counts}", err=True)
+    say(f"{folder / SHORTLIST}: {counts}", err=True)

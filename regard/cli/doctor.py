@@ -8,7 +8,8 @@ import typer
 from typer import Argument, Option
 
 from regard.cli.options import JsonFlag
-from regard.cli.output import print_json, warn
+from regard.cli.output import cells, pad, print_json, say, warn
+from regard.errors import translate
 
 if TYPE_CHECKING:
     from regard.doctor.proofs import Proof
@@ -47,19 +48,22 @@ def doctor_command(
         }
         print_json(report, indent=1)
     else:
-        width = max(len(fact.name) for fact in facts)
+        width = max(cells(translate(fact.name)) for fact in facts)
         for fact in facts:
-            advice = typer.style(f"  ({fact.advice})", fg="yellow") if fact.advice else ""
-            typer.echo(f"{fact.name.ljust(width)}  {fact.value}{advice}")
+            told = translate(fact.advice)
+            advice = typer.style(f"  ({told})", fg="yellow") if told else ""
+            typer.echo(f"{pad(translate(fact.name), width)}  {translate(fact.value)}{advice}")
         name = model or "a tiny Transformer"
-        what = f"between {name} and transformers' eager implementation"
-        if not reference:
-            what = f"between equivalent computations of {name}"
-        typer.echo(f"\nLargest differences {what}:\n")
+        typer.echo()
+        if reference:
+            say(f"Largest differences between {name} and transformers' eager implementation:")
+        else:
+            say(f"Largest differences between equivalent computations of {name}:")
+        typer.echo()
         for proof in found:
             _print_proof(proof)
             proofs.append(proof)
-    failed = ", ".join(proof.name for proof in proofs if not proof.holds)
+    failed = ", ".join(translate(proof.name) for proof in proofs if not proof.holds)
     if failed:
         differs = f"different from transformers: {failed}."
         warn(differs if reference else f"results depend on {failed}, but must not.")
@@ -82,13 +86,13 @@ def _compare(model: str | None) -> Iterable["Proof"]:
 
 
 def _print_proof(proof: "Proof") -> None:
+    name = pad(translate(proof.name), 16)
     if not proof.applies:
-        typer.echo(f"- {proof.name.ljust(15)}does not apply: {proof.measured}")
+        typer.echo(f"- {name}{translate(f'does not apply: {proof.measured}')}")
         return
     unicode = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
     sign = ("✓✗" if unicode else "+x")[not proof.holds]
     bound = f"bound {proof.bound:.0e}" if proof.bound else "bound 0: identical bits"
-    typer.echo(
-        f"{typer.style(sign, fg='green' if proof.holds else 'red')} {proof.name.ljust(15)}"
-        f"{proof.difference:.1e} of {proof.measured}, {bound}\n  {' ' * 15}{proof.claim}"
-    )
+    found = translate(f"{proof.difference:.1e} of {proof.measured}", short=True)
+    sign = typer.style(sign, fg="green" if proof.holds else "red")
+    typer.echo(f"{sign} {name}{found}, {translate(bound)}\n  {' ' * 16}{translate(proof.claim)}")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import EngineFlags, SearchFlags, grouped
+from regard.cli.options import EngineFlags, LanguageOption, SearchFlags, grouped
 from regard.cli.output import decoded_lines, print_json
+from regard.errors import user_language
 
 if TYPE_CHECKING:
     from regard.evaluation.alignment import Gold
@@ -41,7 +42,7 @@ class ReportFlags:
 
     html: Path | None = Option(None, help="Write an HTML page with all sentences side by side.")
     figure: Path | None = Option(None, help="Write the breakdown as .svg, .png or .pdf.")
-    language: str = Option("en", help="Write page and figure in en or ko.")
+    language: LanguageOption = None
     as_json: bool = Option(False, "--json", help="Print all scores as JSON.")
 
 
@@ -72,7 +73,7 @@ def evaluate_command(
     from regard.figures.formats import Figure, check_extension
     from regard.files import write_atomic
 
-    check_language(report.language)
+    check_language(language := report.language or user_language())
     if report.figure is not None:
         check_extension(report.figure)
     sources, references = list(decoded_lines(files.source)), list(decoded_lines(files.reference))
@@ -91,9 +92,9 @@ def evaluate_command(
     seen = files.training and count_words(decoded_lines(files.training))
     found = evaluate(sources, references, systems, seen=seen, **vars(scoring))
     if report.html is not None:
-        write_atomic(report.html, evaluation_html(found, language=report.language))
+        write_atomic(report.html, evaluation_html(found, language=language))
     if report.figure is not None:
-        Figure(draw_evaluation(found, language=report.language)).save(report.figure)
+        Figure(draw_evaluation(found, language=language)).save(report.figure)
     if report.as_json:
         print_json(found.to_json())
     else:

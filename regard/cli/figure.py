@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import JsonFlag, LanguageOption, OptionalModel, grouped
+from regard.cli.options import (
+    JsonFlag,
+    LanguageOption,
+    OptionalModel,
+    complete_kinds,
+    complete_sites,
+    grouped,
+)
 from regard.cli.output import warn
-from regard.errors import InputError, UnknownNameError, nearest
+from regard.errors import InputError, UnknownNameError, nearest, user_language
 
 if TYPE_CHECKING:
     from regard.analysis.worked_example import WorkedExample
@@ -25,7 +32,9 @@ class HeadFlags:
     """Options that choose what a figure of a trace shows."""
 
     target: str | None = Option(None, help="Target text, for translators.")
-    site: str | None = Option(None, help="Path of an attention site.")
+    site: str | None = Option(
+        None, help="Path of an attention site.", autocompletion=complete_sites
+    )
     head: int | None = Option(None, help="Index of the head, from 0.")
     query: int | None = Option(
         None, help="Index of the query, from 0 (figures of one query, lens, attribution)."
@@ -62,7 +71,7 @@ class LookFlags:
 
 @grouped
 def figure_command(
-    kind: str = Argument(help="Name of a kind, see below."),
+    kind: str = Argument(help="Name of a kind, see below.", autocompletion=complete_kinds),
     *,
     model: OptionalModel = None,
     text: str | None = Argument(None, help="Input text, or an image file."),
@@ -75,7 +84,7 @@ def figure_command(
     flags: HeadFlags,
     look: LookFlags,
     length: int | None = Option(None, help="Length of masks, positions, schedule or complexity."),
-    language: LanguageOption = "en",
+    language: LanguageOption = None,
 ) -> None:
     """Draw a figure for a slide or a paper from computed numbers.
 
@@ -103,6 +112,7 @@ def figure_command(
     if output is None:
         raise InputError(f"no output file was given: add one, for example -o {kind}.svg")
     check_extension(output, (*FORMATS, *MOVING) if kind in MOVING_KINDS else FORMATS)
+    language = language or user_language()
     check_language(language)
     styled = Look(**vars(look))
     if kind in CONCEPT_KINDS or kind in LENGTHS:
@@ -222,7 +232,7 @@ def work_command(
     ),
     quiz: bool = Option(False, "--quiz", help="Leave blanks, and write the answers separately."),
     listed: bool = Option(False, "--list", help="List the examples that come with regard."),
-    language: LanguageOption = "en",
+    language: LanguageOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Work through attention with small matrices, every number shown.
@@ -255,6 +265,7 @@ def work_command(
     from regard.figures.captions import LANGUAGES, caption, check_language
     from regard.figures.formats import check_extension
 
+    language = language or user_language()
     check_language(language)
     if listed:
         for name, titles in list_examples().items():

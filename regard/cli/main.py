@@ -9,11 +9,12 @@ from importlib import import_module
 from typing import Any
 
 import typer
+from typer import Option
 
 import regard
 from regard.cli.options import QuickCommand, QuickGroup
 from regard.cli.output import warn
-from regard.errors import RegardError
+from regard.errors import RegardError, check_language, speaking
 
 _COMMANDS = {
     "translate": "translate.translate_command",
@@ -39,6 +40,7 @@ _COMMANDS = {
     "bench": "bench.app",
 }
 """The function of each command, or the app of a group of them, in regard.cli."""
+_WITH_CAPTIONS = ("evaluate", "curves", "figure", "work")
 
 
 @cache
@@ -77,11 +79,42 @@ def _print_version(wanted: bool) -> None:
 
 
 def _options(
-    version: bool = typer.Option(
+    version: bool = Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
+    language: str | None = Option(
+        None, metavar="en|ko", help="Language of messages and help; by default that of $LANG."
+    ),
 ) -> None:
-    del version
+    del version, language  # both are read before the command line is built
+
+
+def _chosen_language(arguments: list[str]) -> str | None:
+    """Take --language from the command line, for all that is printed.
+
+    Commands that draw have the option themselves, for their captions.
+    """
+    given = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    at = next((i for i, one in enumerate(given) if one.split("=")[0] == "--language"), None)
+    if at is None:
+        return None
+    _, joined, value = given[at].partition("=")
+    if not joined and at + 1 == len(given):
+        return None  # typer says that the value is missing
+    value = value if joined else given[at + 1]
+    check_language(value)
+    if at == 1 or given[1] not in _WITH_CAPTIONS:
+        del arguments[at : at + (1 if joined else 2)]
+    return value
+
+
+def _run() -> None:
+    wanted = tuple(name for name in sys.argv[1:2] if name in _COMMANDS)
+    try:
+        _app(wanted or tuple(_COMMANDS))()
+    except RegardError as error:
+        warn(str(error))
+        sys.exit(2)
 
 
 def run() -> None:
@@ -89,9 +122,9 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):  # print ? for characters the terminal lacks
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    wanted = tuple(name for name in sys.argv[1:2] if name in _COMMANDS)
     try:
-        _app(wanted or tuple(_COMMANDS))()
+        with speaking(_chosen_language(sys.argv)):
+            _run()
     except RegardError as error:
         warn(str(error))
         sys.exit(2)

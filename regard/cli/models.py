@@ -1,14 +1,17 @@
 """`regard models`: list bundled models and presets, and show the parts of a model."""
 
+import shutil
+import sys
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import JsonFlag
-from regard.cli.output import print_json
-from regard.errors import InputError, UnknownNameError, nearest
+from regard.cli.options import JsonFlag, complete_models
+from regard.cli.output import cells, pad, print_json, say, wrapped
+from regard.errors import InputError, UnknownNameError, nearest, translate, user_language
 
 if TYPE_CHECKING:
     from regard.model_folder import Card
@@ -16,7 +19,11 @@ if TYPE_CHECKING:
 
 
 def models_command(
-    model: str | None = Argument(None, help="Name of a bundled model or preset, or a folder."),
+    model: str | None = Argument(
+        None,
+        help="Name of a bundled model or preset, or a folder.",
+        autocompletion=complete_models,
+    ),
     presets: bool = Option(False, "--presets", help="List the presets that can be built by name."),
     as_json: JsonFlag = False,
 ) -> None:
@@ -48,25 +55,36 @@ def _list_bundled(*, as_json: bool) -> None:
     elif found:
         _print_table(["name", "task", "family", "score", "size", "license", "data"], found)
     else:
-        typer.echo("This version has no bundled models: train one, or import a checkpoint.")
+        say("This version has no bundled models: train one, or import a checkpoint.")
 
 
 def _list_presets(*, as_json: bool) -> None:
-    from regard.models.presets import PRESETS
+    from regard.models.presets import PAPER_VOCABULARY, PRESETS
 
     found: list[dict[str, Any]] = []
     for preset in PRESETS.values():
         count = preset.count_parameters()
         kind = {"name": preset.name, "family": preset.config.family}
-        found.append({**kind, "parameters": count, "memory": 4 * count, "about": preset.about})
+        sizes = {"parameters": count, "memory": 4 * count}
+        paper = {"PPL": preset.perplexity, "BLEU": preset.bleu}
+        found.append({**kind, **sizes, **paper, "about": preset.about})
     if as_json:
         print_json(found, indent=1)
         return
-    shown = [
-        {**row, "parameters": f"{row['parameters']:,}", "memory": f"{row['memory'] / 1e6:,.1f} MB"}
-        for row in found
-    ]
-    _print_table(list(shown[0]), shown, right=("parameters", "memory"))
+    shown = []
+    for row in found:
+        sizes = {"parameters": f"{row['parameters']:,}", "memory": f"{row['memory'] / 1e6:,.1f} MB"}
+        paper = {"PPL": "", "BLEU": ""}
+        if row["PPL"] is not None:
+            paper = {"PPL": f"{row['PPL']:.2f}", "BLEU": f"{row['BLEU']:.1f}"}
+        shown.append({**row, **sizes, **paper})
+    _print_table(list(shown[0]), shown, right=("parameters", "memory", "PPL", "BLEU"))
+    typer.echo()
+    say(
+        "PPL and BLEU are the paper's, of English to German on newstest2013. Its models have a "
+        f"vocabulary of {PAPER_VOCABULARY:,} here: the paper says about 37,000, but the numbers of "
+        "parameters in its table 3 imply more."
+    )
 
 
 def _show(name: str, *, as_json: bool) -> None:
@@ -82,10 +100,22 @@ def _show(name: str, *, as_json: bool) -> None:
         return
     typer.echo(str(summary))
     if card is not None:
-        known = [f"{name}: {fact}" for name, fact in card.facts().items() if fact]
+        known = [
+            f"{translate(name)}: {translate(fact)}" for name, fact in card.facts().items() if fact
+        ]
         typer.echo("\n" + "\n".join(known))
         if card.text:
-            typer.echo("\n" + card.text)
+            typer.echo("\n" + _translated_card(card.text))
+
+
+def _translated_card(text: str) -> str:
+    """Return the text of a card with the paragraphs that have a translation in it."""
+    if user_language() == "en":
+        return text
+    paragraphs = text.split("\n\n")
+    joined = [" ".join(one.split()) for one in paragraphs]
+    pairs = zip(paragraphs, joined, strict=True)
+    return "\n\n".join(own if translate(one) == one else translate(one) for own, one in pairs)
 
 
 def _summary_of(name: str) -> "tuple[Summary, Card | None]":
@@ -113,14 +143,22 @@ def _summary_of(name: str) -> "tuple[Summary, Card | None]":
     return summarize(build_on_meta(config)), read_card(folder)
 
 
+_WIDE = ("score", "data", "about")
+
+
 def _print_table(
     heads: Sequence[str], rows: Sequence[dict[str, Any]], *, right: Sequence[str] = ()
 ) -> None:
-    lines = [dict(zip(heads, heads, strict=True)), *rows]
-    columns = []
-    for head in heads:
-        cells = [str(line.get(head, "")) for line in lines]
-        width = max(map(len, cells))
-        columns.append([c.rjust(width) if head in right else c.ljust(width) for c in cells])
-    for cells in zip(*columns, strict=True):
-        typer.echo("  ".join(cells).rstrip())
+    """Print a table; on a terminal, columns that do not fit follow each row, indented."""
+    names = {head: translate(head) for head in heads}
+    lines = [names, *({head: translate(str(row.get(head, ""))) for head in heads} for row in rows)]
+    widths = {head: max(cells(line[head]) for line in lines) for head in heads}
+    limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else inf
+    long = [] if sum(widths.values()) + 2 * len(heads) <= limit else _WIDE
+    for line in lines:
+        short = [pad(line[x], widths[x], right=x in right) for x in heads if x not in long]
+        typer.echo("  ".join(short).rstrip())
+        for head in long if line is not names else ():
+            if line.get(head):
+                for part in wrapped(f"{names[head]}: {line[head]}", int(limit) - 4):
+                    typer.echo(f"    {part}")

@@ -1,9 +1,11 @@
 """Options that several commands share, and groups of options as dataclasses."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
@@ -11,14 +13,74 @@ from typer import Argument, Option
 from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
-from regard.errors import InputError
+from regard.errors import InputError, RegardError, translate, user_language
 
 if TYPE_CHECKING:
     from regard.generation.search import SearchOptions
 
-ModelArgument = Annotated[str, Argument(help="Name of a bundled model, or path of a model folder.")]
+
+def complete_models(incomplete: str) -> list[str]:
+    """Return the models and the folders that start like this, for the shell."""
+    from regard.interop.model_names import PACKAGED, bundled
+
+    place = Path(incomplete)
+    folder = place if incomplete.endswith("/") else place.parent
+    try:
+        folders = [one for one in folder.iterdir() if (one / "config.json").is_file()]
+    except OSError:
+        folders = []
+    names = [*bundled(), *PACKAGED, *map(str, folders)]
+    return sorted(one for one in names if one.startswith(incomplete))
+
+
+def complete_sites(ctx: Any, incomplete: str) -> list[str]:
+    """Return the attention sites of the model on the command line."""
+    from regard.interop.model_names import find_model
+    from regard.model_folder import read_description
+
+    try:
+        settings = read_description(find_model(ctx.params["model"])).model
+    except (KeyError, RegardError):
+        return []
+    counts = {"": "n_layers", "encoder": "n_encoder_layers", "decoder": "n_decoder_layers"}
+    sites = [
+        f"{stack or side}.layers.{number}.{kind}"
+        for stack, name in counts.items()
+        for side in (("encoder", "decoder") if not stack else (stack,))
+        for number in range(int(settings.get(name) or 0))
+        for kind in (("self", "cross") if stack == "decoder" else ("self",))
+    ]
+    return [one for one in sites if one.startswith(incomplete)]
+
+
+def complete_kinds(incomplete: str) -> list[str]:
+    """Return the kinds of figures that start like this."""
+    from regard.figures.kinds import KINDS
+
+    return [one for one in KINDS if one.startswith(incomplete)]
+
+
+def complete_recipes(incomplete: str) -> list[str]:
+    """Return the bundled recipes and the .toml files that start like this."""
+    from regard.training.recipe import bundled_recipes
+
+    place = Path(incomplete)
+    folder = place if incomplete.endswith("/") else place.parent
+    files = [str(one) for one in folder.glob("*") if one.suffix == ".toml" or one.is_dir()]
+    return sorted(one for one in [*bundled_recipes(), *files] if one.startswith(incomplete))
+
+
+ModelArgument = Annotated[
+    str,
+    Argument(
+        help="Name of a bundled model, or path of a model folder.", autocompletion=complete_models
+    ),
+]
 OptionalModel = Annotated[
-    str | None, Argument(help="Name of a bundled model, or path of a model folder.")
+    str | None,
+    Argument(
+        help="Name of a bundled model, or path of a model folder.", autocompletion=complete_models
+    ),
 ]
 EngineOption = Annotated[str, Option(help="Compute with this engine: auto, ctranslate2 or torch.")]
 PrecisionOption = Annotated[
@@ -31,7 +93,9 @@ ReaderPrecision = Annotated[
     str, Option("--precision", help="Compute in float32, or bfloat16 (faster, less exact).")
 ]
 Int8Flag = Annotated[bool, Option("--int8", help="The same as --precision int8.")]
-LanguageOption = Annotated[str, Option(help="Language of captions: en or ko.")]
+LanguageOption = Annotated[
+    str | None, Option(help="Language of captions: en or ko, by default that of $LANG.")
+]
 JsonFlag = Annotated[bool, Option("--json", help="Print JSON.")]
 
 
@@ -67,10 +131,11 @@ def chosen_precision(precision: str, *, int8: bool) -> str:
     return "int8" if int8 else precision
 
 
-class _QuickParameters:
-    """Parameters whose plain values are not checked by pydantic.
+class _Quick:
+    """A command that starts quickly and speaks the user's language.
 
-    typer imports it to check every value, defaults included, which takes longer than a translation.
+    typer imports pydantic to check every value, defaults included, which takes longer than a
+    translation; plain values are converted without it.
     """
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -78,15 +143,95 @@ class _QuickParameters:
         for parameter in found:
             if getattr(parameter, "_runtime_param", ()) is None:  # typer before 0.29 has none
                 parameter._runtime_param = _QuickValue()
+            for name in ("help", "rich_help_panel"):
+                if text := getattr(parameter, name, None):
+                    setattr(parameter, name, translate(text))
         return found
 
+    def get_usage(self, ctx: Any) -> str:
+        usage: str = super().get_usage(ctx)  # type: ignore[misc]
+        return usage.replace("Usage:", translate("Usage:"), 1)
 
-class QuickCommand(_QuickParameters, TyperCommand):
-    """A command that starts quickly."""
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        commands: list[Any] = [self, *getattr(self, "commands", {}).values()]
+        for command in commands:
+            command.help = translate_help(command.help or "")
+        _translate_typer()
+        super().format_help(ctx, formatter)  # type: ignore[misc]
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().main(*arguments, **options)  # type: ignore[misc]
+        finally:
+            _restore_typer()
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        with _translated_errors():
+            return super().make_context(*arguments, **options)  # type: ignore[misc]
+
+    def invoke(self, ctx: Any) -> Any:
+        with _translated_errors():
+            return super().invoke(ctx)  # type: ignore[misc]
 
 
-class QuickGroup(_QuickParameters, TyperGroup):
-    """A group of commands that starts quickly."""
+class QuickCommand(_Quick, TyperCommand):
+    """A command of regard."""
+
+
+class QuickGroup(_Quick, TyperGroup):
+    """A group of commands of regard."""
+
+
+def translate_help(text: str) -> str:
+    """Return a help text in the user's language, paragraph by paragraph."""
+    if user_language() == "en":
+        return text
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(
+        translate(one if one.startswith(" ") else " ".join(one.split())) for one in paragraphs
+    )
+
+
+_REPLACED: list[tuple[Any, str, Any]] = []  # what `_translate_typer` has replaced
+
+
+def _translate_typer() -> None:
+    """Let typer say its own words in the user's language, until the command ends."""
+    if user_language() == "en" or _REPLACED:
+        return
+    from rich.text import Text
+    from typer import rich_utils
+
+    def strip_end(text: Text, size: int) -> None:
+        """Crop spaces beyond a width; rich counts letters, and would crop wide ones with them."""
+        while text.cell_len > size and text.plain.endswith(" "):
+            text.right_crop()
+
+    new: dict[tuple[Any, str], Any] = {(Text, "rstrip_end"): strip_end}
+    for name, text in vars(rich_utils).items():
+        if name.endswith(("_STRING", "_TITLE", "_TEXT", "_HELP")) and isinstance(text, str):
+            new[rich_utils, name] = translate(text)
+    for (owner, name), value in new.items():
+        _REPLACED.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+
+def _restore_typer() -> None:
+    while _REPLACED:
+        setattr(*_REPLACED.pop())
+
+
+@contextmanager
+def _translated_errors() -> Iterator[None]:
+    """Give errors of typer, such as an unknown option, a message in the user's language."""
+    try:
+        yield
+    except Exception as error:
+        if user_language() != "en" and hasattr(error, "format_message"):
+            _translate_typer()
+            said = translate(error.format_message())  # type: ignore[attr-defined]
+            error.format_message = lambda: said  # type: ignore[attr-defined]
+        raise
 
 
 class _QuickValue:

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from regard.errors import InputError, RegardError
+from regard.errors import InputError, RegardError, translate
 
 if TYPE_CHECKING:
     from regard.evaluation.alignment import Alignment
@@ -42,20 +43,21 @@ class ProgressLine:
         self.tokens += sum(len(one.tokens) for one in done)
         if self.active and time.monotonic() - self._shown > 0.2:
             self._shown = time.monotonic()
-            parts = [f"{self.lines:,} lines", self._pace()]
+            parts = [translate(f"{self.lines:,} lines", short=True), self._pace()]
             if self.n_bytes:
                 share = min(read / self.n_bytes, 1.0)
                 left = max(self.n_bytes - read, 0) * self._seconds() / max(read - self.first, 1)
-                parts += [f"{100 * share:.0f} %", f"{duration(left)} left"]
+                parts += [f"{100 * share:.0f} %", translate(f"{duration(left)} left", short=True)]
             self._show(" · ".join(parts))
 
     def close(self) -> None:
         """Replace the line by a summary."""
         if self.active:
-            self._show(f"{self.lines:,} lines in {duration(self._seconds())} · {self._pace()}\n")
+            done = translate(f"{self.lines:,} lines in {duration(self._seconds())}", short=True)
+            self._show(f"{done} · {self._pace()}\n")
 
     def _pace(self) -> str:
-        return f"{self.tokens / self._seconds():,.0f} tokens/s"
+        return translate(f"{self.tokens / self._seconds():,.0f} tokens/s")
 
     def _seconds(self) -> float:
         return max(time.monotonic() - self.started, 1e-6)
@@ -78,9 +80,11 @@ class CountLine:
         self.done += count
         if self.active and time.monotonic() - self._shown > 0.2:
             self._shown = time.monotonic()
-            of = "" if self.total is None else f" of {self.total:,}"
+            done = f"{self.done:,}"
+            if self.total is not None:
+                done = translate(f"{done} of {self.total:,}", short=True)
             pace = self.done / max(self._shown - self._started, 1e-6)
-            sys.stderr.write(f"\r{self.done:,}{of} · {pace:,.0f}/s\x1b[K")
+            sys.stderr.write(f"\r{done} · {pace:,.0f}/s\x1b[K")
             sys.stderr.flush()
 
     def close(self) -> None:
@@ -110,8 +114,36 @@ def write_flushed(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a message on standard error."""
-    typer.echo(f"regard: {text}", err=True)
+    """Print a message on standard error, in the user's language."""
+    typer.echo(f"regard: {translate(text)}", err=True)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a message in the user's language."""
+    typer.echo(translate(text), err=err)
+
+
+def cells(text: str) -> int:
+    """Return the width of a text on a terminal, where Korean letters are two cells wide."""
+    return sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """Fill up a text with spaces to a width in cells."""
+    space = " " * (width - cells(text))
+    return space + text if right else text + space
+
+
+def wrapped(text: str, width: int) -> Iterator[str]:
+    """Yield the lines of a text that is broken at spaces to a width in cells."""
+    line = ""
+    for word in text.split(" "):
+        if line and cells(line) + 1 + cells(word) > width:
+            yield line
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    yield line
 
 
 def print_json(value: Any, *, indent: int | None = None) -> None:
@@ -138,7 +170,7 @@ def answer_each(
             warn(str(error))
             if piped:
                 failed += 1
-                typer.echo(json.dumps({"error": str(error)}, ensure_ascii=False) if as_json else "")
+                typer.echo(_failure(error) if as_json else "")
     if failed:
         raise InputError(f"{failed:,} of the lines could not be answered; see the errors above.")
 
@@ -162,7 +194,7 @@ def answer_lines(
         except RegardError as error:
             warn(str(error))
             failed += 1
-            return json.dumps({"error": str(error)}, ensure_ascii=False) if as_json else ""
+            return _failure(error) if as_json else ""
 
     for window in LineReader(source).available_windows(_WINDOW):
         try:
@@ -175,11 +207,15 @@ def answer_lines(
         raise InputError(f"{failed:,} of the lines could not be answered; see the errors above.")
 
 
+def _failure(error: RegardError) -> str:
+    return json.dumps({"error": translate(str(error))}, ensure_ascii=False)
+
+
 def typed_lines(request: str) -> Iterator[str]:
     """Ask for lines on a terminal and yield those that are not empty."""
     with suppress(ImportError):
         import readline  # noqa: F401  arrow keys and history for input()
-    typer.echo(f"{request} and press Enter; Ctrl-D ends.", err=True)
+    say(f"{request} and press Enter; Ctrl-D ends.", err=True)
     while True:
         try:
             line = input("> ")

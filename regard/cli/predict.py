@@ -28,11 +28,12 @@ from regard.cli.output import (
     answer_lines,
     decoded_lines,
     print_json,
+    say,
     use_utf8,
     warn,
     write_flushed,
 )
-from regard.errors import InputError, RegardError
+from regard.errors import InputError, RegardError, translate
 from regard.files import atomic_path, chunks, is_text
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def fill_command(
             print_json([[asdict(candidate) for candidate in gap] for gap in gaps])
             return
         for number, gap in enumerate(gaps, start=1):
-            heading = [f"gap {number}"] if len(gaps) > 1 else []
+            heading = [translate(f"gap {number}", short=True)] if len(gaps) > 1 else []
             found = [f"{candidate.probability:7.4f}  {candidate.text}" for candidate in gap]
             typer.echo("\n".join(heading + found))
 
@@ -193,7 +194,9 @@ def _filled(line: str, mask: str, gaps: list[list["Candidate"]], as_json: bool) 
 def classify_command(
     model: ModelArgument,
     images: list[str] | None = Argument(
-        None, help="Image files or folders of them; for a text classifier, a text or a file."
+        None,
+        metavar="[IMAGE...|TEXT|FILE|-]",
+        help="Image files or folders of them; for a text classifier, texts, or a file of lines.",
     ),
     count: int = Option(3, "-n", "--count", help="Print this many classes for each input."),
     skip_bad: bool = Option(
@@ -205,9 +208,11 @@ def classify_command(
 ) -> None:
     """Classify images or texts.
 
-    Without images, every line that is typed or piped in names one (or is a text).
+    A model of images reads files, or every line that is typed or piped in as the name of one. A
+    model of texts reads a text, several texts, or every line of a file or the input as one.
 
-    Example: regard classify fashion shoe.png shirts/
+    Examples: regard classify fashion shoe.png shirts/
+    or regard classify my-bert "What a film!"
     """
     from regard.model import load
 
@@ -339,7 +344,7 @@ def embed_command(
                 print_json(vector)
     else:
         count, width = _write_vectors(output, windows(), encoder.config.d_model)
-        typer.echo(f"{output}: {count:,} vectors of {width} numbers", err=True)
+        say(f"{output}: {count:,} vectors of {width} numbers", err=True)
 
 
 def _check_vector_file(output: Path | None, *, similarity: bool) -> None:

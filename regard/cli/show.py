@@ -12,9 +12,9 @@ from urllib.parse import quote, urlencode
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import ModelArgument
-from regard.cli.output import print_json, warn
-from regard.errors import InputError
+from regard.cli.options import ModelArgument, complete_models, complete_sites
+from regard.cli.output import print_json, say, warn
+from regard.errors import InputError, translate
 
 TEXT = Argument(help="Text to run the model on; for vision models, path of an image.")
 TARGET = Option(help="Use this target instead of translating the text.")
@@ -24,7 +24,9 @@ def show_command(
     model: ModelArgument,
     text: Annotated[str, TEXT],
     target: Annotated[str | None, TARGET] = None,
-    site: str | None = Option(None, help="Show this attention site."),
+    site: str | None = Option(
+        None, help="Show this attention site.", autocompletion=complete_sites
+    ),
     head: int | None = Option(None, help="Show this head, counted from 0."),
     as_json: bool = Option(False, "--json", help="Print the weights as JSON."),
 ) -> None:
@@ -47,8 +49,8 @@ def show_command(
     is_ascii = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
     picture = text_pattern(weights, queries, keys, shades=ASCII_SHADES if is_ascii else SHADES)
     rows = "rows are queries (tokens that are written)" if view.writes else "rows are queries"
-    lines = [f"{path}, head {number}: {rows}, columns are keys", ""]
-    lines += [*picture.lines, "", f"{picture.legend}; on the right each row's largest weight"]
+    lines = [translate(f"{path}, head {number}: {rows}, columns are keys"), "", *picture.lines, ""]
+    lines.append(translate(f"{picture.legend}; on the right each row's largest weight"))
     if getattr(trace.output, "text", ""):
         lines = [f"{text} {'->' if is_ascii else '→'} {trace.output.text}", "", *lines]
     shown = "\n".join(lines)
@@ -91,7 +93,11 @@ def trace_command(
 
 
 def serve_command(
-    models: list[str] | None = Argument(None, help="Names of bundled models, or model folders."),
+    models: list[str] | None = Argument(
+        None,
+        help="Names of bundled models, or model folders.",
+        autocompletion=complete_models,
+    ),
     runs: list[Path] | None = Option(None, "--run", help="Run to replay; can be repeated."),
     host: str = Option("127.0.0.1", help="Address to listen on; by default only this machine."),
     port: int = Option(8765, help="Port to listen on, or the next free one; 0 takes any."),
@@ -137,7 +143,7 @@ def serve_command(
     query = {"run": next(iter(replayed.runs))} if runs else {}
     query |= {"token": token} if token else {}
     address += f"/?{urlencode(query, quote_via=quote)}" if query else ""
-    typer.echo(f"regard is at {address} (press Ctrl-C to stop)")
+    say(f"regard is at {address} (press Ctrl-C to stop)")
     if open_page and not web.open_browser(address):
         warn("no browser was found; open the address manually.")
     web.run(app, bound)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from regard.cli.output import decoded_lines, print_json, use_utf8
-from regard.errors import InputError
+from regard.cli.options import QuickCommand, QuickGroup
+from regard.cli.output import decoded_lines, print_json, say, use_utf8
+from regard.errors import InputError, translate
 from regard.files import chunks
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
+    cls=QuickGroup,
     help="Train tokenizers, and encode and decode text with them.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -39,7 +41,7 @@ FileOption = Annotated[
 JsonOption = Annotated[bool, Option("--json", help="Print JSON, one object per line.")]
 
 
-@app.command("train")
+@app.command("train", cls=QuickCommand)
 def train_command(
     files: list[str] = Argument(help="Text, .tsv or .jsonl files; plain, .gz, .zst; - is stdin."),
     output: Path = Option(..., "-o", "--output", help="Folder or .json file to write."),
@@ -75,7 +77,7 @@ def train_command(
         print_json(facts | {"seconds": seconds})
     else:
         size = f"{len(tokenizer):,} entries ({kind}) from {counts['texts']:,} texts"
-        typer.echo(f"{output}: {size} in {seconds} s")
+        say(f"{output}: {size} in {seconds} s")
 
 
 def _texts(files: list[str], fields: str, counts: dict[str, int]) -> Iterator[str]:
@@ -104,7 +106,7 @@ def _rows(file: str, fields: str) -> "Rows":
     return TextRows((file,), tuple(map(str, columns)), "tsv", columns=columns)
 
 
-@app.command("encode")
+@app.command("encode", cls=QuickCommand)
 def encode_command(
     tokenizer: TokenizerPath,
     texts: list[str] | None = Argument(None, help="Texts, or - for standard input."),
@@ -147,8 +149,8 @@ def _show(text: str, pieces: "list[Piece]", as_json: bool) -> None:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False)
-    table.add_column("piece")
-    for head in ("id", "characters", "word"):
+    table.add_column(translate("piece"))
+    for head in (translate("id"), translate("characters"), translate("word")):
         table.add_column(head, justify="right")
     for row in cells:
         table.add_row(*map(Text, row))
@@ -161,7 +163,7 @@ def _cells(piece: "Piece") -> list[str]:
     return [piece.text.translate(_VISIBLE), str(piece.id), covered, word]
 
 
-@app.command("decode")
+@app.command("decode", cls=QuickCommand)
 def decode_command(
     tokenizer: TokenizerPath,
     ids: list[str] | None = Argument(None, help="Ids of one text, or - for standard input."),
@@ -186,10 +188,12 @@ def decode_command(
 
 
 def _load(path: Path) -> "Tokenizer":
-    from regard.interop.model_names import bundled
+    from regard.interop.model_names import PACKAGED, bundled, find_model
     from regard.text.tokenizer import Tokenizer
 
-    return Tokenizer.load(path if path.exists() else bundled().get(str(path), path))
+    name = str(path)
+    is_model = not path.exists() and (name in bundled() or name in PACKAGED)
+    return Tokenizer.load(find_model(name) if is_model else path)
 
 
 def _ids_of(line: str, number: int) -> list[int]:

@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import JsonFlag, LanguageOption, ModelArgument
-from regard.cli.output import print_json
-from regard.errors import FileError
+from regard.cli.options import JsonFlag, LanguageOption, ModelArgument, complete_recipes
+from regard.cli.output import print_json, say
+from regard.errors import FileError, InputError, translate, user_language
 
 if TYPE_CHECKING:
     from regard.training.run import TrainingResult
 
 
 def train_command(
-    recipe: str = Argument(help="A TOML file, or the name of a bundled recipe."),
+    recipe: str = Argument(
+        help="A TOML file, or the name of a bundled recipe.", autocompletion=complete_recipes
+    ),
     output: Path | None = Option(None, "-o", "--output", help="Model folder. Default: runs/NAME."),
     resume: bool = Option(False, "--resume", help="Continue the run in the folder, if any."),
+    overwrite: bool = Option(
+        False, "--overwrite", help="Delete the run or model in the folder and start again."
+    ),
     minutes: float | None = Option(None, help="Train for this long and finish the model."),
     changes: list[str] | None = Option(
         None, "--set", help="Set a recipe key: training.lr=0.001 (a TOML value)."
@@ -40,13 +45,17 @@ def train_command(
     from regard.training.run import train
 
     path = find_recipe(recipe)
+    target = output or Path("runs") / path.stem
+    if overwrite and resume:
+        raise InputError("give either --resume or --overwrite, not both.")
     overrides = dict(map(parse_override, changes or ()))
     if tensorboard:
         overrides["training.tensorboard"] = True
     result = train(
         path,
-        output or Path("runs") / path.stem,
+        target,
         resume=resume,
+        overwrite=overwrite,
         minutes=minutes,
         callbacks=[ConsoleProgress(), SimpleNamespace(on_end=partial(_print, as_json=as_json))],
         overrides=overrides,
@@ -95,7 +104,7 @@ def distill_command(
     )
     if result.shortlist_bleu is not None:
         full, short = result.shortlist_bleu
-        typer.echo(f"BLEU against the teacher: {full:.2f}, with the shortlist {short:.2f}")
+        say(f"BLEU against the teacher: {full:.2f}, with the shortlist {short:.2f}")
     if result.training.signal:
         raise typer.Exit(128 + result.training.signal)
 
@@ -111,7 +120,7 @@ def _print(result: "TrainingResult", *, as_json: bool) -> None:
         return
     seconds = (result.seconds, result.seconds_per_epoch, result.estimated_seconds_per_epoch)
     total, epoch, estimate = map(format_seconds, seconds)
-    typer.echo(
+    say(
         f"{result.steps:,} steps, {result.epochs:.1f} epochs in {total} (ended by: "
         f"{result.stopped_because}); {epoch} per epoch with validations, estimated {estimate} "
         f"without; {format_bytes(result.memory)} of memory, estimated "
@@ -119,20 +128,20 @@ def _print(result: "TrainingResult", *, as_json: bool) -> None:
     )
     for name, scores in (("validation", result.scores), ("test", result.test_scores)):
         if scores:
-            typer.echo(f"{name}: {format_metrics(scores)}")
+            typer.echo(f"{translate(name)}: {format_metrics(scores)}")
     for name, path in (
         ("model", result.folder / CONFIG),
         ("curves", result.folder / TRAINING / CURVES),
     ):
         if path.is_file():
-            typer.echo(f"{name}: {result.folder if name == 'model' else path}")
+            typer.echo(f"{translate(name)}: {result.folder if name == 'model' else path}")
         elif name == "model":
-            typer.echo("model: none yet, because the run was stopped before its first validation")
+            say("model: none yet, because the run was stopped before its first validation")
 
 
 def curves_command(
     run: Path = Argument(help="The folder of a run, or a metrics.jsonl."),
-    language: LanguageOption = "en",
+    language: LanguageOption = None,
     output: Path | None = Option(
         None, "-o", "--output", help="An .svg, .png or .pdf. Default: training/curves.svg."
     ),
@@ -152,6 +161,7 @@ def curves_command(
     metrics = run if run.is_file() else run / TRAINING / METRICS
     if not metrics.is_file():
         raise FileError(f"there is no {metrics}: give a folder written by `regard train`.")
+    language = language or user_language()
     check_language(language)
     target = output or metrics.parent / CURVES
     check_extension(target)

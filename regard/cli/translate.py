@@ -12,7 +12,15 @@ import typer
 from typer import Argument, Option
 
 from regard.cli.options import EngineFlags, ModelArgument, SearchFlags, grouped
-from regard.cli.output import ProgressLine, RecordWriter, typed_lines, use_utf8, warn, write_flushed
+from regard.cli.output import (
+    ProgressLine,
+    RecordWriter,
+    say,
+    typed_lines,
+    use_utf8,
+    warn,
+    write_flushed,
+)
 from regard.errors import InputError
 from regard.files import is_text
 
@@ -189,7 +197,8 @@ class _Task:
             try:
                 self._run(translator, windows, left, save)
             except KeyboardInterrupt:
-                typer.echo(f"\n{path} is incomplete: continue with --resume.", err=True)
+                typer.echo(err=True)
+                say(f"{path} is incomplete: continue with --resume.", err=True)
                 raise
         left.check(path)
 
@@ -205,17 +214,21 @@ class _Task:
         reader = left.reader
         progress = ProgressLine(_size(reader.path), first=left.skipped_bytes, quiet=quiet)
         given, kept = tee(windows)
+        n_bytes = left.skipped_bytes
         filled = (window for window in kept if window)
         for done in translator.translate_windows(given, self.options):
             lines = next(filled)
             write(self.writer.format(lines, done, left.number, skip=left.skip))
             left.number += len(lines)
-            progress.advance(done, reader.n_bytes)
+            # Windows are read ahead: what is translated counts, not what is read.
+            n_bytes += sum(len(line.encode(errors="replace")) + 1 for line in lines)
+            progress.advance(done, n_bytes)
         progress.close()
         if reader.n_damaged:
             which = ", ".join(map(str, reader.damaged)) + (", …" if reader.n_damaged > 5 else "")
-            what = "lines are not valid UTF-8 and were read with U+FFFD"
-            warn(f"{reader.n_damaged:,} {what}: {which}")
+            warn(
+                f"{reader.n_damaged:,} lines are not valid UTF-8 and were read with U+FFFD: {which}"
+            )
 
 
 def _check_output(file: str | None, output: Path | None, resume: bool) -> None:

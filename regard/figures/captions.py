@@ -19,18 +19,11 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from regard.errors import InputError
+from regard.errors import LANGUAGES, InputError, check_language
 
-LANGUAGES = ("en", "ko")
 CAPTIONS: dict[str, list[str]] = tomllib.loads(
     Path(__file__).with_suffix(".toml").read_text("utf-8")
 )
-
-
-def check_language(language: str) -> None:
-    """Raise an InputError for a language without captions."""
-    if language not in LANGUAGES:
-        raise InputError(f"language is {language!r}; it can be {' or '.join(LANGUAGES)}.")
 
 
 def caption(key: str, language: str = "en") -> str:

@@ -44,6 +44,7 @@ def trace_answer(
     search: SearchOptions = _DEFAULT_SEARCH,
     missing: str = "error",
     progress: PartProgress | None = None,
+    **recorded: Any,
 ) -> Trace:
     """Record what the model computes when it answers.
 
@@ -57,9 +58,10 @@ def trace_answer(
         target: a text, or token ids as in `trace_model`, to read instead of the model's answer.
         missing: "error" to refuse edits that apply nowhere, "ignore" to skip them.
         progress: called after each few parts; raise in it to cancel.
+        recorded: `only` and `gradients` of `trace_model`.
     """
     if model.family not in ("transformer", "seq2seq") or target is not None:
-        return trace_model(model, given, target, edits=edits)
+        return trace_model(model, given, target, edits=edits, **recorded)
     editors = [TolerantEditor(edit) for edit in check_edits(edits)]
     translator = edited_translator(model, editors) if edits else model.translator(search)
     if progress is not None:
@@ -68,7 +70,7 @@ def trace_answer(
         (answer,) = translator.translate([given], search)
     else:
         answer = translator.translate_ids(read_ids(given), search)
-    trace = _trace_parts(model, answer, editors, progress)
+    trace = _trace_parts(model, answer, editors, progress, **recorded)
     if missing == "error":
         for editor in editors:
             editor.check()
@@ -88,11 +90,12 @@ def _trace_parts(
     answer: Translation,
     editors: Sequence[TolerantEditor],
     progress: PartProgress | None = None,
+    **recorded: Any,
 ) -> Trace:
     translated = [i for i, part in enumerate(answer.parts) if not part.copied]
     traces = []
     for i in translated:
-        traces.append(_trace_part(model, answer, i, editors))
+        traces.append(_trace_part(model, answer, i, editors, **recorded))
         if progress is not None:
             progress("tracing", len(traces), len(translated))
     if not traces:
@@ -102,7 +105,11 @@ def _trace_parts(
 
 
 def _trace_part(
-    model: Model, answer: Translation, index: int, editors: Sequence[TolerantEditor]
+    model: Model,
+    answer: Translation,
+    index: int,
+    editors: Sequence[TolerantEditor],
+    **recorded: Any,
 ) -> Trace:
     part, (source, tokenizer) = answer.parts[index], model.translation_tokenizers()
     # Characters of the text itself are better labels than decoded ids, where both agree.
@@ -114,7 +121,7 @@ def _trace_part(
 
     target = (start, *ids_of(part))
     with listen(*editors):
-        trace = trace_model(model, part.source if same else part.source_ids, target)
+        trace = trace_model(model, part.source if same else part.source_ids, target, **recorded)
     ranked = [one.parts[index] for one in answer.alternatives]
     trace.output = replace(
         trace.output,

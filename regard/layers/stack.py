@@ -31,6 +31,9 @@ _MATRICES: dict[str, Callable[[Tensor], object]] = {
     "xavier_uniform": nn.init.xavier_uniform_,
     "xavier_normal": nn.init.xavier_normal_,
     "lecun": lambda weight: nn.init.normal_(weight, std=weight[0].numel() ** -0.5),
+    "lecun_uniform": lambda weight: nn.init.kaiming_uniform_(weight, nonlinearity="linear"),
+    "he": lambda weight: nn.init.kaiming_normal_(weight, nonlinearity="relu"),
+    "he_uniform": lambda weight: nn.init.kaiming_uniform_(weight, nonlinearity="relu"),
     "normal": lambda weight: nn.init.normal_(weight, std=0.02),
 }
 INITIALIZATIONS = tuple(_MATRICES)

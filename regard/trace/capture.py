@@ -9,7 +9,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from PIL import Image
@@ -21,16 +21,27 @@ from regard.errors import InputError
 from regard.layers.patch import cut_grid
 from regard.model import Model
 from regard.models.vision import VisionConfig
-from regard.tap import Tapped, split_path
+from regard.tap import Tapped, listen, split_path
 from regard.text.tokenizer import Tokenizer
 from regard.trace import outputs
 from regard.trace.edit import Edit, Editor
 from regard.trace.edits import Allow, SetWeights
+from regard.trace.recorder import GradientListener
 from regard.trace.trace import Trace
 from regard.trace.watch import watch
 
 _FEW = 12
 """Up to this many classes, an answer lists all of them."""
+
+
+class RecordKeywords(TypedDict, total=False):
+    """Options of `model.trace`."""
+
+    edits: Sequence[Edit]  # changes to what is computed
+    only: Sequence[str]  # paths of sites and values to record, such as "decoder.*.cross"
+    gradients: bool | tuple[int, int]
+    """Also compute `trace.gradients`, those of a logit with respect to every value: True for the
+    best token at the last position, or a position and a token id."""
 
 
 class TolerantEditor(Editor):
@@ -78,7 +89,13 @@ class TolerantEditor(Editor):
 
 @torch.no_grad()
 def trace_model(
-    model: Model, given: Any, target: Any = None, *, edits: Sequence[Edit] = ()
+    model: Model,
+    given: Any,
+    target: Any = None,
+    *,
+    edits: Sequence[Edit] = (),
+    only: Sequence[str] = (),
+    gradients: bool | tuple[int, int] = False,
 ) -> Trace:
     """Record one run of the model.
 
@@ -87,8 +104,15 @@ def trace_model(
         target: a text, or token ids, which are read as given except for a missing start token;
             required for models with a target.
         edits: changes to what is computed, which must all fit.
+        only: paths of sites and values to record, such as "decoder.*.cross"; by default all.
+        gradients: True, or the position and the id of the logit whose gradients are computed.
     """
-    with watch(edits=edits) as trace:
+    keeper = [GradientListener()] if gradients is not False else []
+    with (
+        torch.set_grad_enabled(bool(keeper)),
+        listen(*keeper),
+        watch(edits=edits, only=only) as trace,
+    ):
         if model.family in ("transformer", "seq2seq"):
             _run_translator(model, given, target, trace)
         elif target is not None:
@@ -98,6 +122,8 @@ def trace_model(
         else:
             run = {"encoder": _run_encoder, "decoder": _run_decoder, "vision": _run_vision}
             run[model.family](model, given, trace)
+    for one in keeper:
+        trace.gradients = one.gradients(*(gradients if isinstance(gradients, tuple) else (-1,)))
     trace.origin = model
     trace.unwatched += getattr(model.module, "unwatched", [])
     trace.streams.update(getattr(model.module, "streams", {}))

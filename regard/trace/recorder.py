@@ -1,6 +1,8 @@
 """The listener that records sites, whose queries may be computed step by step, and other values."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from math import inf
 from typing import Any
 
@@ -13,7 +15,7 @@ from regard.attention.mask import Mask
 from regard.attention.pattern import ExactPattern, Pattern
 from regard.attention.similarity import BiasedDot, Similarity
 from regard.attention.tile import Grid, broadcast_lead
-from regard.errors import NotFiniteError
+from regard.errors import InputError, NotFiniteError, as_texts
 from regard.tap import Tapped, split_path
 from regard.trace.site import Site
 
@@ -29,7 +31,8 @@ class Recorder:
 
     changes = False
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self.names = as_texts(names, "only")
         self.values: dict[str, Tensor] = {}
         self._parts: dict[str, dict[str, Any]] = {}
         self._previous = ""
@@ -44,12 +47,20 @@ class Recorder:
         if isinstance(value, Tensor):
             self._check_finite(tapped.path, name, value)
             value = value.detach()
+        if not self._records(f"{site}.{name}" if site else name, site):
+            return tapped.value
         if name in _SITE_PARTS or (name in _CHANGEABLE and tapped.changed):
             self._keep(site, first, name, value)
         if isinstance(value, Tensor) and name not in (*_SITE_PARTS, *_IN_PATTERN, *_TABLES):
             path = f"{site}.{name}" if site else name
             self.values[path] = _append(self.values.get(path), value, first)
         return tapped.value
+
+    def _records(self, path: str, site: str) -> bool:
+        """Return True if a value, or the site it belongs to, has one of the chosen names."""
+        return not self.names or any(
+            fnmatchcase(path, one) or fnmatchcase(site, one) for one in self.names
+        )
 
     def sites(self) -> dict[str, Site]:
         """Return the sites by path, in the order of computation.
@@ -96,6 +107,50 @@ class Recorder:
             f"{path} is {value[tuple(index)].item()} at {index}, the first value that is not "
             f"finite: check {cause}."
         )
+
+
+class GradientListener:
+    """Keeps every inner value in the graph, to compute gradients of a logit with respect to it."""
+
+    changes = True  # values without a graph start one
+
+    def __init__(self) -> None:
+        self.values: dict[str, Tensor] = {}
+
+    def wants(self, path: str) -> bool:
+        """Return True: gradients of scores and weights need those that the model computes."""
+        return True
+
+    def see(self, tapped: Tapped) -> Any:
+        value = tapped.value
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        if not value.requires_grad:
+            value = value.detach().requires_grad_()
+        self.values[tapped.path] = value
+        return value
+
+    @torch.enable_grad()
+    def gradients(self, position: int, id: int | None = None) -> dict[str, Tensor]:
+        """Return the gradient of a logit with respect to every value it depends on, by path."""
+        logits = self.values.get("output.logits")
+        if logits is None:
+            raise InputError("this model has no logits, so there is nothing to take gradients of.")
+        rows = logits[0].reshape(-1, logits.size(-1))
+        row = rows[check_index("position", position, len(rows))]
+        best = int(row.argmax()) if id is None else check_index("token", id, len(row))
+        names = [path for path in self.values if path != "output.logits"]
+        found = torch.autograd.grad(
+            row[best], [self.values[path] for path in names], allow_unused=True
+        )
+        return {path: x for path, x in zip(names, found, strict=True) if x is not None}
+
+
+def check_index(name: str, index: int, count: int) -> int:
+    """Refuse an index that does not exist; negative ones count from the end."""
+    if not -count <= index < count:
+        raise InputError(f"{name} is {index}; there are {count}, 0 to {count - 1}.")
+    return index
 
 
 def _append(before: Tensor | None, value: Tensor, first: int) -> Tensor:

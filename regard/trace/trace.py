@@ -174,6 +174,8 @@ class Trace:
     """Why no residual stream was found there."""
     note: str = ""
     """Why nothing was recorded, if that is so."""
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    """Gradients of a logit with respect to every value it depends on, by path, if requested."""
 
     @property
     def parts(self) -> "list[Trace]":
@@ -188,9 +190,11 @@ class Trace:
         )
 
     def __getitem__(self, path: str) -> Any:
-        """Return the `Site` of this path, or the tensor with this name in TransformerLens."""
+        """Return the `Site` of this path, the value, or the tensor with a TransformerLens name."""
         if is_alias(path) and path not in self.sites:
             return read_alias(self, path)
+        if path in self.values and path not in self.sites:
+            return self.values[path]
         return self._find(self.sites, "attention site", path)
 
     def __iter__(self) -> Iterator[str]:

@@ -20,7 +20,9 @@ _TRANSFORMERS_KERNELS = ("eager", "sdpa", "regard")
 
 
 @contextmanager
-def watch(model: Any = None, *, edits: Sequence[Edit] = ()) -> Iterator[Trace]:
+def watch(
+    model: Any = None, *, edits: Sequence[Edit] = (), only: Sequence[str] = ()
+) -> Iterator[Trace]:
     """Record everything that is computed inside the block, changed by `edits`.
 
     with regard.watch(model, edits=[regard.ablate("layers.0.self_attn", head=1)]) as trace:
@@ -32,8 +34,9 @@ def watch(model: Any = None, *, edits: Sequence[Edit] = ()) -> Iterator[Trace]:
             ("model.layers.3.self_attn"). Without a model, only values that pass through
             `regard.tap` are recorded, which is enough for models of regard.
         edits: changes to what is computed, which must all fit.
+        only: paths of sites and values to record, such as "decoder.*.cross"; by default all.
     """
-    recorder, editor = Recorder(), Editor(edits, may_grow=model is not None)
+    recorder, editor = Recorder(only), Editor(edits, may_grow=model is not None)
     trace = Trace(values=recorder.values)
     if model is None:
         with listen(editor, recorder):

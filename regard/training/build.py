@@ -45,6 +45,16 @@ def config_fields(recipe: Recipe, *, base: ModelConfig | None = None) -> dict[st
     return fields
 
 
+def check_model(recipe: Recipe) -> None:
+    """Refuse settings of [model] that no data can make valid, before the data are read."""
+    if recipe.model.get("start_from") is not None:
+        return
+    fields = config_fields(recipe)
+    sizes = {"n_vocab": 1000, "n_classes": 2, "image_size": 8 * int(fields.get("patch_size") or 1)}
+    known = config_class(fields["family"]).__dataclass_fields__
+    config_from_dict({n: value for n, value in sizes.items() if n in known} | fields)
+
+
 def complete_config(
     fields: Mapping[str, Any],
     recipe: Recipe,

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch.utils.flop_counter import FlopCounterMode
 
+from regard.errors import translate
 from regard.figures.captions import cell_len, text_pattern
 from regard.hardware import peak_memory
 from regard.training.loader import BatchLoader, batches_of_rank
@@ -218,14 +219,17 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
 def step_summary(info: StepInfo, averages: StepAverages, run: RunInfo | None = None) -> str:
     """Return loss, perplexity, speed, share of the hardware's peak and time left."""
     (loss, nll), speed = averages.loss(), averages.speed()
-    parts = [f"loss {loss:.3f}", f"perplexity {exp(min(nll, 50)):,.2f}"]
+    # With label smoothing, what is minimized is not the loss that validation measures.
+    smoothed = abs(loss - nll) > 1e-9
+    shown = translate(f"smoothed loss {loss:.3f}" if smoothed else f"loss {loss:.3f}", short=True)
+    parts = [shown, translate(f"perplexity {exp(min(nll, 50)):,.2f}")]
     if speed:
-        parts.append(f"{speed:,.0f} tokens/s")
+        parts.append(translate(f"{speed:,.0f} tokens/s"))
     if speed and run is not None and run.peak_flops and run.flops_per_target:
         parts.append(f"{100 * speed * run.flops_per_target / run.peak_flops:.0f} % of peak")
     if info.progress:
         left = info.position.seconds * (1 - info.progress) / info.progress
-        parts.append(f"{format_seconds(left)} left")
+        parts.append(translate(f"{format_seconds(left)} left", short=True))
     return "  ".join(parts)
 
 
@@ -288,7 +292,7 @@ class ConsoleProgress(Callback):
     def on_lines_read(self, count: int) -> None:
         if self._terminal and time.monotonic() - self._last > 0.2:
             self._last = time.monotonic()
-            sys.stderr.write(f"\r{count:,} lines read\x1b[K\r")
+            sys.stderr.write(f"\r{translate(f'{count:,} lines read')}\x1b[K\r")
             sys.stderr.flush()
 
     def on_start(self, info: RunInfo) -> None:
@@ -300,7 +304,7 @@ class ConsoleProgress(Callback):
         from rich.progress import BarColumn, Progress, TextColumn
 
         self._bar = Progress(
-            TextColumn("step {task.fields[step]:,}"),
+            TextColumn(translate("step {task.fields[step]:,}")),
             BarColumn(bar_width=12),
             TextColumn("{task.percentage:.0f} %"),
             TextColumn("{task.fields[summary]}", markup=False),
@@ -323,13 +327,17 @@ class ConsoleProgress(Callback):
 
     def on_validation(self, step: int, result: ValidationResult, *, best: bool) -> None:
         self._averages.pause()
-        mark = "  (best)" if best else ""
-        self.on_message(f"step {step:,}  validation: {format_metrics(result.metrics)}{mark}")
+        metrics = format_metrics(result.metrics)
+        if best:
+            self.on_message(f"step {step:,}  validation: {metrics}  (best)")
+        else:
+            self.on_message(f"step {step:,}  validation: {metrics}")
         columns = self._bar.console.width if self._bar is not None else 0
         for line in sample_lines(result, columns):
             self.on_message(line)
 
     def on_message(self, text: str) -> None:
+        text = translate(text)
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:

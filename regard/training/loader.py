@@ -153,10 +153,10 @@ class BatchLoader:
         """Continue at a saved position; different data are refused."""
         count, before = self._fingerprint["examples"], state.get("examples")
         if any(state.get(name, value) != value for name, value in self._fingerprint.items()):
-            others = " of other lengths" if count == before else ""
+            now = f"{count:,} of other lengths" if count == before else f"{count:,}"
             raise InputError(
                 f"the run was started with {before:,} training examples and now there are "
-                f"{count:,}{others}: restore the data, or start another run."
+                f"{now}: restore the data, or start another run."
             )
         self.numbers.resume(state)
         self._rest = None

@@ -52,11 +52,26 @@ def prepare(
     if recipe.data.validation == 0 and recipe.data.generate != "dates":
         raise _share_too_small("validation", 0.0)
     save_standard_input(recipe, folder)
-    recipe = with_standard_input(recipe, folder)
+    recipe, callback = with_standard_input(recipe, folder), callback or Callback()
     if has_images(recipe):
-        return _image_datasets(recipe, n_tokens)
-    preparation = _TextPreparation(recipe, folder, callback or Callback(), progress_bars)
-    return preparation.datasets(tokenizers)
+        found = _image_datasets(recipe, n_tokens)
+    else:
+        found = _TextPreparation(recipe, folder, callback, progress_bars).datasets(tokenizers)
+    _report_splits(found, callback)
+    return found
+
+
+def _report_splits(datasets: Datasets, callback: Any) -> None:
+    """Say which splits are too small to measure with, or lack a class."""
+    for split, dataset in datasets.splits.items():
+        if split != "train" and len(dataset.lengths[0]) == 1:
+            callback.on_message(f"{split} has 1 example, so its scores say little: hold out more")
+        if datasets.classes is not None:
+            held = dataset.images if isinstance(dataset, ImageDataset) else dataset.corpus
+            there = np.bincount(held.labels, minlength=len(datasets.classes))
+            lost = [x for x, n in zip(datasets.classes, there, strict=True) if not n]
+            if lost:
+                callback.on_message(f"{split} has no example of the classes {', '.join(lost)}")
 
 
 def _share_too_small(split: str, share: float) -> InputError:

@@ -270,12 +270,17 @@ def load_recipe(
         raise _first_error(error, name) from None
 
 
+def bundled_recipes() -> dict[str, Path]:
+    """Return the recipes that come with regard, by name."""
+    return {file.stem: file for file in sorted(RECIPES.glob("*.toml"))}
+
+
 def find_recipe(path: str | Path) -> Path:
     """Return the file itself, or a bundled recipe: "dates", "dates.toml", "recipes/dates.toml"."""
     path = Path(path)
     if path.is_file():
         return path
-    bundled = {file.stem: file for file in sorted(RECIPES.glob("*.toml"))}
+    bundled = bundled_recipes()
     for stem, file in bundled.items():
         if path in (Path(stem), Path(file.name), Path("recipes") / file.name):
             return file

@@ -22,7 +22,14 @@ from regard.training.loop import LoopResult, Trainer
 from regard.training.metrics import METRICS, CurvesFile, MetricsFile, TensorBoard
 from regard.training.prepare_data import prepare
 from regard.training.recipe import Recipe, load_recipe
-from regard.training.run_folder import CHECKPOINTS, RESULT, TRAINING, open_folder, stored_recipe
+from regard.training.run_folder import (
+    CHECKPOINTS,
+    RESULT,
+    TRAINING,
+    clear_folder,
+    open_folder,
+    stored_recipe,
+)
 from regard.training.validation import RunEvaluator
 
 
@@ -80,6 +87,7 @@ def train(
     folder: str | Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     minutes: float | None = None,
     callbacks: Sequence[Any] = (),
     overrides: Mapping[str, Any] | None = None,
@@ -91,6 +99,7 @@ def train(
     Args:
         recipe: a TOML file, the name of a bundled recipe ("dates"), or a mapping of its tables.
         resume: continue the run in the folder, if there is one.
+        overwrite: delete the run and the model in the folder first.
         minutes: training time after which the run ends with a finished model.
         callbacks: objects with methods of `regard.training.callbacks.Callback`, called in the main
             process; `ConsoleProgress()` shows what `regard train` shows.
@@ -101,6 +110,7 @@ def train(
     """
     changes = dict(overrides or {}) | ({} if minutes is None else {"training.minutes": minutes})
     described = load_recipe(recipe, changes)
+    build.check_model(described)
     with join_world() as world:
         listening = CallbackList(callbacks if world.is_main else ())
         path = Path(folder)
@@ -108,6 +118,8 @@ def train(
         lock = writing((path / TRAINING).absolute()) if world.is_main else nullcontext()
         try:
             with file_errors(path, "written"), lock:
+                if overwrite and world.is_main and not is_restart():
+                    clear_folder(path)
                 return _run(described, path, world, listening, resume=resume or is_restart())
         finally:
             listening.close()
@@ -207,6 +219,7 @@ def _prepare(
     module = build.build_seeded(complete, recipe.training.seed)
     if base is not None:
         fresh = build.copy_weights(module, base.module.state_dict())
-        rest = f"; {len(fresh)} are initialized ({', '.join(fresh[:4])})" if fresh else ""
-        callbacks.on_message(f"starting from the weights of {start}{rest}")
+        callbacks.on_message(f"starting from the weights of {start}")
+        if fresh:
+            callbacks.on_message(f"{len(fresh)} weights are initialized ({', '.join(fresh[:4])})")
     return datasets, module

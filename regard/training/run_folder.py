@@ -1,12 +1,14 @@
 """The folder of a run: starting a run, and checking what a resumed run may change."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from regard.errors import FileError, InputError
 from regard.files import STANDARD_INPUT, atomic_path, copy_decompressed, write_atomic
+from regard.model_folder import CONFIG, MODEL_FILES
 from regard.training.checkpoint import Checkpoints
 from regard.training.metrics import METRICS
 from regard.training.recipe import SPLITS, ParallelFiles, Recipe, TrainingSettings, load_recipe
@@ -36,18 +38,30 @@ def check_settings(before: Mapping[str, Any], settings: TrainingSettings) -> Non
             )
 
 
+def clear_folder(folder: Path) -> None:
+    """Delete the run and the model in a folder; other files stay."""
+    if (folder / TRAINING / _RECIPE).is_file():
+        shutil.rmtree(folder / TRAINING)
+    if (folder / CONFIG).is_file():
+        for name in MODEL_FILES:
+            (folder / name).unlink(missing_ok=True)
+
+
 def open_folder(folder: Path, recipe: Recipe, *, resume: bool, report: Report) -> None:
     """Start a run in a folder, or continue the one that is there and report what has changed."""
     stored = folder / TRAINING / _RECIPE
     if stored.is_file() and (resume or _has_started(folder)):
         if not resume:
             raise InputError(
-                f"{folder} already contains a run: continue it with --resume (resume=True), or "
-                "choose another folder."
+                f"{folder} already contains a run: continue it with --resume (resume=True), start "
+                "again with --overwrite (overwrite=True), or choose another folder."
             )
         recipe = _merge(folder, _read(stored), recipe, report)
-    elif (folder / "config.json").is_file():
-        raise InputError(f"{folder} already contains a model: choose another folder, or delete it.")
+    elif (folder / CONFIG).is_file():
+        raise InputError(
+            f"{folder} already contains a model: choose another folder, or replace it with "
+            "--overwrite (overwrite=True)."
+        )
     write_atomic(stored, recipe.model_dump_json(indent=1, exclude_unset=True))
     save_standard_input(recipe, stored.parent)
 

@@ -46,7 +46,10 @@ def test_every_preset_is_listed_with_its_size(monkeypatch):
     assert {"base", "big", "A-h1", "E", "tiny", "small", "bert-base", "gpt2"} <= set(found)
     assert (found["gpt2"]["parameters"], found["gpt2"]["memory"]) == (768_000, 3_072_000)
     lines = run("--presets").splitlines()
-    assert lines[0].split() == ["name", "family", "parameters", "memory", "about"]
+    assert lines[0].split() == ["name", "family", "parameters", "memory", "PPL", "BLEU", "about"]
+    big = next(line for line in lines if line.startswith("big "))
+    assert big.split()[5:7] == ["4.33", "26.4"]  # the last row of the paper's table 3
+    assert "vocabulary of 39,000" in lines[-1]
     (line,) = (line for line in lines if line.startswith("gpt2 "))
     assert "768,000" in line
     assert "3.1 MB" in line

@@ -2,9 +2,15 @@
 
 import pytest
 
+import regard
 from regard.errors import InputError
+from regard.training.build import check_model
+from regard.training.callbacks import Callback
+from regard.training.prepare_data import prepare
 from regard.training.recipe import load_recipe
-from regard.training.run_folder import open_folder, stored_recipe
+from regard.training.run_folder import clear_folder, open_folder, stored_recipe
+
+STEPS = {"steps": 1}
 
 
 def recipe(**training):
@@ -57,3 +63,47 @@ def test_folders_with_a_run_or_a_model_are_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(InputError, match="already contains a model"):
         open_folder(tmp_path, recipe(), resume=True, report=print)
+
+
+def test_overwriting_deletes_the_run_and_the_model_and_nothing_else(tmp_path):
+    begin(tmp_path)
+    (tmp_path / "training" / "metrics.jsonl").touch()
+    for name in ("config.json", "model.safetensors", "notes.txt"):
+        (tmp_path / name).write_text("{}")
+    clear_folder(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    open_folder(tmp_path, recipe(), resume=False, report=print)
+    clear_folder(tmp_path / "missing")
+
+
+def test_model_settings_are_checked_before_the_data_are_read(tmp_path):
+    data = {"train": "missing.tsv", "validation": 0.1}
+    given = {"task": "translation", "data": data, "training": STEPS}
+    with pytest.raises(InputError, match="no setting 'd_modl'; the nearest"):
+        regard.train(given | {"model": {"d_modl": 8}}, tmp_path / "x")
+    with pytest.raises(InputError, match="d_model is 10, which 4 heads"):
+        regard.train(given | {"model": {"d_model": 10, "n_heads": 4}}, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+    for name in ("dates", "vit-digits", "shakespeare-characters", "masked", "rnn-additive"):
+        check_model(load_recipe(name))
+
+
+class Messages(Callback):
+    def __init__(self):
+        self.texts = []
+
+    def on_message(self, text):
+        self.texts.append(text)
+
+
+def test_a_split_of_one_example_or_without_a_class_is_reported(tmp_path):
+    rows = [f"{'good' if i < 11 else 'bad'}\ttext number {i}\n" for i in range(12)]
+    (tmp_path / "train.tsv").write_text("".join(rows))
+    (tmp_path / "one.tsv").write_text("good\ta text\n")
+    files = {"train": str(tmp_path / "train.tsv"), "validation": str(tmp_path / "one.tsv")}
+    said = Messages()
+    recipe = {"task": "classification", "data": files, "tokenizer": {"kind": "characters"}}
+    recipe["training"] = STEPS
+    prepare(load_recipe(recipe), tmp_path / "run", n_tokens=int, callback=said)
+    assert "validation has 1 example, so its scores say little: hold out more" in said.texts
+    assert "validation has no example of the classes bad" in said.texts

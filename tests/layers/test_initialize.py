@@ -22,6 +22,9 @@ def linear(scheme: str) -> nn.Linear:
         ("xavier_uniform", 2 / (N_IN + N_OUT)),
         ("xavier_normal", 2 / (N_IN + N_OUT)),
         ("lecun", 1 / N_IN),
+        ("lecun_uniform", 1 / N_IN),
+        ("he", 2 / N_IN),
+        ("he_uniform", 2 / N_IN),
         ("normal", 0.02**2),
     ],
 )

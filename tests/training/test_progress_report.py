@@ -52,11 +52,11 @@ def test_summary_by_hand():
         info = step_info(step, seconds=float(step), nll=0.0, n_targets=n_targets, progress=0.25)
         averages.add(info)
     summary = step_summary(info, averages, RUN)
-    assert summary == "loss 0.500  perplexity 1.00  150 tokens/s  30 % of peak  9.0 s left"
+    assert summary == "smoothed loss 0.500  perplexity 1.00  150 tokens/s  30 % of peak  9.0 s left"
     first = step_info(1, seconds=1.0, nll=0.0, progress=0.0)
     averages = StepAverages()
     averages.add(first)
-    assert step_summary(first, averages) == "loss 0.500  perplexity 1.00"
+    assert step_summary(first, averages) == "smoothed loss 0.500  perplexity 1.00"
 
 
 def test_plain_lines_after_a_pause_and_at_every_validation():
@@ -67,7 +67,7 @@ def test_plain_lines_after_a_pause_and_at_every_validation():
     progress.on_validation(1000, ValidationResult({"bleu": 4.0}, [sample]), best=True)
     progress.on_message("stopped")
     assert lines == [
-        "step 1,000  epoch 100.00  loss 0.500  perplexity 1.00  3.0 s left",
+        "step 1,000  epoch 100.00  smoothed loss 0.500  perplexity 1.00  3.0 s left",
         "step 1,000  validation: bleu 4.00  (best)",
         "    output: [b]x[/b]",
         "    alignment: ein←a Hund←dog",
