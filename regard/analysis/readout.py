@@ -26,7 +26,7 @@ from regard.trace.trace import Trace
 
 
 class Entries:
-    """What a model predicts: tokens or classes, and their names."""
+    """The entries a model predicts: tokens or classes, and their names."""
 
     entries: str
     """What the logits are of: "tokens" or "classes"."""

@@ -136,7 +136,7 @@ _SMALLEST = 5.0  # points of the smallest text that can be read in print
 
 @dataclass(frozen=True)
 class Look:
-    """How a figure is written to a file.
+    """Options for writing a figure to a file.
 
     Args:
         size: "column", "page" or "slide"; as large as drawn by default.

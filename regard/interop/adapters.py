@@ -31,7 +31,7 @@ from regard.trace.watched_model import WATCHES, Watch
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptedConfig:
-    """What regard needs to know of a model that runs as it is."""
+    """Sizes and names of a model that runs as it is."""
 
     family: str
     architecture: str
@@ -132,7 +132,7 @@ class PastCache:
 
 
 class AdaptedGenerator(Adapter):
-    """What decoders and encoder–decoders share: logits as states, and caches."""
+    """Shared by decoders and encoder–decoders: logits as states, and caches."""
 
     side = "decoder"
     caches = True
@@ -140,7 +140,7 @@ class AdaptedGenerator(Adapter):
 
     @property
     def decoder(self) -> SimpleNamespace:
-        """Whether steps can use a cache; while something listens, each step reads everything."""
+        """Its `cacheable`: false while something listens, since each step then reads everything."""
         return SimpleNamespace(cacheable=self.caches and not listening())
 
     def new_cache(self) -> dict[str, PastCache]:
@@ -240,7 +240,7 @@ class AdaptedTransformer(AdaptedGenerator):
 
 @dataclass(frozen=True)
 class EncodedText:
-    """What a text encoder has computed: a vector for each token, and logits if it has a head."""
+    """Result of a text encoder: a vector for each token, and logits if it has a head."""
 
     hidden: Tensor | None
     logits: Tensor | None

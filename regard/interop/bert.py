@@ -55,7 +55,7 @@ _ONE_CLASS = "single_label_classification"
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """What sentence-transformers does with the states of an encoder."""
+    """The modules of sentence-transformers that follow an encoder."""
 
     pool: str
     normalize: bool

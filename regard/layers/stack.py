@@ -287,7 +287,7 @@ class Stack(nn.Module):
 
 
 def without_padding(lengths: Lengths | None) -> Mask | None:
-    """Return the mask that hides padding on the right, or None if there are no lengths."""
+    """Return the mask that hides padding on the right, or None without lengths."""
     return None if lengths is None else padding(lengths)
 
 

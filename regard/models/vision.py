@@ -48,8 +48,8 @@ class VisionConfig(ModelConfig, LayerConfig):
     norm_eps: float = 1e-12
     activation: str = "gelu"
     pool: str = "class"
-    """The vector of the whole image: that of a class token, or the mean of all patches (then there
-    is no class token)."""
+    """The vector of the whole image: that of a class token, or the mean of all patches (such
+    a model has no class token)."""
     pooler: str = "none"  # a linear layer on that vector with tanh or relu, or "none"
     d_pooler: int | None = None  # width of that layer; d_model by default
     distillation: str = "none"

@@ -311,7 +311,7 @@ def run(app: ASGIApp, bound: socket.socket) -> None:
 
 
 def open_browser(address: str) -> bool:
-    """Open an address; return False if there is no browser with a display."""
+    """Open an address; return False without a browser and a display."""
     has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if sys.platform.startswith("linux") and not has_display:
         return False

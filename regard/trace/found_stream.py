@@ -34,7 +34,7 @@ NO_SUM = "nothing that attention computes is added to what it reads"
 
 @dataclass(frozen=True, eq=False)
 class Sublayer:
-    """What attention or a feed-forward layer has written to the stream."""
+    """Output of attention or of a feed-forward layer, as added to the stream."""
 
     path: str
     part: WrittenPart

@@ -95,7 +95,7 @@ class WeightsNote:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is known about one tensor."""
+    """Known facts about one tensor."""
 
     identity: int
     """The same for a tensor and what is made of it alone, such as its norm."""

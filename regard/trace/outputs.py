@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, eq=False)
 class Output(Mapping[str, Any]):
-    """What a model predicted in a traced run."""
+    """Predictions of a model in a traced run."""
 
     keys_by_field: ClassVar[Mapping[str, str]] = {}
     """Names in the dictionary form where they differ from the fields'."""

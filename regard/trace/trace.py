@@ -92,7 +92,7 @@ def _with_batch(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class CallFacts:
-    """How attention was called at one site."""
+    """Arguments of the attention call at one site."""
 
     d_k: int | None
     """Width of queries and keys; None if they are not known."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunPosition:
-    """How far a run has progressed."""
+    """Progress of a run."""
 
     step: int
     epochs: float
@@ -47,7 +47,7 @@ class RunPosition:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What is known before the first step."""
+    """Facts known before the first step."""
 
     n_parameters: int
     seconds_per_epoch: float

@@ -24,8 +24,8 @@ export function move(element, from, duration = MOVE, delay = 0) {
 }
 
 /**
- * Call `draw` with the eased progress from 0 to 1 in every animation frame; at once with 1 if there
- * is no motion. Returns a function that ends the movement where it goes.
+ * Call `draw` with the eased progress from 0 to 1 in every animation frame; at once with 1 if
+ * motion is off. Returns a function that ends the movement where it goes.
  * @param {(progress: number) => void} draw
  * @param {number} [duration]
  * @returns {() => void}
