@@ -16,8 +16,9 @@ INSTALLED := .venv/.installed
 INSTALLED_TEST := .venv/.installed-test
 INSTALLED_DOCS := .venv/.installed-docs
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-NOT_SLOW := -q -n 2 --dist loadfile -m "not slow"
-FAST := -q -n 2 --dist loadfile -m "not slow and not browser and not processes"
+BOTH_CORES := -q -n 2 --dist loadfile --no-loadscope-reorder
+NOT_SLOW := $(BOTH_CORES) -m "not slow"
+FAST := $(BOTH_CORES) --hypothesis-profile=fast -m "not slow and not long and not browser and not processes"
 
 .PHONY: help run docs notebooks pictures test test-fast test-slow coverage format bench bench-scripts models-matrix package clean
 .PHONY: system-packages checks format-check lint types page-types
@@ -41,7 +42,7 @@ test:  ## Set up if needed, then check format, lint and types and run all tests
 	@$(MAKE) -j2 --output-sync=target checks
 	$(PYTEST) $(NOT_SLOW)
 
-test-fast: $(INSTALLED_TEST)  ## Run the tests that need no browser and start no processes
+test-fast: $(INSTALLED_TEST)  ## Run the short tests, which need no browser and start no processes
 	$(PYTEST) $(FAST)
 
 # Recording branches makes the tests 1.5 times as slow, so it is a separate command.

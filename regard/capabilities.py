@@ -11,7 +11,7 @@
 Tests compare every rule with what the engines really do.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from regard.errors import InputError, check_choice
@@ -121,6 +121,16 @@ def choose_engine(
     return "torch"
 
 
+def _reasons(
+    engines: Iterable[str], family: str, settings: Settings, excluded: Mapping[str, str] | None
+) -> dict[str, str | None]:
+    """Return why each engine cannot run a model, or None for those that can."""
+    return {
+        name: (excluded or {}).get(name) or unsupported_reason(name, family, settings)
+        for name in engines
+    }
+
+
 def choose_writer(
     family: str,
     settings: Settings,
@@ -137,10 +147,7 @@ def choose_writer(
     """
     check_choice("engine", engine, WRITERS)
     check_choice("precision", precision, PRECISIONS)
-    reasons: dict[str, str | None] = {
-        name: (excluded or {}).get(name) or unsupported_reason(name, family, settings)
-        for name in WRITERS[1:]
-    }
+    reasons = _reasons(WRITERS[1:], family, settings, excluded)
     if precision != "float32":
         able = engine in ("auto", "ctranslate2") and not reasons["ctranslate2"]
         if able:
@@ -175,10 +182,7 @@ def usable_readers(
     """
     check_choice("engine", engine, READERS)
     check_choice("precision", precision, READER_PRECISIONS)
-    reasons: dict[str, str | None] = {
-        name: (excluded or {}).get(name) or unsupported_reason(name, family, settings)
-        for name in READERS[1:]
-    }
+    reasons = _reasons(READERS[1:], family, settings, excluded)
     if precision != "float32":
         reasons["onnx"] = reasons["onnx"] or "it computes in float32"
     if engine != "auto" and reasons[engine]:

@@ -1,5 +1,6 @@
 """Shared by all tests: one thread per process, no deadlines for hypothesis, the shared data."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ os.environ["REGARD_LANGUAGE"] = "en"  # messages are compared, whatever the lang
 
 # On machines with shared cores, time limits fail at random.
 hypothesis.settings.register_profile("regard", deadline=None)
+hypothesis.settings.register_profile("fast", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("regard")
 
 
@@ -21,14 +23,31 @@ def pytest_configure():
     torch.set_num_threads(1)  # pytest-xdist already uses every core
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the garbage collector off the objects of all imports, which stay until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]):
-    """Mark tests that start Chromium or other processes, which `make test-fast` leaves out."""
+    """Mark tests that start Chromium or other processes, which `make test-fast` leaves out.
+
+    Files with such tests come first, so that short ones remain when a process has nothing to do.
+    """
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
         names = vars(getattr(item, "module", None) or object)
         if "subprocess" in names or "ray" in names:
             item.add_marker(pytest.mark.processes)
+    marks = ("browser", "processes", "long")
+    longer = {item.path for item in items if any(map(item.get_closest_marker, marks))}
+    items.sort(key=lambda item: item.path not in longer)
 
 
 @pytest.fixture(scope="session")

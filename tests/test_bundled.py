@@ -27,6 +27,7 @@ def test_a_card_says_data_license_score_recipe_and_limits(name):
     assert "## Limits" in card.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_the_examples_of_the_explorer_are_answered_right(name):
     model, folder = regard.load(name), bundled()[name] / "examples"

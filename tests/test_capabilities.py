@@ -72,6 +72,7 @@ def assert_supported_iff_equal(reason, fast, plain, monkeypatch):
     assert found != plain()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", TRANSFORMERS, ids=describe)
 def test_transformers_run_exactly_where_the_table_says(settings, tmp_path, monkeypatch):
     model, family, described = make(settings, tmp_path / "m", task="translation")
@@ -90,6 +91,7 @@ def test_transformers_run_exactly_where_the_table_says(settings, tmp_path, monke
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", DECODERS, ids=describe)
 def test_decoders_run_exactly_where_the_table_says(settings, tmp_path, monkeypatch):
     model, family, described = make(settings, tmp_path / "m", task="language")

@@ -105,6 +105,7 @@ def assert_shown(shown: str, printed: str):
     assert re.fullmatch(pattern, "\n".join(lines)), f"shown:\n{shown}\nprinted:\n{printed}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RUN)
 def test_the_code_of_a_page_runs_and_prints_what_is_shown(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -147,7 +147,7 @@ def _concept_figure(kind: str, length: int | None, language: str) -> "Figure":
 def _model_figure(
     kind: str, model: str | None, text: str | None, flags: HeadFlags, language: str
 ) -> "Figure":
-    from regard.figures.kinds import model_figure, trace_figure
+    from regard.figures.kinds import model_figure
     from regard.interop.model_names import bundled
     from regard.model import load
     from regard.models.config import build_on_meta
@@ -173,7 +173,7 @@ def _model_figure(
     trace, options = load(model).trace(text, flags.target), flags.view()
     if flags.other_model is not None or flags.other_text is not None:
         options["other"] = load(flags.other_model or model).trace(flags.other_text or text)
-    return trace_figure(trace, kind, **options, language=language)
+    return trace.figure(kind, **options, language=language)
 
 
 def _training_figure(run: str, text: str | None, site: str | None, language: str) -> "Figure":

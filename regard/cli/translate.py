@@ -4,6 +4,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,21 @@ class ComputeFlags:
     cluster: bool = Option(False, "--cluster", help="Use Ray with one worker on each core.")
     address: str | None = Option(None, help="Use this Ray cluster, whose machines have the model.")
 
+    @property
+    def on_cluster(self) -> bool:
+        """True if Ray translates."""
+        return self.cluster or self.address is not None
+
+    def open(self, folder: Path, opening: dict[str, Any]) -> Any:
+        """Return a translator in this process or on a cluster."""
+        if self.on_cluster:
+            from regard.generation.bulk import ClusterTranslator
+
+            return ClusterTranslator(folder, opening=opening, address=self.address)
+        from regard.generation.translator import open_translator
+
+        return open_translator(folder, **opening)
+
 
 @dataclass(frozen=True)
 class OutputFlags:
@@ -103,7 +119,7 @@ def translate_command(
     if options.beam_tree and not target.as_json:
         raise InputError("--beam-tree needs --json, because text output cannot hold a tree.")
     _check_output(file, target.output, target.resume)
-    folder, on_cluster = find_model(model), compute.cluster or compute.address is not None
+    folder = find_model(model)
     opening: dict[str, Any] = {
         **vars(engine),
         "shortlist": compute.shortlist,
@@ -112,34 +128,24 @@ def translate_command(
     }
     spoken = languages.source_language, languages.target_language
     if any(spoken):
-        if on_cluster or target.alignments:
+        if compute.on_cluster or target.alignments:
             raise InputError("languages cannot be combined with a cluster or --alignments.")
         opening["languages"] = spoken
     writer = RecordWriter(
         as_json=target.as_json, n_best=options.n_best, folder=folder if target.alignments else None
     )
-
-    def open_model() -> Any:
-        if on_cluster:
-            from regard.generation.bulk import ClusterTranslator
-
-            return ClusterTranslator(folder, opening=opening, address=compute.address)
-        from regard.generation.translator import open_translator
-
-        return open_translator(folder, **opening)
-
-    task = _Task(folder, open_model, options, writer)
+    task = _Task(folder, partial(compute.open, folder, opening), options, writer)
     use_utf8()
-    if file is None and sys.stdin.isatty() and not on_cluster:
+    if file is None and sys.stdin.isatty() and not compute.on_cluster:
         task.converse(model)
     elif target.output is None:
         task.pipe(file or "-")
     else:
         settings = {
-            **{name.replace("_", "-"): value for name, value in vars(translations).items()},
+            **_named(vars(translations)),
             **vars(search),
             **vars(engine),
-            **{name.replace("_", "-"): value for name, value in vars(languages).items() if value},
+            **_named({name: value for name, value in vars(languages).items() if value}),
             "beam": options.beam,
             "alignments": target.alignments,
             "json": target.as_json,
@@ -147,6 +153,11 @@ def translate_command(
             "ensemble": compute.ensemble,
         }
         task.write(file or "-", target.output, settings, resume=target.resume)
+
+
+def _named(flags: dict[str, Any]) -> dict[str, Any]:
+    """Return values by the names of their options."""
+    return {name.replace("_", "-"): value for name, value in flags.items()}
 
 
 @dataclass(frozen=True)

@@ -71,40 +71,33 @@ LENGTHS = {  # smallest and largest
 }
 
 
-def trace_figure(  # noqa: PLR0913  one option for each thing to choose
-    trace: Trace,
+def head_figure(
     kind: str,
+    view: HeadView,
     *,
-    site: str | None = None,
-    head: int | None = None,
-    query: int | None = None,
-    key: int | None = None,
-    style: str | None = None,
-    queries: str = "rows",
-    hide_special: bool = False,
     other: Trace | None = None,
     other_site: str | None = None,
     other_head: int | None = None,
-    language: str = "en",
 ) -> Figure:
-    """Draw a figure of a trace; `Trace.figure` explains the options."""
-    check_language(language)
-    if kind == "architecture" and trace.origin is not None:
-        return model_figure(trace.origin.module, language=language)
+    """Draw a figure of a head; "compare" sets another one next to it."""
+    check_language(view.language)
+    origin = view.trace.origin
+    if kind == "architecture" and origin is not None:
+        return model_figure(origin.module, language=view.language)
     if kind not in TRACE_KINDS:
         raise UnknownNameError(f"a trace has no figure {kind!r}; {nearest(kind, TRACE_KINDS)}.")
-    view = HeadView(
-        trace, site, head, query, style, language, key, queries, hide_special=hide_special
-    )
     if other is not None or other_site is not None or other_head is not None:
         if kind != "compare":
             raise InputError(f"{kind} shows one head: only compare takes another one.")
         second = HeadView(
-            other or trace, other_site or view.site.path, other_head, language=language
+            other or view.trace,
+            other_site or view.site.path,
+            view.head_index if other_head is None else other_head,
+            language=view.language,
+            queries=view.queries,
+            hide_special=view.hide_special,
         )
-        if other_head is None:
-            second = replace(second, head=view.head_index)
-        view = replace(view, other=replace(second, queries=queries, hide_special=hide_special))
+        view = replace(view, other=second)
     frames = partial(FRAMES[kind], view) if kind in FRAMES else None
     return Figure(TRACE_KINDS[kind](view), frames)
 

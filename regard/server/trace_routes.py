@@ -14,7 +14,7 @@ from regard.analysis import heads
 from regard.analysis.site_json import describe_image, describe_site
 from regard.errors import RegardError
 from regard.figures.formats import FORMATS, Figure
-from regard.figures.kinds import TRACE_KINDS, trace_figure
+from regard.figures.kinds import TRACE_KINDS
 from regard.generation.search import SearchOptions
 from regard.generation.tracing import alternatives_at
 from regard.hardware import limit_threads
@@ -298,13 +298,13 @@ class FigureQuery(BaseModel):
             raise ApiError("unknown_head", site=self.site, head=self.head, count=found.n_heads)
         place = {"site": self.site, "head": self.head, "language": self.language}
         if kind != "compare":
-            return trace_figure(stored.trace, kind, query=self.query, **place)
+            return stored.trace.figure(kind, query=self.query, **place)
         other = None if self.other is None else service.traces.get(self.other)
         if self.other is not None and other is None:
             raise ApiError("unknown_trace")
         second = {"other_site": self.other_site, "other_head": self.other_head}
         trace = None if other is None else other.trace
-        return trace_figure(stored.trace, kind, other=trace, **second, **place)
+        return stored.trace.figure(kind, other=trace, **second, **place)
 
 
 class FigureKinds(BaseModel):

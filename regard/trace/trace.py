@@ -296,21 +296,12 @@ class Trace:
             other: another run, for "compare"; with `other_site` and `other_head` another head.
             language: "en" or "ko".
         """
-        draw = import_module("regard.figures.kinds").trace_figure
-        return draw(
-            self,
-            kind,
-            site=site,
-            head=head,
-            query=query,
-            key=key,
-            style=style,
-            queries=queries,
-            hide_special=hide_special,
-            other=other,
-            other_site=other_site,
-            other_head=other_head,
-            language=language,
+        figures = import_module("regard.figures.kinds")
+        view = figures.HeadView(
+            self, site, head, query, style, language, key, queries, hide_special=hide_special
+        )
+        return figures.head_figure(
+            kind, view, other=other, other_site=other_site, other_head=other_head
         )
 
     def lens(self, *, count: int = 5, rows: slice | None = None, batch: int = 0) -> "Lens":

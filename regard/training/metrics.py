@@ -90,8 +90,8 @@ def _line(entry: dict[str, Any]) -> str:
 def _entries_until(state: TrainingState, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the entries that were written before the checkpoint of this state.
 
-    Of the checkpoint's step, those are the losses and, if the checkpoint is on schedule, one validation; the
-    validation of the final model comes after it.
+    Of the checkpoint's step, those are the losses and, if the checkpoint is on schedule, one
+    validation; the validation of the final model comes after it.
     """
     kept, n_validations = [], int(state.scheduled)
     for entry in entries:

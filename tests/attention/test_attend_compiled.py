@@ -12,7 +12,7 @@ from regard.attention.mask import Not, causal, edges, padding, window
 from regard.attention.similarity import Additive, Alibi
 
 # Dynamo cannot trace shape checks, and every test compiles its own graph.
-pytestmark = pytest.mark.usefixtures("no_shape_checks", "fresh_compiler")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("no_shape_checks", "fresh_compiler")]
 
 
 @pytest.fixture

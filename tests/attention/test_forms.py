@@ -142,6 +142,7 @@ def test_long_inputs_never_make_an_n_by_n_matrix(form, largest):
     assert 4 * LONG <= largest.numbers <= 400 * LONG
 
 
+@pytest.mark.long
 @FORMS
 def test_it_compiles_into_one_graph_with_a_causal_mask_if_it_supports_one(form, no_shape_checks):
     torch.compiler.reset()

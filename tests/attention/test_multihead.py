@@ -171,6 +171,7 @@ def test_dropout_works_while_training_only():
     assert torch.equal(layer(x), layer(x))
 
 
+@pytest.mark.long
 def test_it_compiles_and_exports(no_shape_checks):
     torch.compiler.reset()
     layer = MultiHeadAttention(8, 4, n_kv_heads=2).eval()

@@ -152,6 +152,7 @@ def read(code):
     return np.array([int(code[i : i + 2], 16) / 255 for i in (1, 3, 5)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("extension", [".gif", ".webp"])
 def test_figures_that_move_have_a_frame_for_each_step(trace, extension, tmp_path):
     path = tmp_path / f"a{extension}"

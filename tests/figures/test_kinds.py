@@ -11,7 +11,6 @@ from regard.figures.kinds import (
     TRACE_KINDS,
     concept_figure,
     model_figure,
-    trace_figure,
 )
 from regard.server.html_export import write_html
 from regard.trace.capture import trace_model
@@ -98,7 +97,7 @@ def test_every_family_has_an_architecture(make_bundle, family):
 )
 def test_invalid_options_raise(trace, kind, options, message):
     with pytest.raises(InputError, match=message):
-        trace_figure(trace, kind, **options)
+        trace.figure(kind, **options)
 
 
 def test_invalid_lengths_and_kinds_of_concepts_raise():
@@ -108,12 +107,9 @@ def test_invalid_lengths_and_kinds_of_concepts_raise():
         concept_figure("mask")
 
 
-@pytest.mark.parametrize(
-    ("method", "function"), [(Trace.figure, trace_figure), (Trace.html, write_html)]
-)
-def test_methods_of_traces_have_the_options_of_the_functions_they_call(method, function):
+def test_html_has_the_options_of_the_function_it_calls():
     def options(callable):
         parameters = inspect.signature(callable).parameters.values()
         return {one.name: one.default for one in parameters if one.kind == one.KEYWORD_ONLY}
 
-    assert options(method) == options(function)
+    assert options(Trace.html) == options(write_html)

@@ -45,6 +45,7 @@ def test_numbers_have_up_to_four_decimals(number, text):
     assert format_number(number) == text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_every_format_is_written_with_every_weight(extension, tmp_path):
     path = tmp_path / f"worked{extension}"

@@ -153,6 +153,7 @@ def test_cached_batched_search_equals_scoring_with_the_whole_model(model):
             assert_close(torch.tensor(h.log_probs).double(), expected, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.long
 @torch.no_grad()
 def test_greedy_search_equals_rereading_the_whole_target():
     model = models()[0]

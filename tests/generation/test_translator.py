@@ -102,6 +102,7 @@ def test_a_prefix_concerns_the_first_part_only(translator):
     assert done.parts[1].text == plain.text
 
 
+@pytest.mark.long
 def test_two_windows_are_in_memory_at_a_time(tokenizer):
     n_read = 0
 
@@ -148,6 +149,7 @@ def test_special_and_unused_tokens_are_never_predicted(module, tokenizer):
     assert not ids & set(suppressed_ids(tokenizer, len(tokenizer)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("beam", [1, 3])
 def test_batching_does_not_change_translations(module, tokenizer, beam):
     engine, options = TorchEngine([module], tokenizer), SearchOptions(beam=beam, n_best=beam)

@@ -190,6 +190,7 @@ def test_the_real_minilm_has_the_same_states_and_patterns(transformers, same_pat
     )
 
 
+@pytest.mark.long
 def test_minilm_is_exported_for_sentence_transformers(minilm, tmp_path):
     ours = import_checkpoint(minilm)
     export_huggingface(ours, tmp_path / "out")

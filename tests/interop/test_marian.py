@@ -155,6 +155,7 @@ def test_separate_vocabularies_of_different_sizes_are_read_each_for_its_side(sav
     assert set(found.tokens) <= set(table)
 
 
+@pytest.mark.long
 @torch.no_grad()
 def test_greedy_translations_are_those_of_transformers(translator):
     both = translator()
@@ -186,6 +187,7 @@ def test_what_is_exported_is_loaded_by_transformers_with_the_same_results(
     assert_close(again(**inputs).logits, both.theirs(**inputs).logits, rtol=0, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", [{}, {"norm": "pre", "attention_bias": False}])
 def test_our_own_translators_are_loaded_by_transformers_though_their_sinusoids_stand_in_turn(
     transformers, reverser, tmp_path, settings

@@ -78,6 +78,7 @@ def theirs(processor, path):
     return processor(images=image, return_tensors="pt")["pixel_values"]
 
 
+@pytest.mark.long
 @torch.no_grad()
 @pytest.mark.parametrize(("kind", "settings"), PROCESSORS)
 def test_pixels_and_logits_are_those_of_transformers(transformers, saved, tmp_path, kind, settings):

@@ -164,6 +164,7 @@ def test_gradients_are_those_of_finite_differences():
     assert torch.autograd.gradcheck(run, values, fast_mode=True)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("variant", VARIANTS[:1], ids=str)
 def test_it_compiles_to_one_graph_with_the_same_results(variant):

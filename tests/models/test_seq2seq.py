@@ -185,6 +185,7 @@ def test_gradcheck_of_a_tiny_model_in_float64(attention):
     assert torch.autograd.gradcheck(logits, weights, fast_mode=True)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("changes", [{"cell": "gru", "attention": "dot"}])
 def test_a_compiled_model_is_one_graph_with_the_same_result(changes):

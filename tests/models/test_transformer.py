@@ -202,6 +202,7 @@ def test_gradients_are_those_of_finite_differences(norm):
     assert torch.autograd.gradcheck(run, values, fast_mode=True)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[4]], ids=str)
 def test_it_compiles_to_one_graph_with_the_same_results(variant):

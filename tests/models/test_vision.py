@@ -148,6 +148,7 @@ def test_gradcheck_of_a_tiny_model_in_float64():
     assert torch.autograd.gradcheck(model, (given,))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_shape_checks")
 def test_a_compiled_model_is_one_graph_with_the_same_result():
     model, given = vision(), images(2, 1, 8, 8)

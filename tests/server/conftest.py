@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import contextmanager
+from functools import cache
 from urllib.parse import urlsplit
 
 import pytest
@@ -68,6 +69,19 @@ def client(service):
 
 
 @pytest.fixture(scope="session")
+def address(service):
+    """The address of a server with these models, for a browser."""
+    with serving(make_app(service)) as address:
+        yield address
+
+
+@pytest.fixture
+def page(browser, address):
+    with window(browser, address) as page:
+        yield page
+
+
+@pytest.fixture(scope="session")
 def trace(client):
     """Trace with the server and return the description; errors fail the test."""
 
@@ -93,15 +107,26 @@ def serving(app):
         thread.join()
 
 
+@cache
+def visitor(browser):
+    """Return the context of all windows: it keeps files that another one would load again."""
+    return browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
+
+
 @contextmanager
 def window(browser, address):
     """Open a browser window; its page must log nothing and request nothing from elsewhere."""
-    context = browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
+    context = visitor(browser)
     page, messages, hosts = context.new_page(), [], set()
+    page.set_default_timeout(20_000)
+    origin = {"origin": address, "storageTypes": "local_storage"}
+    context.new_cdp_session(page).send("Storage.clearDataForOrigin", origin)
     page.on("console", lambda m: messages.append(m.text) if m.type != "log" else None)
     page.on("pageerror", lambda error: messages.append(str(error)))
     page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
-    yield page
-    context.close()
+    try:
+        yield page
+    finally:
+        page.close()
     assert messages == []
     assert hosts == {urlsplit(address).netloc}

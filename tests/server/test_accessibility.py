@@ -5,9 +5,6 @@ from pathlib import Path
 import axe_playwright_python
 import pytest
 
-from regard.server.app import make_app
-from tests.server.conftest import serving
-
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text("utf-8")
 RUN = """async () => {
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
@@ -39,12 +36,6 @@ NARROW = {
     "image": ("?model=vision#page=explore", ""),
     "sharing": (TEXT, ".share summary"),
 }
-
-
-@pytest.fixture(scope="module")
-def address(service):
-    with serving(make_app(service)) as address:
-        yield address
 
 
 @pytest.mark.parametrize(

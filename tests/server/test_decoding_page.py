@@ -6,22 +6,8 @@ from urllib.request import urlopen
 import pytest
 
 from regard.model import load
-from regard.server.app import make_app
-from tests.server.conftest import serving, window
 
 TEXT = "the dog is sleeping"
-
-
-@pytest.fixture(scope="module")
-def address(service):
-    with serving(make_app(service)) as address:
-        yield address
-
-
-@pytest.fixture
-def page(browser, address):
-    with window(browser, address) as page:
-        yield page
 
 
 def opened(page, address, *, model="transformer", text=TEXT, motion=False, state="page=decoding"):

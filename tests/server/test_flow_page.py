@@ -28,12 +28,6 @@ PLACE = """([part, path, position]) => {
 
 
 @pytest.fixture(scope="module")
-def address(service):
-    with serving(make_app(service)) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
 def deep(folders, tmp_path_factory):
     """A language model of 12 layers with more outputs than tokens, as many imported ones have."""
     tokenizer = load(folders["decoder"]).tokenizer
@@ -44,12 +38,6 @@ def deep(folders, tmp_path_factory):
     folder = tmp_path_factory.mktemp("deep") / "deep"
     Model(module=module, task="language", tokenizer=tokenizer).save(folder)
     return load(folder)
-
-
-@pytest.fixture
-def page(browser, address):
-    with window(browser, address) as page:
-        yield page
 
 
 def opened(page, address, *, model="transformer", text=TEXT, target=TARGET, state=""):

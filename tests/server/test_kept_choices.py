@@ -2,28 +2,11 @@
 
 import json
 
-import pytest
-
-from regard.server.app import make_app
-from tests.server.conftest import serving, window
 from tests.server.page.conftest import ADDRESS_DELAY, SETTLE
 
 SELF = "encoder.layers.1.self"
 CROSS = "decoder.layers.0.cross"
 SHORT, LONG = "the dog", "the dog is sleeping in the garden"
-
-
-@pytest.fixture(scope="module")
-def address(service):
-    with serving(make_app(service)) as address:
-        yield address
-
-
-@pytest.fixture
-def page(browser, address):
-    with window(browser, address) as page:
-        page.set_default_timeout(15_000)
-        yield page
 
 
 def opened(page, address, text, state=""):

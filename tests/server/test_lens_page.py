@@ -2,17 +2,10 @@
 
 import pytest
 
-from regard.server.app import make_app
-from tests.server.conftest import serving, window
+from tests.server.conftest import window
 
 TEXT = "the dog is sleeping"
 SITE = "decoder.layers.0.cross"
-
-
-@pytest.fixture(scope="module")
-def address(service):
-    with serving(make_app(service)) as address:
-        yield address
 
 
 @pytest.fixture

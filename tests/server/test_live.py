@@ -12,7 +12,7 @@ from regard.server.app import make_app
 from regard.server.catalog import Catalog
 from regard.server.service import Service
 from regard.trace.edits import unscaled
-from tests.server.conftest import serving, window
+from tests.server.conftest import serving
 
 CROSS = "decoder.layers.0.cross"
 # Return what "copy data" of a pane copies, without a clipboard.
@@ -23,18 +23,6 @@ COPIED = """async (pane) => {
   await new Promise(requestAnimationFrame);
   return copied;
 }"""
-
-
-@pytest.fixture(scope="module")
-def address(service):
-    with serving(make_app(service)) as address:
-        yield address
-
-
-@pytest.fixture
-def page(browser, address):
-    with window(browser, address) as page:
-        yield page
 
 
 def opened(page, address):

@@ -2,8 +2,6 @@
 
 import pytest
 
-from regard.server.app import make_app
-from tests.server.conftest import serving
 from tests.server.page.conftest import SETTLE
 
 # Drop a file anywhere on the page.
@@ -13,12 +11,6 @@ DROP = """([name, type, text]) => {
   document.querySelector(".board").dispatchEvent(
     new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
 }"""
-
-
-@pytest.fixture(scope="module")
-def address(service):
-    with serving(make_app(service)) as address:
-        yield address
 
 
 @pytest.fixture

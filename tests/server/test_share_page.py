@@ -4,13 +4,10 @@ import html
 import re
 from urllib.parse import quote
 
-import pytest
 import torch
 
 from regard.figures.kinds import TRACE_KINDS
-from regard.server.app import make_app
 from regard.server.html_export import PAGE
-from tests.server.conftest import serving, window
 from tests.server.page.conftest import ADDRESS_DELAY, SETTLE
 
 SELF = "encoder.layers.1.self"
@@ -25,19 +22,6 @@ COPIED = """async (name) => {
   await new Promise((done) => setTimeout(done, 50));
   return copied;
 }"""
-
-
-@pytest.fixture(scope="module")
-def address(service):
-    with serving(make_app(service)) as address:
-        yield address
-
-
-@pytest.fixture
-def page(browser, address):
-    with window(browser, address) as page:
-        page.set_default_timeout(20_000)
-        yield page
 
 
 def opened(page, address, state):

@@ -92,6 +92,7 @@ def test_a_residual_at_the_last_station_gives_the_other_runs_logits_there(model,
     assert_close(logits(changed)[:, 2], logits(model.trace(*runs[0]))[:, 2])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["transformer", "seq2seq"])
 def test_a_search_under_a_patch_answers_what_its_trace_computes(family, make_bundle):
     model = make_bundle(family, seed=3)

@@ -12,6 +12,8 @@ from regard.errors import FileError, InputError, NotFiniteError
 from regard.training.callbacks import Callback, ValidationResult
 from tests.training.conftest import PlainEvaluator
 
+pytestmark = pytest.mark.long
+
 
 def weights_of(trainer):
     return {name: one.detach().clone() for name, one in trainer.model.state_dict().items()}

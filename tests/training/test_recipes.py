@@ -92,12 +92,13 @@ def test_recipes_are_valid_and_state_time_and_score(name):
     assert len(head) > 80
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[pytest.mark.data(data_of(n))] if data_of(n) else []) for n in NAMES],
 )
 def test_training_steps_lower_the_loss(name, tmp_path_factory, monkeypatch, request):
-    changes = ["data.count=500", "training.batch_tokens=400", "training.warmup=1"]
+    changes = ["data.count=500", "training.batch_tokens=200", "training.warmup=1"]
     if data_of(name):
         monkeypatch.setenv("REGARD_DATA", str(request.getfixturevalue("beginnings")))
     recipe = load_recipe(FOLDER / f"{name}.toml", dict(map(parse_override, changes)))
@@ -109,8 +110,8 @@ def test_training_steps_lower_the_loss(name, tmp_path_factory, monkeypatch, requ
     datasets = prepare(recipe, home, n_tokens=lambda side: image_tokens(fields, side))
     config = complete_config(fields, recipe, datasets)
     train_step = make_train_step(recipe, build_seeded(config, 1), World())
-    feed = datasets.loader(batch_tokens=400, accumulate=1, seed=1)
+    feed = datasets.loader(batch_tokens=200, accumulate=1, seed=1)
     assert make_schedule(recipe.training, config.d_model).lr > 0
     parts = feed.next_step()
-    losses = [train_step.run(parts, step=step, lr=1e-3).loss for step in (1, 2, 3)]
-    assert losses[-1] < losses[0]
+    first, second = (train_step.run(parts, step=step, lr=1e-3).loss for step in (1, 2))
+    assert second < first
