@@ -118,7 +118,7 @@ def window(browser, address):
     """Open a browser window; its page must log nothing and request nothing from elsewhere."""
     context = visitor(browser)
     page, messages, hosts = context.new_page(), [], set()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)  # for a busy machine
     origin = {"origin": address, "storageTypes": "local_storage"}
     context.new_cdp_session(page).send("Storage.clearDataForOrigin", origin)
     page.on("console", lambda m: messages.append(m.text) if m.type != "log" else None)

@@ -52,7 +52,7 @@ def beginnings(data, tmp_path_factory):
         copy.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".gz" and "idx" not in path.name:
             with gzip.open(path, "rb") as whole, gzip.open(copy, "wb", compresslevel=1) as part:
-                part.writelines(islice(whole, 200 if "english-" in str(path) else 1600))
+                part.writelines(islice(whole, 100 if "english-" in str(path) else 800))
         elif path.is_file():
             copy.symlink_to(path.resolve())
     return folder

@@ -61,7 +61,6 @@ def address(run_folder, efficient_folder):
 @pytest.fixture
 def page(browser, address):
     with window(browser, address) as page:
-        page.set_default_timeout(60_000)
         yield page
 
 
