@@ -13,15 +13,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
+from urllib.parse import quote
 
 from PIL import Image, ImageDraw
 from playwright.sync_api import Locator, Page, sync_playwright
 
-SIZE = (1280, 830)
-SHOWN = (1000, 648)
-SENTENCE = "The dog is sleeping in the garden."
-DATE = "12 août 2021"
-WRITES_A_DATE = "() => document.querySelector('.answer').textContent.includes('-')"
+SIZE = (1280, 800)
+SHOWN = (960, 600)
+SENTENCE = "The animal did not cross the street because it was too tired."
+PLACE = """([path, position]) => {
+  const board = document.querySelector(".flow-board");
+  const [, zone, x] = JSON.parse(board.dataset.columns).find(([one]) => one === path);
+  const row = board.querySelector(`[data-place="${position}"]`).getBoundingClientRect();
+  return [board.getBoundingClientRect().left + (zone + x) / 2, row.top + row.height / 2];
+}"""
 MOVE = """(slider, share) => {
   slider.value = Number(slider.min) + share * (Number(slider.max) - Number(slider.min));
   slider.dispatchEvent(new Event("input", { bubbles: true }));
@@ -39,10 +44,11 @@ class Film:
         self.pictures: list[Image.Image] = []
         self.times: list[int] = []
 
-    def shoot(self, milliseconds: int) -> None:
-        """Record a frame after everything is drawn."""
+    def shoot(self, milliseconds: int, *, settle: int = 900) -> None:
+        """Record a frame after everything is drawn, which takes `settle` milliseconds."""
         self.page.evaluate(
-            "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 700)))"
+            "(wait) => new Promise((done) => requestAnimationFrame(() => setTimeout(done, wait)))",
+            settle,
         )
         picture = Image.open(BytesIO(self.page.screenshot())).convert("RGB")
         draw, (x, y) = ImageDraw.Draw(picture), self.pointer
@@ -80,42 +86,63 @@ class Film:
 
 
 def play(film: Film) -> None:
-    """Show a sentence with one of its heads, then a date with a high attention temperature."""
+    """Play a pass through the model, open a head, change it, and watch the answer being written."""
+    whole_model(film)
+    one_head(film)
+    writing(film)
+
+
+def whole_model(film: Film) -> None:
+    """Play one pass, show the words on the rails, and open the head of some lines."""
     page = film.page
-    film.shoot(1000)
-    ask(film, SENTENCE, "dog")
+    film.shoot(1200)
+    slider = page.locator(".flow-controls input")
+    film.point(page.locator(".flow-controls .play"))
+    for step in range(1, 31):
+        slider.evaluate(MOVE, step / 30)
+        film.shoot(110, settle=60)
+    film.shoot(700)
+    film.click(page.locator(".flow-lens-switch input"), 2200)
+    film.click(page.locator(".flow-lens-switch input"), 300)
+    film.pointer = page.evaluate(PLACE, ["decoder.layers.1.cross.residual", "1 10"])
+    page.mouse.click(*film.pointer)
+    page.wait_for_selector("#regard[data-measured]")
+    film.shoot(1800)
+
+
+def one_head(film: Film) -> None:
+    """Select words, draw lines, and raise the temperature."""
+    page = film.page
     words = page.locator(".token[data-side=output]")
-    for i in (1, 2):
-        film.click(words.nth(i), 1200)
-    film.click(page.locator('[data-choice="lines"]'), 1600)
-    film.click(page.locator('[data-choice="grid"]'), 700)
-    film.point(page.locator("select.models"))
-    page.select_option("select.models", "dates")
-    page.wait_for_function(WRITES_A_DATE, timeout=TIMEOUT)
-    film.shoot(900)
-    ask(film, DATE, "û")
-    slider = page.locator(".edit-controls input[type=range]").first
-    for share in (0.5, 0.75, 1.0):
-        film.point(slider)
-        slider.evaluate(MOVE, share)
-        film.shoot(400)
-    page.wait_for_load_state("networkidle")
-    page.wait_for_timeout(3000)
-    film.point(slider)  # the layout has moved for the answer
-    film.shoot(3500)
+    for i in (4, 12):
+        film.click(words.nth(i), 1100)
+    film.click(page.locator(".toolbar [data-choice=lines]"), 1500)
+    film.click(page.locator(".toolbar [data-choice=grid]"), 500)
+    film.click(page.locator(".edit-toggle"), 700)
+    temperature = page.locator(".edit-controls input[type=range]").first
+    for share in (0.4, 0.6, 0.8, 1.0):
+        film.point(temperature)
+        temperature.evaluate(MOVE, share)
+        film.shoot(350, settle=400)
+    page.wait_for_selector(".comparison .after:not(.pending)")
+    film.shoot(2600)
+    page.get_by_role("button", name="reset", exact=True).first.click()
+    page.keyboard.press("e")
+    page.wait_for_selector("#regard:not(.changed)")
 
 
-def ask(film: Film, text: str, token: str) -> None:
-    """Type a text and wait until one of its tokens is shown."""
-    field = film.page.locator("textarea.text")
-    film.point(field)
-    for share in (0.3, 0.6, 1.0):
-        field.fill(text[: round(share * len(text))])
-        film.shoot(220)
-    film.page.keyboard.press("Enter")
-    tokens = film.page.locator(".token[data-side=source]", has_text=token)
-    tokens.first.wait_for(timeout=TIMEOUT)
-    film.shoot(1500)
+def writing(film: Film) -> None:
+    """Write the answer token by token."""
+    page = film.page
+    film.click(page.locator(".write-answer"), 200)
+    written = page.locator(".decoding-controls input")
+    page.wait_for_selector(".decoding-page[aria-busy=false]")
+    page.locator(".decoding-controls .play").click()  # it starts by itself: pause
+    count = int(written.get_attribute("max") or 1)
+    for step in range(1, count + 1):
+        written.evaluate(MOVE, step / count)
+        film.shoot(420, settle=250)
+    film.shoot(2500)
 
 
 @contextmanager
@@ -140,8 +167,8 @@ def main(path: Path) -> None:
         )
         page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
         page.set_default_timeout(TIMEOUT)
-        page.goto(f"{address}/#language=en")
-        page.wait_for_selector("#regard[data-ready][data-pictures]")
+        page.goto(f"{address}/?model=en-de&text={quote(SENTENCE)}#language=en")
+        page.wait_for_selector("#regard[data-ready] .flow-page[aria-busy=false]")
         film = Film(page)
         play(film)
         browser.close()

@@ -92,6 +92,7 @@ class Theatre {
     this.stage = decodingStage(app);
     this.bars = candidateBars(app, (id) => this.branch([...this.info.ids.slice(0, Math.max(0, this.session.at - 1)), id]));
     this.tree = searchTree(app, (ids) => this.branch(ids));
+    this.tree.element.hidden = true; // until there is a search
     this.says = el("p.says", { "data-says": "" });
     this.about = el("p.branch-note");
     this.element = el("main.decoding-page", { tabindex: -1, "aria-label": t("decodingLabel"), onkeydown: (/** @type {KeyboardEvent} */ event) => this.press(event) },
