@@ -188,6 +188,8 @@ def test_the_last_row_and_column_are_reached_under_sticky_labels(open_page, long
     plot = page.locator(".plot").bounding_box()
     assert abs(corner["x"] - plot["x"]) < 2
     assert abs(corner["y"] - plot["y"]) < 2
+    queries, keys = (page.locator(f"text.axis.{x}").last.bounding_box() for x in ("query", "key"))
+    assert queries["x"] + queries["width"] < keys["x"]  # titles stay next to each other
 
 
 @pytest.mark.parametrize("size", SIZES)
