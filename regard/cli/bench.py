@@ -31,6 +31,7 @@ Lengths = Annotated[
     list[int] | None, Option("--length", min=16, help="Number of positions; can be repeated.")
 ]
 Rounds = Annotated[int, Option(min=1, help="Turns of each contender.")]
+Sentences = Annotated[int, Option(min=1, help="Number of sentences.")]
 _log = partial(typer.echo, err=True)
 
 
@@ -48,7 +49,7 @@ def _print(about: str, text: str, *, as_json: bool, **numbers: Any) -> None:
 class TranslationFlags:
     """Options of the translation benchmark."""
 
-    count: int = Option(1000, min=1, help="Number of sentences.")
+    count: Sentences = 1000
     rounds: Rounds = 3
     beam: list[int] | None = Option(None, help="Beam sizes.  [default: 1 4]")
     precision: list[str] | None = Option(None, help="[default: int8 float32]")
@@ -205,7 +206,7 @@ def generate_bench(
 @app.command("embed", cls=QuickCommand)
 def embed_bench(
     model: str = Argument("minilm", help="Encoder."),
-    count: int = Option(256, min=1, help="Number of sentences."),
+    count: Sentences = 256,
     rounds: Rounds = 3,
     as_json: Json = False,
 ) -> None:
@@ -222,7 +223,7 @@ def embed_bench(
 @app.command("fill", cls=QuickCommand)
 def fill_bench(
     model: str = Argument(help="Encoder that fills gaps."),
-    count: int = Option(256, min=1, help="Number of sentences."),
+    count: Sentences = 256,
     rounds: Rounds = 3,
     as_json: Json = False,
 ) -> None:

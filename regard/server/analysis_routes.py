@@ -13,9 +13,9 @@ from pydantic import BaseModel, NonNegativeInt
 
 from regard.analysis import attribution as attributions
 from regard.analysis import flow
+from regard.analysis.attribution import Attribution
 from regard.analysis.hidden_units import N_UNITS, HiddenUnits, hidden_units
 from regard.analysis.lens import lens
-from regard.analysis.parts import AttributionPart
 from regard.analysis.sweep import HeadSweep, sweep_heads
 from regard.hardware import limit_threads
 from regard.server import model_inputs
@@ -221,31 +221,14 @@ class AttributionQuery(BaseModel):
     relative_to: NonNegativeInt | None = None
 
 
-class AttributionInfo(BaseModel):
-    """The logit of a token or class as a sum of parts, which sum to logit - bias."""
-
-    side: str
-    entries: str
-    norm: str
-    position: int | None
-    token: int
-    name: str
-    relative_to: int | None
-    relative_name: str | None
-    logit: float
-    bias: float
-    parts: list[AttributionPart]
-
-
-@router.get("/trace/{id}/attribution", response_model=AttributionInfo)
+@router.get("/trace/{id}/attribution", response_model=Attribution)
 async def attribution_of_trace(
     query: Annotated[AttributionQuery, Query()], stored: Stored, context: Context
 ) -> Response:
     """Split the logit of a token or class into what each part of the model adds to it."""
 
-    def work(job: Job) -> AttributionInfo:
-        found = attributions.attribution(stored.trace, **query.model_dump())
-        return AttributionInfo(**found.to_dict())
+    def work(job: Job) -> Attribution:
+        return attributions.attribution(stored.trace, **query.model_dump())
 
     return await context.read(work)
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -70,11 +69,6 @@ class Softmax:
             f"{self.path}: a softmax of scores of shape {self.shape}, whose result was not "
             "multiplied with values in a way that regard can follow"
         )
-
-    def release(self) -> None:
-        """Forget the tensors."""
-        self.scores = self.weights = torch.empty(0)
-        self.table = None
 
 
 @dataclass(frozen=True)
