@@ -2,11 +2,12 @@
 
 | engine           | runs                                                                       |
 |------------------|----------------------------------------------------------------------------|
-| torch            | every model                                                                |
+| torch            | every model, also in bfloat16                                              |
 | torch, int8      | Transformers that `regard.generation.fast_decoder` implements              |
 | ctranslate2      | Transformers and decoder-only models with exact attention, in either dtype |
 | numpy            | decoder-only models that `regard.generation.numpy_decoder` implements      |
-| openvino, onnx   | encoders and vision models with exact attention, as graphs                 |
+| openvino, onnx   | encoders and vision models with exact attention, as graphs; openvino also  |
+|                  | in bfloat16, onnx also in int8                                             |
 
 Tests compare every rule with what the engines really do.
 """
@@ -21,8 +22,14 @@ WRITERS = ("auto", "numpy", "ctranslate2", "torch")
 """The engines that continue texts; "auto" takes the first that can."""
 READERS = ("auto", "openvino", "onnx", "torch")
 """The engines that embed, classify and fill; "auto" takes the one that was measured as fastest."""
-PRECISIONS = ("float32", "int8", "auto")
-READER_PRECISIONS = ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "int8", "auto")
+""""auto" means int8 if an engine has it for the model, and float32 otherwise."""
+_READS = {
+    "openvino": ("float32", "bfloat16"),
+    "onnx": ("float32", "int8"),
+    "torch": ("float32", "bfloat16"),
+}
+"""The precisions of the engines that embed, classify and fill."""
 
 Settings = Mapping[str, Any]
 _Rule = tuple[Callable[[str, Settings], bool], str]
@@ -99,26 +106,43 @@ def choose_engine(
     family: str,
     settings: Settings,
     engine: str = "auto",
+    precision: str = "float32",
     *,
-    int8: bool = False,
     torch_feature: str = "",
-) -> str:
-    """Return the engine to use: the requested one, or for "auto" the fastest that can run.
+) -> tuple[str, str]:
+    """Return the engine and the precision to translate with.
 
-    `torch_feature` names what is needed that only torch supports, if anything.
+    The engine is the requested one, or for "auto" the fastest that can run. `torch_feature` names
+    what is needed that only torch supports, if anything.
     """
     check_choice("engine", engine, ENGINES)
-    reason = unsupported_reason("ctranslate2", family, settings, int8=int8)
-    if engine == "ctranslate2" and reason:
-        raise InputError(f"CTranslate2 cannot run this model because {reason}: use engine torch.")
-    if engine == "ctranslate2" and torch_feature:
-        raise InputError(f"CTranslate2 does not support {torch_feature}: use engine torch.")
-    if engine != "torch" and not reason and not torch_feature:
-        return "ctranslate2"
-    reason = unsupported_reason("torch", family, settings, int8=int8)
+    check_choice("precision", precision, PRECISIONS)
+    needs = {"torch_feature": torch_feature}
+    if precision == "auto":
+        try:
+            return choose_engine(family, settings, engine, "int8", **needs)
+        except InputError:  # no engine has it for this model
+            return choose_engine(family, settings, engine, **needs)
+    reason = unsupported_reason("ctranslate2", family, settings)
+    if engine == "ctranslate2":
+        _check_ctranslate2(reason, torch_feature, precision)
+    if engine != "torch" and not (reason or torch_feature or precision == "bfloat16"):
+        return "ctranslate2", precision
+    reason = unsupported_reason("torch", family, settings, int8=precision == "int8")
     if reason:
         raise InputError(f"int8 with the torch engine cannot run this model because {reason}.")
-    return "torch"
+    return "torch", precision
+
+
+def _check_ctranslate2(reason: str | None, torch_feature: str, precision: str) -> None:
+    if reason:
+        raise InputError(f"CTranslate2 cannot run this model because {reason}: use engine torch.")
+    if torch_feature:
+        raise InputError(f"CTranslate2 does not support {torch_feature}: use engine torch.")
+    if precision == "bfloat16":
+        raise InputError(
+            "CTranslate2 computes in float32 or int8, not in bfloat16: use engine torch."
+        )
 
 
 def _reasons(
@@ -139,15 +163,21 @@ def choose_writer(
     *,
     excluded: Mapping[str, str] | None = None,
 ) -> tuple[str, str]:
-    """Return the engine and the precision ("float32" or "int8") to continue texts with.
+    """Return the engine and the precision to continue texts with.
 
     Args:
-        precision: "auto" means int8 if an engine has it for this model.
         excluded: engines that cannot be used this time, with the reason.
     """
     check_choice("engine", engine, WRITERS)
     check_choice("precision", precision, PRECISIONS)
     reasons = _reasons(WRITERS[1:], family, settings, excluded)
+    if precision == "bfloat16":
+        if engine not in ("auto", "torch"):
+            name = _NAMES[engine]
+            raise InputError(
+                f"bfloat16 needs the torch engine, and {name} was asked for: leave one of them out."
+            )
+        return "torch", "bfloat16"
     if precision != "float32":
         able = engine in ("auto", "ctranslate2") and not reasons["ctranslate2"]
         if able:
@@ -174,19 +204,29 @@ def usable_readers(
     precision: str = "float32",
     *,
     excluded: Mapping[str, str] | None = None,
-) -> list[str]:
-    """Return the engines that can embed, classify or fill with a model; torch is the last.
+) -> tuple[list[str], str]:
+    """Return the engines that can embed, classify or fill with a model, and the precision.
 
     Args:
         excluded: engines that cannot be used this time, with the reason.
     """
     check_choice("engine", engine, READERS)
-    check_choice("precision", precision, READER_PRECISIONS)
+    check_choice("precision", precision, PRECISIONS)
     reasons = _reasons(READERS[1:], family, settings, excluded)
-    if precision != "float32":
-        reasons["onnx"] = reasons["onnx"] or "it computes in float32"
+    if precision == "auto":
+        precision = "float32" if reasons["onnx"] or engine not in ("auto", "onnx") else "int8"
+    for name, known in _READS.items():
+        if precision not in known and not reasons[name]:
+            reasons[name] = f"it computes in {' or '.join(known)}"
     if engine != "auto" and reasons[engine]:
         raise InputError(
-            f"{_NAMES[engine]} cannot be used here because {reasons[engine]}: use engine torch."
+            f"{_NAMES[engine]} cannot be used here because {reasons[engine]}: use another engine "
+            "or precision."
         )
-    return [name for name in READERS[1:] if not reasons[name] and engine in ("auto", name)]
+    usable = [name for name in READERS[1:] if not reasons[name] and engine in ("auto", name)]
+    if not usable:
+        raise InputError(
+            f"{precision} needs ONNX Runtime, which cannot be used here because {reasons['onnx']}: "
+            "use float32."
+        )
+    return usable, precision

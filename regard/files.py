@@ -1,4 +1,4 @@
-"""Read plain and compressed text line by line; write files and folders atomically."""
+"""Read text line by line and map tensors; write files and folders atomically."""
 
 import glob
 import gzip
@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from regard.errors import FileError, InputError
 
@@ -24,6 +24,9 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Item = TypeVar("Item")
 STANDARD_INPUT = "-"
@@ -185,6 +188,37 @@ def chunks(
     while chunk := list(islice(stream, now)):
         yield chunk
         now = min(2 * now, size)
+
+
+def map_tensors(file: Path) -> "dict[str, tuple[str, np.ndarray]]":
+    """Map the tensors of a safetensors file: the stored type of each, and an array.
+
+    Pages are read when they are used, and a tensor that is dropped needs no memory. Arrays can be
+    written to without changing the file. Types that NumPy lacks are arrays of bytes.
+    """
+    import numpy as np
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with file_errors(file), safe_open(file, "np"), file.open("rb") as stream:  # is checked
+            n_header = int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(n_header))
+    except SafetensorError as error:
+        what = "damaged, truncated or of another kind" if file.stat().st_size else "empty"
+        raise FileError(f"{file} is {what} ({error}): download or save it again.") from error
+    found, _ = {}, header.pop("__metadata__", None)
+    for name, about in header.items():
+        (start, end), kind = about["data_offsets"], about["dtype"]
+        shape = about["shape"] if kind in _STORED_TYPES else [end - start]
+        dtype, place = np.dtype(_STORED_TYPES.get(kind, "u1")), 8 + n_header + start
+        mapped = np.memmap(file, dtype, "c", place, tuple(shape)) if start < end else []
+        array = np.asarray(mapped, dtype).reshape(shape)
+        found[name] = kind, array if array.flags.aligned else array.copy()
+    return found
+
+
+_STORED_TYPES = dict(F64="<f8", F32="<f4", F16="<f2", BF16="<u2", BOOL="?", U8="u1")  # noqa: C408
+_STORED_TYPES |= {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1"}
 
 
 def copy_decompressed(path: str | Path, copy: Path) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import torch
 
-from regard.capabilities import choose_engine
 from regard.data.image_files import Picture
 from regard.data.images import Normalization, parse_normalization
 from regard.errors import FileError, InputError, as_texts, check_choice
@@ -23,6 +22,7 @@ from regard.model_folder import (
     Card,
     Description,
     blamed_on,
+    check_labels,
     check_vocabulary,
     read_card,
     read_description,
@@ -81,14 +81,9 @@ class Model:
         check_vocabulary(self.tokenizer, getattr(self.config, "n_source_vocab", None) or n_target)
         if self.family in ("transformer", "seq2seq"):
             check_vocabulary(self.target_tokenizer, n_target)
-        n_classes = getattr(self.config, "n_classes", None)
-        if self.labels is not None and len(self.labels) != n_classes:
-            raise InputError(
-                f"there are {len(self.labels)} labels for a model of {n_classes} classes: give one "
-                "label for each class."
-            )
+        check_labels(self.labels, getattr(self.config, "n_classes", None))
         self.open_engines: dict[Any, Any] = {}  # translators and text generators
-        self._loaded_weights = self.weights_state()
+        self.loaded_weights = self.weights_state()
 
     @property
     def config(self) -> Any:
@@ -120,7 +115,7 @@ class Model:
 
         A translator runs on `target` or, without one, on exactly the answer that `translate` gives
         for the text. If that has several parts, the trace is that of the first one and its `parts`
-        lists the traces of all. Edits change what is computed, and so the answer.
+        lists the traces of all. Edits change the answer; `engine` and `precision` search for it.
         `only` limits what is recorded; `gradients=True` adds `trace.gradients`: see RecordKeywords.
         """
         from regard.generation.tracing import trace_answer
@@ -161,6 +156,7 @@ class Model:
         texts: str | list[str] | tuple[str, ...],
         *,
         engine: str = "auto",
+        precision: str = "float32",
         int8: bool = False,
         edits: "Sequence[Edit]" = (),
         trace: bool = False,
@@ -172,33 +168,23 @@ class Model:
 
         Args:
             engine: "ctranslate2", "torch", or "auto" for the fastest that can run the model.
-            int8: compute with 8-bit weights.
+            precision: "float32", "bfloat16" or "int8" (other texts now and then), or "auto".
+            int8: the same as `precision="int8"`.
             edits: changes to what the model computes; the torch engine searches under them.
             trace: add a trace to each translation.
             source_language, target_language: of models that have many; see `between`.
             search: settings of the beam search, such as `beam=4`; see SearchOptions.
         """
         from regard.generation.search import SearchOptions
+        from regard.generation.tracing import translate_texts
 
-        options = SearchOptions(**search)
+        asked: Any = {"edits": edits, "trace": trace}
+        chosen: EngineKeywords = {"engine": engine, "precision": "int8" if int8 else precision}
         if source_language or target_language:
-            more: Any = {"engine": engine, "int8": int8, "edits": edits, "trace": trace, **search}
-            return self.between(source_language, target_language).translate(texts, **more)
-        lines = as_texts(texts)
-        if edits:
-            from regard.generation.tracing import translate_edited
-
-            if int8:
-                raise InputError("int8 cannot be combined with edits: use float32.")
-            choose_engine(self.family, self.config.to_dict(), engine, torch_feature="edits")
-            found = translate_edited(self, lines, options, edits)
-        else:
-            translator = self.translator(options, engine=engine, int8=int8)
-            found = list(translator.translate(lines, options))
-        if trace:
-            from regard.generation.tracing import trace_translation
-
-            found = [trace_translation(self, one, edits) for one in found]
+            asked |= {**chosen, **search}
+            return self.between(source_language, target_language).translate(texts, **asked)
+        lines, options = as_texts(texts), SearchOptions(**search)
+        found = translate_texts(self, lines, options, opening=chosen, **asked)
         return found[0] if isinstance(texts, str) else found
 
     def between(self, source_language: str | None, target_language: str | None) -> "Model":
@@ -219,6 +205,7 @@ class Model:
         *,
         engine: str = "auto",
         precision: str = "float32",
+        trace: bool = False,
         on_text: Callable[[str], None] | None = None,
         **sampling: "Unpack[SamplingKeywords]",
     ) -> "Generation | list[Generation]":
@@ -226,7 +213,8 @@ class Model:
 
         Args:
             engine: "numpy", "ctranslate2", "torch", or "auto" for the first that can run the model.
-            precision: "float32", "int8" (other texts now and then), or "auto".
+            precision: "float32", "bfloat16", "int8" (other texts now and then), or "auto".
+            trace: add a trace to each text, which marks tokens that float32 would not have chosen.
             on_text: called with each new part of the text.
             sampling: such as `temperature=0.8`; see SamplingOptions.
         """
@@ -236,6 +224,10 @@ class Model:
         options = SamplingOptions(**sampling)
         generator = generator_of(self, options, engine=engine, precision=precision)
         found = list(generator.generate(as_texts(prompts, "prompts"), options, on_text))
+        if trace:
+            from regard.generation.tracing import trace_generation
+
+            found = [trace_generation(self, one, options) for one in found]
         return found[0] if isinstance(prompts, str) else found
 
     @overload
@@ -320,14 +312,12 @@ class Model:
         path = existing_folder(folder)
         if path is None:
             raise FileError(f"{folder} is not a folder: give the path of a model folder.")
-        described = read_description(path)
-        file = weights_file(path)
+        described, file = read_description(path), weights_file(path)
         with blamed_on(path / CONFIG):
             config = config_from_dict({"family": described.family, **described.model})
             pixels = parse_normalization(described.pixels)
-        module = configs.build_from_weights(
-            config, configs.read_weights(file), dtype=dtype, source=file
-        )
+        weights = configs.read_weights(file)
+        module = configs.build_from_weights(config, weights, dtype=dtype, source=file)
         source, target = read_tokenizers(path, described)
         with blamed_on(path):
             return cls(
@@ -343,12 +333,12 @@ class Model:
             )
 
     def translator(
-        self, options: "SearchOptions", *, engine: str = "auto", int8: bool = False
+        self, options: "SearchOptions", *, engine: str = "auto", precision: str = "float32"
     ) -> "Translator":
         """Return the translator that `translate` uses with these options."""
         from regard.generation.graph_engines import translator_of
 
-        return translator_of(self, options, engine=engine, int8=int8)
+        return translator_of(self, options, engine=engine, precision=precision)
 
     def translation_tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
         """Return the source and target tokenizers; refuses a model that cannot translate."""
@@ -366,7 +356,7 @@ class Model:
     @property
     def changed(self) -> bool:
         """True if weights were changed after loading."""
-        return self.weights_state() != self._loaded_weights
+        return self.weights_state() != self.loaded_weights
 
     def weights_state(self) -> tuple[tuple[float, int], ...]:
         """Return a value that changes when weights are written to or replaced."""
@@ -386,15 +376,18 @@ class Model:
         return f"Model({name}{self.family} for {self.task}, {self.size})"
 
 
-def load(model: Any, *, tokenizer: Any = None, processor: Any = None) -> Model:
+def load(
+    model: Any, *, tokenizer: Any = None, processor: Any = None, dtype: str = "float32"
+) -> Model:
     """Load a bundled model by name, the model in a folder, or a torch module in memory.
 
     A model that is not of regard's families runs as it is, with the same methods.
 
     Args:
+        dtype: of the weights in memory: "float32", "bfloat16", "float16", or "stored" as they are.
         tokenizer: of regard, a fast one of transformers, or a file, if the folder has none.
         processor: an image processor of transformers, for models that read images.
     """
     from regard.interop.model_names import open_model
 
-    return open_model(model, tokenizer=tokenizer, processor=processor)
+    return open_model(model, tokenizer=tokenizer, processor=processor, dtype=dtype)

@@ -256,6 +256,15 @@ def check_vocabulary(tokenizer: Tokenizer | None, n_vocab: int | None) -> None:
         )
 
 
+def check_labels(labels: tuple[str, ...] | None, n_classes: int | None) -> None:
+    """Refuse names of classes that are not one for each class."""
+    if labels is not None and len(labels) != n_classes:
+        raise InputError(
+            f"there are {len(labels)} labels for a model of {n_classes} classes: give one label "
+            "for each class."
+        )
+
+
 def write_tokenizer(file: Path, tokenizer: Tokenizer) -> None:
     """Write a tokenizer.json; the roles of its special tokens are stored in config.json."""
     write_atomic(file, tokenizer.backend.to_str(pretty=True))

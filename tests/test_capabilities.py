@@ -125,6 +125,7 @@ def test_writers_are_chosen_by_precision_and_refused_with_a_reason():
     for arguments, message in (
         (("decoder", plain, "magic"), "engine is 'magic'"),
         (("decoder", plain, "auto", "half"), "precision is 'half'"),
+        (("decoder", plain, "numpy", "bfloat16"), "bfloat16 needs the torch engine"),
         (("decoder", plain, "numpy", "int8"), "the numpy engine computes in float32"),
         (("decoder", {**plain, "attention": "performer"}, "numpy"), "exact attention only"),
     ):
@@ -134,16 +135,24 @@ def test_writers_are_chosen_by_precision_and_refused_with_a_reason():
 
 def test_the_fastest_engine_is_chosen_and_a_request_is_obeyed_or_refused():
     plain, rotary = {**SIZES}, {**SIZES, "positions": "rotary"}
-    assert choose_engine("transformer", plain) == "ctranslate2"
-    assert choose_engine("transformer", plain, "torch") == "torch"
-    assert choose_engine("transformer", plain, torch_feature="edits") == "torch"
-    assert choose_engine("seq2seq", {}) == "torch"
+    assert choose_engine("transformer", plain) == ("ctranslate2", "float32")
+    assert choose_engine("transformer", plain, "torch") == ("torch", "float32")
+    assert choose_engine("transformer", plain, torch_feature="edits") == ("torch", "float32")
+    assert choose_engine("transformer", plain, precision="bfloat16") == ("torch", "bfloat16")
+    assert choose_engine("transformer", plain, precision="auto") == ("ctranslate2", "int8")
+    assert choose_engine("seq2seq", {}, precision="auto") == ("torch", "float32")
     for arguments, options, message in (
         (("transformer", plain, "magic"), {}, "engine is 'magic'; choose one of auto, "),
         (("seq2seq", {}, "ctranslate2"), {}, "runs transformer and decoder models"),
-        (("seq2seq", {}), {"int8": True}, "int8 with the torch engine"),
-        (("transformer", rotary, "torch"), {"int8": True}, "sinusoidal, learned or no positions"),
+        (("seq2seq", {}), {"precision": "int8"}, "int8 with the torch engine"),
+        (
+            ("transformer", rotary, "torch"),
+            {"precision": "int8"},
+            "sinusoidal, learned or no positions",
+        ),
         (("transformer", plain, "ctranslate2"), {"torch_feature": "x"}, "does not support x"),
+        (("transformer", plain, "ctranslate2", "bfloat16"), {}, "float32 or int8, not in bfloat16"),
+        (("transformer", plain, "auto", "half"), {}, "precision is 'half'"),
     ):
         with pytest.raises(InputError, match=message):
             choose_engine(*arguments, **options)

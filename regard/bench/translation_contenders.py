@@ -39,8 +39,9 @@ class OurContender:
     translation, given texts or (without `setting.text`) what `encode` returned.
     """
 
-    def __init__(self, folder: Path, **options: Any) -> None:
-        self.translator = open_translator(folder, **options)
+    def __init__(self, folder: Path, *, int8: bool = False, **options: Any) -> None:
+        precision = "int8" if int8 else "float32"
+        self.translator = open_translator(folder, precision=precision, **options)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return self.translator.tokenizer.encode_batch(lines, literal=True)

@@ -189,18 +189,38 @@ def generate_bench(
     prompt: str = Option("First Citizen:", help="Text to continue."),
     tokens: int = Option(100, min=1, help="Tokens to write."),
     rounds: Rounds = 3,
+    cpu_time: CpuTime = False,
     as_json: Json = False,
 ) -> None:
-    """Measure greedy writing with our engines and transformers, in turns.
+    """Measure greedy writing and the first token with our engines and others, in turns.
 
     Example: regard bench generate shakespeare --tokens 50
     """
     from regard.bench.prediction_speed import generation_calls, measure_speed
+    from regard.bench.timing import select_clock
     from regard.model import load
 
-    calls, note = generation_calls(load(model), prompt, tokens)
-    speeds = measure_speed("generate", calls, tokens, rounds=rounds)
-    _print_speeds(f"; {model}, {tokens} tokens, {rounds} rounds; {note}", speeds, as_json=as_json)
+    _name_missing("generate")
+    clock, loaded, speeds = select_clock(cpu_time=cpu_time), load(model), []
+    groups, note = generation_calls(loaded, prompt, tokens, alone=cpu_time)
+    firsts, _ = generation_calls(loaded, prompt, 1, alone=cpu_time)
+    for task, every, amount in (("tokens", groups, tokens), ("first token", firsts, 1)):
+        for precision, calls in every.items():
+            name = f"{task}, {precision}"
+            speeds += measure_speed(name, calls, amount, rounds=rounds, clock=clock)
+    about = f"; {model}, {tokens} tokens, {rounds} rounds, {_clock_name(cpu_time)}; {note}"
+    _print_speeds(about, speeds, as_json=as_json)
+
+
+def _name_missing(kind: str) -> None:
+    from regard.bench.prediction_speed import missing_peers
+
+    if missing := missing_peers(kind):
+        _log(f"not installed and left out: {', '.join(missing)}")
+
+
+def _clock_name(cpu_time: bool) -> str:
+    return "processor time of one thread" if cpu_time else "wall time"
 
 
 @app.command("embed", cls=QuickCommand)
@@ -208,16 +228,18 @@ def embed_bench(
     model: str = Argument("minilm", help="Encoder."),
     count: Sentences = 256,
     rounds: Rounds = 3,
+    cpu_time: CpuTime = False,
     as_json: Json = False,
 ) -> None:
-    """Measure embedding in batches, one by one, and with ONNX Runtime.
+    """Measure embedding with our engines and others, in turns.
 
     Example: regard bench embed minilm --count 100
     """
     from regard.bench.translation import benchmark_sentences
 
     lines, origin = benchmark_sentences(count)
-    _predict("embed", model, lines, f"{len(lines)} sentences ({origin})", rounds, as_json=as_json)
+    plan = (rounds, cpu_time, as_json)
+    _predict("embed", model, lines, f"{len(lines)} sentences ({origin})", plan)
 
 
 @app.command("fill", cls=QuickCommand)
@@ -225,9 +247,10 @@ def fill_bench(
     model: str = Argument(help="Encoder that fills gaps."),
     count: Sentences = 256,
     rounds: Rounds = 3,
+    cpu_time: CpuTime = False,
     as_json: Json = False,
 ) -> None:
-    """Measure filling one gap in each sentence.
+    """Measure filling one gap in each sentence, with our engines and others.
 
     Example: regard bench fill my-bert --count 100
     """
@@ -237,7 +260,7 @@ def fill_bench(
     tokenizer = load(model).tokenizer
     mask = tokenizer.token_of(tokenizer.mask_id) if tokenizer and tokenizer.mask_id else "[MASK]"
     lines = [f"{line} {mask}" for line in benchmark_sentences(count)[0]]
-    _predict("fill", model, lines, f"{len(lines)} sentences", rounds, as_json=as_json)
+    _predict("fill", model, lines, f"{len(lines)} sentences", (rounds, cpu_time, as_json))
 
 
 @app.command("classify", cls=QuickCommand)
@@ -245,9 +268,10 @@ def classify_bench(
     model: str = Argument("fashion", help="Model that classifies images."),
     count: int = Option(256, min=1, help="Number of random images."),
     rounds: Rounds = 3,
+    cpu_time: CpuTime = False,
     as_json: Json = False,
 ) -> None:
-    """Measure classifying images in batches, one by one, and with ONNX Runtime.
+    """Measure classifying images with our engines and others, in turns.
 
     Example: regard bench classify fashion --count 64
     """
@@ -258,34 +282,43 @@ def classify_bench(
     config = load(model).config
     shape = (count, config.n_channels, config.image_size, config.image_size)
     images = list(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
-    _predict("classify", model, images, f"{count} random images", rounds, as_json=as_json)
+    _predict("classify", model, images, f"{count} random images", (rounds, cpu_time, as_json))
 
 
 @app.command("start", cls=QuickCommand)
 def start_bench(
     model: str = Argument("shakespeare", help="Decoder-only model."),
     rounds: Rounds = 5,
+    cpu_time: CpuTime = False,
     as_json: Json = False,
 ) -> None:
-    """Measure the time from the command to the first token, next to bare imports.
+    """Measure commands from their start to their end, next to bare imports.
+
+    The first row is the time to a first token; ratios are to it.
 
     Example: regard bench start --rounds 3
     """
-    from regard.bench.prediction_speed import measure_starts
+    from regard.bench.prediction_speed import measure_starts, start_commands
 
-    speeds = measure_starts(model, "First", rounds=rounds)
-    _print_speeds(f"; {model}, {rounds} rounds", speeds, as_json=as_json)
+    speeds = measure_starts(start_commands(model), rounds=rounds, cpu_time=cpu_time)
+    about = f"; {model}, {rounds} rounds, {'processor' if cpu_time else 'wall'} time"
+    _print_speeds(about, speeds, as_json=as_json)
 
 
 def _predict(
-    task: str, name: str, inputs: list[Any], about: str, rounds: int, *, as_json: bool
+    task: str, name: str, inputs: list[Any], about: str, plan: tuple[int, bool, bool]
 ) -> None:
     from regard.bench.prediction_speed import measure_speed, prediction_calls
+    from regard.bench.timing import select_clock
     from regard.model import load
 
-    calls = prediction_calls(load(name), task, inputs)
-    speeds = measure_speed(task, calls, len(inputs), rounds=rounds)
-    _print_speeds(f"; {name}, {about}, {rounds} rounds", speeds, as_json=as_json)
+    rounds, cpu_time, as_json = plan
+    _name_missing("read")
+    clock = select_clock(cpu_time=cpu_time)
+    calls = prediction_calls(load(name), task, inputs, alone=cpu_time)
+    speeds = measure_speed(task, calls, len(inputs), rounds=rounds, clock=clock)
+    how = f"{rounds} rounds, {_clock_name(cpu_time)}"
+    _print_speeds(f"; {name}, {about}, {how}", speeds, as_json=as_json)
 
 
 def _print_speeds(about: str, speeds: "list[Speed]", *, as_json: bool) -> None:

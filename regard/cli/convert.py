@@ -27,9 +27,10 @@ def import_command(
     Example: regard import bert-base-uncased -o bert
     """
     from regard.interop.import_checkpoint import import_checkpoint
-    from regard.models.config import describe_size
+    from regard.models.config import STORED, describe_size
 
-    model = import_checkpoint(checkpoint, tokenizer=tokenizer)
+    wanted = STORED.get(dtype, STORED["float32"])  # others are refused when the model is saved
+    model = import_checkpoint(checkpoint, tokenizer=tokenizer, dtype=wanted)
     model.save(output, dtype=dtype)
     n_vocab = None if model.tokenizer is None else len(model.tokenizer)
     size = describe_size(model.module, dtype)

@@ -12,7 +12,7 @@ from regard.cli.output import cells, pad, print_json, say, warn
 from regard.errors import translate
 
 if TYPE_CHECKING:
-    from regard.doctor.proofs import Proof
+    from regard.doctor.proofs import ChangedAnswers, Proof
 
 
 def doctor_command(
@@ -34,7 +34,7 @@ def doctor_command(
     from regard.doctor.environment import describe_environment
 
     found = _compare(model) if reference else _examine(model)
-    facts = describe_environment()
+    facts, other = describe_environment(), _precisions(None if reference else model)
     proofs: list[Proof] = []
     if as_json:
         proofs += found
@@ -42,6 +42,7 @@ def doctor_command(
             "model": model,
             "environment": {fact.name: fact.value for fact in facts},
             "advice": {fact.name: fact.advice for fact in facts if fact.advice},
+            "precisions": [vars(one) for one in other],
             "proofs": [
                 {**vars(proof), "applies": proof.applies, "holds": proof.holds} for proof in proofs
             ],
@@ -63,6 +64,12 @@ def doctor_command(
         for proof in found:
             _print_proof(proof)
             proofs.append(proof)
+        for one in other:
+            share = 100 * one.changed / one.of
+            say(
+                f"{one.precision} by {one.engine} changes {one.changed} of {one.of} answers "
+                f"({share:.0f} %)"
+            )
     failed = ", ".join(translate(proof.name) for proof in proofs if not proof.holds)
     if failed:
         differs = f"different from transformers: {failed}."
@@ -75,6 +82,20 @@ def _examine(model: str | None) -> Iterable["Proof"]:
     from regard.model import load
 
     return run_proofs(tiny_model() if model is None else load(model))
+
+
+def _precisions(model: str | None) -> "list[ChangedAnswers]":
+    """Return how many answers other precisions change; nothing for the tiny model."""
+    from regard.doctor.proofs import compare_precisions
+    from regard.errors import InputError
+    from regard.model import load
+
+    if model is None:
+        return []
+    try:
+        return compare_precisions(load(model))
+    except InputError:  # no answers, or no tokenizer
+        return []
 
 
 def _compare(model: str | None) -> Iterable["Proof"]:

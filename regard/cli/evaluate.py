@@ -117,7 +117,7 @@ def _read_system(
         check_lines("translations", texts, references)
         return ModelReadings(texts)
     model, (search, engine) = load(name), flags
-    done = model.translate(sources, **vars(engine), **vars(search.options()))
+    done = model.translate(sources, **engine.opening(), **vars(search.options()))
     return read_model(model, [one.text for one in done], sources, references, golds)
 
 

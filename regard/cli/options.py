@@ -84,13 +84,13 @@ OptionalModel = Annotated[
 ]
 EngineOption = Annotated[str, Option(help="Compute with this engine: auto, ctranslate2 or torch.")]
 PrecisionOption = Annotated[
-    str, Option(help="Compute in float32, int8 (faster, changes some answers), or auto.")
+    str, Option(help="Compute in float32, bfloat16 or int8 (changes some answers), or auto.")
 ]
 ReaderOption = Annotated[
     str, Option("--engine", help="Compute with this engine: auto, openvino, onnx or torch.")
 ]
 ReaderPrecision = Annotated[
-    str, Option("--precision", help="Compute in float32, or bfloat16 (faster, less exact).")
+    str, Option("--precision", help="Compute in float32, bfloat16 or int8 (less exact), or auto.")
 ]
 Int8Flag = Annotated[bool, Option("--int8", help="The same as --precision int8.")]
 LanguageOption = Annotated[
@@ -121,7 +121,13 @@ class EngineFlags:
     """Engine."""
 
     engine: EngineOption = "auto"
-    int8: bool = Option(False, "--int8", help="Compute with 8-bit weights: faster, hardly worse.")
+    precision: PrecisionOption = "float32"
+    int8: Int8Flag = False
+
+    def opening(self) -> dict[str, str]:
+        """Return the arguments of `open_translator`."""
+        chosen = chosen_precision(self.precision, int8=self.int8)
+        return {"engine": self.engine, "precision": chosen}
 
 
 def chosen_precision(precision: str, *, int8: bool) -> str:

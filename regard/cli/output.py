@@ -7,7 +7,7 @@ import re
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -238,6 +238,38 @@ def decoded_lines(path: str | Path) -> Iterator[str]:
             raise InputError(f"{place} is not valid UTF-8 at byte {error.start}.") from error
 
 
+def write_vectors(output: Path, windows: Iterable[Any], width: int) -> tuple[int, int]:
+    """Write vectors as they come, because all of them may not fit in memory."""
+    import shutil
+    import tempfile
+
+    import numpy as np
+
+    from regard.files import atomic_path
+
+    count = 0
+    with tempfile.TemporaryFile() as numbers, atomic_path(output) as fresh:
+        for vectors in windows:
+            count += len(vectors)
+            if output.suffix == ".jsonl":
+                numbers.write("".join(f"{json.dumps(one)}\n" for one in vectors.tolist()).encode())
+            else:
+                numbers.write(vectors.astype("<f4").tobytes())
+        numbers.seek(0)
+        with fresh.open("wb") as stream:
+            if output.suffix == ".npy":
+                header = {"descr": "<f4", "fortran_order": False, "shape": (count, width)}
+                np.lib.format.write_array_header_1_0(stream, header)
+            elif output.suffix == ".safetensors":
+                entry = {"dtype": "F32", "shape": [count, width]}
+                about = {"vectors": {**entry, "data_offsets": [0, 4 * count * width]}}
+                header = json.dumps(about).encode()
+                header += b" " * (-len(header) % 8)
+                stream.write(len(header).to_bytes(8, "little") + header)
+            shutil.copyfileobj(numbers, stream)
+    return count, width
+
+
 def use_utf8() -> None:
     """Read and write UTF-8 whatever the locale is."""
     for stream in (sys.stdin, sys.stdout):
@@ -317,6 +349,10 @@ def _json_record(line: str, pairs: list[tuple["Translation", "Alignment | None"]
 
 def _json_translation(one: "Translation", alignment: "Alignment | None") -> dict[str, Any]:
     record: dict[str, Any] = {"text": one.text, "score": round(one.score, 6), "tokens": one.tokens}
+    if one.engine:
+        record |= {"engine": one.engine, "precision": one.precision}
+    if one.differs is not None:
+        record["differs"] = list(one.differs)
     if alignment is not None:
         record["alignment"] = alignment.to_json()
     return record

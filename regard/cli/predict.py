@@ -1,9 +1,7 @@
 """`regard generate`, `fill`, `classify` and `embed`: predictions of models without a target."""
 
 import json
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -32,12 +30,14 @@ from regard.cli.output import (
     use_utf8,
     warn,
     write_flushed,
+    write_vectors,
 )
 from regard.errors import InputError, RegardError, translate
-from regard.files import atomic_path, chunks, is_text
+from regard.files import chunks, is_text
 
 if TYPE_CHECKING:
     from regard.generation.predictions import Candidate
+    from regard.generation.search import SamplingOptions
     from regard.generation.text_generation import Generation
 
 
@@ -67,6 +67,9 @@ def generate_command(
     precision: PrecisionOption = "float32",
     int8: Int8Flag = False,
     as_json: bool = Option(False, "--json", help="Print JSON with the text's log-probability."),
+    differences: bool = Option(
+        False, "--differences", help="With --json, mark tokens that float32 would not have chosen."
+    ),
 ) -> None:
     """Continue a prompt.
 
@@ -84,22 +87,36 @@ def generate_command(
     options = SamplingOptions(**{**vars(sampling), "stop": tuple(sampling.stop or ())})
     chosen = chosen_precision(precision, int8=int8)
     generator = open_generator(find_model(model), engine=engine, precision=chosen, options=options)
+    if differences and not (as_json and options.temperature == 0):
+        raise InputError(
+            "--differences needs --json and --temperature 0: tokens that are drawn cannot be "
+            "compared."
+        )
+    mark = _marker(model, options) if differences else lambda found: found
     if file is not None:
         use_utf8()
         for lines in chunks(decoded_lines(file), 16):
             for found in generator.generate(lines, options):
-                _print_text(found, as_json=as_json)
+                _print_text(mark(found), as_json=as_json)
         return
     prompts = [] if prompt is None else [sys.stdin.read().rstrip("\n") if prompt == "-" else prompt]
 
     def answer(given: str) -> None:
         if as_json:
             (found,) = generator.generate([given], options)
-            _print_text(found, as_json=True)
+            _print_text(mark(found), as_json=True)
         else:
             _stream_text(lambda on_text: list(generator.generate([given], options, on_text)), given)
 
     answer_each(prompts, answer, what="the start of a text", as_json=as_json)
+
+
+def _marker(model: str, options: "SamplingOptions") -> Callable[["Generation"], "Generation"]:
+    """Return a function that marks the tokens that float32 would have chosen otherwise."""
+    from regard.generation.tracing import trace_generation
+    from regard.model import load
+
+    return partial(trace_generation, load(model), options=options)
 
 
 def _print_text(found: "Generation", *, as_json: bool) -> None:
@@ -223,7 +240,9 @@ def classify_command(
 
     def line_of(image: str, candidates: list["Candidate"]) -> str:
         if as_json:
-            return _to_json({"input": image, "classes": [asdict(one) for one in candidates]})
+            named = {"input": image, "classes": [asdict(one) for one in candidates]}
+            spoke = {name: getattr(candidates, name) for name in ("engine", "precision")}
+            return _to_json({**named, **spoke})
         return f"{image}\t" + ", ".join(f"{one.text} {one.probability:.4f}" for one in candidates)
 
     def answer_all(lines: list[str]) -> list[str]:
@@ -320,6 +339,7 @@ def embed_command(
 
     Example: regard embed minilm sentences.txt -o vectors.npy
     """
+    from regard.generation.graph_engines import reader_of
     from regard.model import load
 
     _check_vector_file(output, similarity=similarity)
@@ -343,8 +363,12 @@ def embed_command(
             for vector in vectors.tolist():
                 print_json(vector)
     else:
-        count, width = _write_vectors(output, windows(), encoder.config.d_model)
-        say(f"{output}: {count:,} vectors of {width} numbers", err=True)
+        count, width = write_vectors(output, windows(), encoder.config.d_model)
+        spoke = reader_of(encoder, engine, precision)
+        say(
+            f"{output}: {count:,} vectors of {width} numbers by {spoke.name} in {spoke.precision}",
+            err=True,
+        )
 
 
 def _check_vector_file(output: Path | None, *, similarity: bool) -> None:
@@ -352,33 +376,6 @@ def _check_vector_file(output: Path | None, *, similarity: bool) -> None:
         raise InputError(f"{output} must end in {', '.join(VECTOR_FILES)}.")
     if output is not None and similarity:
         raise InputError("give either -o or --similarity, not both.")
-
-
-def _write_vectors(output: Path, windows: Iterable[Any], width: int) -> tuple[int, int]:
-    """Write vectors as they come, because all of them may not fit in memory."""
-    import numpy as np
-
-    count = 0
-    with tempfile.TemporaryFile() as numbers, atomic_path(output) as fresh:
-        for vectors in windows:
-            count += len(vectors)
-            if output.suffix == ".jsonl":
-                numbers.write("".join(f"{json.dumps(one)}\n" for one in vectors.tolist()).encode())
-            else:
-                numbers.write(vectors.astype("<f4").tobytes())
-        numbers.seek(0)
-        with fresh.open("wb") as stream:
-            if output.suffix == ".npy":
-                header = {"descr": "<f4", "fortran_order": False, "shape": (count, width)}
-                np.lib.format.write_array_header_1_0(stream, header)
-            elif output.suffix == ".safetensors":
-                entry = {"dtype": "F32", "shape": [count, width]}
-                about = {"vectors": {**entry, "data_offsets": [0, 4 * count * width]}}
-                header = json.dumps(about).encode()
-                header += b" " * (-len(header) % 8)
-                stream.write(len(header).to_bytes(8, "little") + header)
-            shutil.copyfileobj(numbers, stream)
-    return count, width
 
 
 def _print_similarity(embed: Callable[..., Any], texts: list[str], *, as_json: bool) -> None:

@@ -12,7 +12,13 @@ from urllib.parse import quote, urlencode
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import ModelArgument, complete_models, complete_sites
+from regard.cli.options import (
+    EngineOption,
+    ModelArgument,
+    PrecisionOption,
+    complete_models,
+    complete_sites,
+)
 from regard.cli.output import print_json, say, warn
 from regard.errors import InputError, translate
 
@@ -67,11 +73,14 @@ def trace_command(
         None, help="Size limit of an .html file; numbers are rounded."
     ),
     target: Annotated[str | None, TARGET] = None,
+    engine: EngineOption = "auto",
+    precision: PrecisionOption = "float32",
 ) -> None:
     """Save everything that a model computes: all sites, all heads, every inner value.
 
     A .safetensors file is opened with regard.Trace.load, an .html file with a browser, and a .json
-    file (weights of all heads) with any program.
+    file (weights of all heads) with any program. With --precision int8 or bfloat16, the trace is
+    of that answer, and `differs` of its output lists the tokens that float32 would not have chosen.
 
     Example: regard trace en-de "The dog is sleeping." -o dog.html
     """
@@ -81,7 +90,7 @@ def trace_command(
 
     if output.suffix not in (".safetensors", ".html", ".json"):
         raise InputError(f"{output} must end in .safetensors, .html or .json.")
-    trace = load(model).trace(text, target)
+    trace = load(model).trace(text, target, engine=engine, precision=precision)
     if output.suffix == ".safetensors":
         trace.save(output)
     elif output.suffix == ".html":

@@ -4,7 +4,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from regard.files import is_text
 if TYPE_CHECKING:
     from regard.generation.bulk import RemainingInput
     from regard.generation.search import SearchOptions
-    from regard.generation.translator import Translator
+    from regard.generation.translator import Translation, Translator
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,9 @@ class OutputFlags:
     resume: bool = Option(False, "--resume", help="Continue the output file where it ends.")
     alignments: bool = Option(False, "--alignments", help="Write the source word of each word.")
     as_json: bool = Option(False, "--json", help="Write JSON lines, with scores and tokens.")
+    differences: bool = Option(
+        False, "--differences", help="With --json, mark tokens that float32 would not have chosen."
+    )
 
 
 @grouped
@@ -121,7 +124,7 @@ def translate_command(
     _check_output(file, target.output, target.resume)
     folder = find_model(model)
     opening: dict[str, Any] = {
-        **vars(engine),
+        **engine.opening(),
         "shortlist": compute.shortlist,
         "torch_feature": options.torch_feature,
         "ensemble": [find_model(name) for name in compute.ensemble or ()],
@@ -134,7 +137,8 @@ def translate_command(
     writer = RecordWriter(
         as_json=target.as_json, n_best=options.n_best, folder=folder if target.alignments else None
     )
-    task = _Task(folder, partial(compute.open, folder, opening), options, writer)
+    exact = _exact_opening(opening, options, target, on_cluster=compute.on_cluster)
+    task = _Task(folder, partial(compute.open, folder, opening), options, writer, exact)
     use_utf8()
     if file is None and sys.stdin.isatty() and not compute.on_cluster:
         task.converse(model)
@@ -144,7 +148,7 @@ def translate_command(
         settings = {
             **_named(vars(translations)),
             **vars(search),
-            **vars(engine),
+            **engine.opening(),
             **_named({name: value for name, value in vars(languages).items() if value}),
             "beam": options.beam,
             "alignments": target.alignments,
@@ -160,6 +164,20 @@ def _named(flags: dict[str, Any]) -> dict[str, Any]:
     return {name.replace("_", "-"): value for name, value in flags.items()}
 
 
+def _exact_opening(
+    opening: dict[str, Any], options: "SearchOptions", target: OutputFlags, *, on_cluster: bool
+) -> dict[str, Any] | None:
+    """Return how the translator that answers are compared with is opened, if one is needed."""
+    if not target.differences:
+        return None
+    if not target.as_json or options.must or on_cluster or opening["shortlist"]:
+        raise InputError(
+            "--differences needs --json, and cannot be combined with --must, --shortlist and "
+            "clusters."
+        )
+    return {**opening, "precision": "float32"}
+
+
 @dataclass(frozen=True)
 class _Task:
     """One call of the command."""
@@ -168,12 +186,13 @@ class _Task:
     open: Callable[[], "Translator"]
     options: "SearchOptions"
     writer: RecordWriter
+    exact: dict[str, Any] | None = None  # of the translator that answers are compared with
 
     def converse(self, name: str) -> None:
         """Translate each line that is typed."""
         translator = self.open()
         for number, line in enumerate(typed_lines(f"{name}: type a line")):
-            done = list(translator.translate([line], self.options))
+            done = self._compare(list(translator.translate([line], self.options)))
             typer.echo(self.writer.format([line], done, number), nl=False)
 
     def pipe(self, source: str) -> None:
@@ -213,6 +232,20 @@ class _Task:
                 raise
         left.check(path)
 
+    def _compare(self, done: list["Translation"]) -> list["Translation"]:
+        """Mark the tokens that float32 would have chosen otherwise, if that was asked for."""
+        if self.exact is None:
+            return done
+        from regard.generation.translator import mark_differences
+
+        return mark_differences(done, self._exact.engine, self.options)
+
+    @cached_property
+    def _exact(self) -> "Translator":
+        from regard.generation.translator import open_translator
+
+        return open_translator(self.folder, **(self.exact or {}))
+
     def _run(
         self,
         translator: "Translator",
@@ -228,7 +261,7 @@ class _Task:
         n_bytes = left.skipped_bytes
         filled = (window for window in kept if window)
         for done in translator.translate_windows(given, self.options):
-            lines = next(filled)
+            lines, done = next(filled), self._compare(done)
             write(self.writer.format(lines, done, left.number, skip=left.skip))
             left.number += len(lines)
             # Windows are read ahead: what is translated counts, not what is read.

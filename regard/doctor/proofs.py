@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from regard.errors import InputError
 from regard.generation.stepper import DecoderStepper, TranslationStepper
 from regard.layers.attention_forms import CACHEABLE
 from regard.model import Model
+from regard.model_folder import EXAMPLES
 from regard.models.config import build, config_from_dict
 from regard.training.checkpoint import Checkpoints, TrainingState, gather, restore
 from regard.training.distributed import World
@@ -264,6 +266,60 @@ def run_proofs(model: Model) -> Iterator[Proof]:
             proof = prove(model)
         model.module.train(mode)
         yield proof
+
+
+@dataclass(frozen=True)
+class ChangedAnswers:
+    """How many answers of a model another precision changes."""
+
+    precision: str
+    engine: str
+    changed: int
+    of: int
+
+
+def compare_precisions(model: Model) -> list[ChangedAnswers]:
+    """Answer the model's examples, or random inputs, in float32, bfloat16 and int8.
+
+    A precision that no engine has for the model is left out.
+    """
+    given = _example_inputs(model)
+    exact, found = _answers(model, given, "float32") if given else [], []
+    for precision in ("bfloat16", "int8") if given else ():
+        try:
+            answers = _answers(model, given, precision)
+        except InputError:
+            continue
+        changed = sum(a[0] != b[0] for a, b in zip(answers, exact, strict=True))
+        found.append(ChangedAnswers(precision, answers[0][1], changed, len(given)))
+    return found
+
+
+def _example_inputs(model: Model) -> list[Any]:
+    inputs = [one.ids for seed in range(8) for one in sample_inputs(model, seed=seed)]
+    if model.family == "vision" or model.tokenizer is None:
+        return inputs if model.family == "vision" else []
+    texts = [model.tokenizer.decode(ids.tolist()) for ids in inputs]
+    texts = [*model.extras.get(EXAMPLES, ()), *(text for text in texts if text.strip())]
+    if model.task == "masked" and model.tokenizer.mask_id is not None:
+        texts = [f"{text} {model.tokenizer.token_of(model.tokenizer.mask_id)}" for text in texts]
+    return texts
+
+
+def _answers(model: Model, given: list[Any], precision: str) -> list[tuple[Any, str]]:
+    """Return each answer and the engine that gave it."""
+    if model.task == "translation":
+        return [(one.text, one.engine) for one in model.translate(given, precision=precision)]
+    if model.task == "language":
+        greedy: Any = {"temperature": 0.0, "max_tokens": 20, "precision": precision}
+        return [(one.written, one.engine) for one in model.generate(given, **greedy)]
+    if model.task == "masked":
+        gaps = model.fill(given, precision=precision, count=1)
+        return [([gap[0].text for gap in one], getattr(one, "engine", "")) for one in gaps]
+    if model.task == "classification":
+        named = model.classify(given, precision=precision, count=1)
+        return [(one[0].text, getattr(one, "engine", "")) for one in named]
+    raise InputError("vectors have no answers to count.")
 
 
 def tiny_model() -> Model:

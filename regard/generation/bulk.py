@@ -63,9 +63,9 @@ class ClusterTranslator:
         self.ray: Any = ray
         self.folder, self.opening = folder.resolve(), {**opening, "ensemble": ensemble}
         described = read_description(folder)
-        names = ("engine", "int8", "torch_feature")
+        names = ("engine", "precision", "torch_feature")
         chosen = {name: opening[name] for name in names if name in opening}
-        engine = choose_engine(described.family, described.model, **chosen)
+        engine, _ = choose_engine(described.family, described.model, **chosen)
         self.window = TORCH_WINDOW if engine == "torch" or ensemble else WINDOW
         self._start(address)
 

@@ -113,6 +113,7 @@ class CTranslate2Engine:
         self._target_names = token_names(target, n_vocab)
         self._target_ids = {name: id for id, name in enumerate(self._target_names)}
         self._target, self._has_shortlist, self.int8 = target, shortlist is not None, int8
+        self.precision = "int8" if int8 else "float32"
         rules = shortlist and shortlist.vocabulary_map(self._source_names, self._target_names)
         self._folder = converted(folder, int8=int8, vocabulary_map=rules)
 
@@ -131,12 +132,14 @@ class CTranslate2Engine:
     def _open(self, **threads: int) -> Any:
         import ctranslate2
 
-        dtype = "int8" if self.int8 else "float32"
-        options = {"device": "cpu", "compute_type": dtype, "max_queued_batches": -1}
+        options = {"device": "cpu", "compute_type": self.precision, "max_queued_batches": -1}
         return ctranslate2.Translator(str(self._folder), **options, **threads)
 
     def submit(
-        self, sources: Sequence[list[int]], options: SearchOptions
+        self,
+        sources: Sequence[list[int]],
+        options: SearchOptions,
+        starts: Sequence[list[int]] | None = None,
     ) -> Callable[[], list[list[Hypothesis]]]:
         # With a shortlist translations depend on their batch, so it must not depend on the machine.
         # It also has more candidates in larger batches.
@@ -152,7 +155,8 @@ class CTranslate2Engine:
         translator = self.single_translator if alone else self.batch_translator
         started: dict[int, Any] = {}
         for batch in batches:
-            futures = self._start(translator, [sources[i] for i in batch], options)
+            forced = None if starts is None else [starts[i] for i in batch]
+            futures = self._start(translator, [sources[i] for i in batch], options, forced)
             started |= zip(batch, futures, strict=True)
 
         def wait() -> list[list[Hypothesis]]:
@@ -161,11 +165,18 @@ class CTranslate2Engine:
 
         return wait
 
-    def _start(self, translator: Any, batch: list[list[int]], options: SearchOptions) -> list[Any]:
-        prefix = [self._target_names[id] for id in prefix_ids(self._target, options)]
+    def _start(
+        self,
+        translator: Any,
+        batch: list[list[int]],
+        options: SearchOptions,
+        starts: Sequence[list[int]] | None,
+    ) -> list[Any]:
+        starts = [prefix_ids(self._target, options)] * len(batch) if starts is None else starts
+        prefixes = [[self._target_names[id] for id in start] for start in starts]
         return translator.translate_batch(
             [[self._source_names[id] for id in source] for source in batch],
-            target_prefix=[prefix] * len(batch) if prefix else None,
+            target_prefix=prefixes if any(prefixes) else None,
             beam_size=options.beam,
             num_hypotheses=options.n_best,
             length_penalty=options.alpha if options.penalty == "average" else 0.0,

@@ -9,7 +9,9 @@ The engines of a loaded model: opened when first needed, kept, and replaced if w
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from importlib.util import find_spec
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -28,13 +30,13 @@ from regard.generation.text_generation import (
     NumpyWriter,
     TextGenerator,
     Writer,
-    repetition_refusal,
 )
-from regard.generation.torch_engine import TorchEngine, TorchWriter
+from regard.generation.torch_engine import TorchEngine, TorchWriter, precision_of
 from regard.generation.translator import Translator, max_positions, open_translator
 from regard.hardware import Clock, cpu_count, idle_cpus
 from regard.interop.onnx import export_graph
 from regard.model import Model
+from regard.models.config import ModelConfig, build_from_weights
 
 WORTHWHILE = 256
 """Texts or images from which on "auto" exports a graph and measures."""
@@ -68,8 +70,8 @@ def reader_of(
         n_inputs: number of texts or images; few are not worth a measurement.
     """
     settings = model.config.to_dict()
-    names = usable_readers(
-        model.family, settings, engine, precision, excluded=_unusable_readers(model, engine)
+    names, precision = usable_readers(
+        model.family, settings, engine, precision, excluded=_unusable_readers(model)
     )
     name = names[0] if len(names) == 1 else _fastest(model, names, precision, n_inputs)
     return _open(model, name, precision)
@@ -83,8 +85,8 @@ def _open(model: Model, name: str, precision: str) -> Reader:
     return model.open_engines[key]
 
 
-def _unusable_readers(model: Model, engine: str) -> dict[str, str]:
-    reasons = {}
+def _unusable_readers(model: Model) -> dict[str, str]:
+    reasons, dtype = {}, precision_of(model.module)
     for name, module in _MODULES.items():
         if any(find_spec(one) is None for one in (module, "onnx", "onnxscript")):
             reasons[name] = f"it is not installed (pip install 'regard[{name}]' installs it)"
@@ -94,6 +96,8 @@ def _unusable_readers(model: Model, engine: str) -> dict[str, str]:
             reasons[name] = "weights were changed after loading"
         elif model.device.type != "cpu":
             reasons[name] = f"the model is on {model.device}"
+        elif dtype != "float32":
+            reasons[name] = f"its weights are {dtype}"
     return reasons
 
 
@@ -143,9 +147,19 @@ def _example(model: Model) -> tuple[Tensor, ...]:
     return torch.zeros(8, 24, dtype=torch.long), torch.full((8,), 24)
 
 
-def _graph(model: Model) -> str:
+def _graph(model: Model, precision: str = "float32") -> str:
     assert model.folder is not None
     place = cache_folder() / "graphs" / fingerprint(model.folder)
+
+    def quantize(fresh: Path) -> None:
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        signed = {"weight_type": QuantType.QInt8, "per_channel": True}
+        quantize_dynamic(_graph(model), fresh / _GRAPH_FILE, **signed)
+
+    if precision == "int8":
+        place = place.with_name(f"{place.name}-int8")
+        return str(cached_folder(place, quantize) / _GRAPH_FILE)
     return str(
         cached_folder(place, lambda fresh: export_graph(model, fresh / _GRAPH_FILE)) / _GRAPH_FILE
     )
@@ -173,7 +187,7 @@ def _open_onnx(model: Model, precision: str) -> Callable[..., np.ndarray]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = idle_cpus()
     options.log_severity_level = 3
-    session: Any = onnxruntime.InferenceSession(_graph(model), options)
+    session: Any = onnxruntime.InferenceSession(_graph(model, precision), options)
     names = _inputs(model)
     return lambda *given: session.run(None, dict(zip(names, given, strict=True)))[0]
 
@@ -199,7 +213,7 @@ _OPEN: dict[str, Callable[[Model, str], Callable[..., Any]]] = {
 
 
 def translator_of(
-    model: Model, options: SearchOptions, *, engine: str = "auto", int8: bool = False
+    model: Model, options: SearchOptions, *, engine: str = "auto", precision: str = "float32"
 ) -> Translator:
     """Return the translator of a model that supports these options.
 
@@ -209,17 +223,31 @@ def translator_of(
     feature = options.torch_feature or folder_refusal(model)
     _, target = model.translation_tokenizers()
     settings = model.config.to_dict()
-    engine = choose_engine(model.family, settings, engine, int8=int8, torch_feature=feature)
-    key = _key(model, "translate", engine, int8, copies=engine == "torch")
+    engine, precision = choose_engine(
+        model.family, settings, engine, precision, torch_feature=feature
+    )
+    key = _key(model, "translate", engine, precision, copies=engine == "torch")
     if key not in model.open_engines:
         if engine == "torch" or model.folder is None:
-            model.module.eval()
-            opened = TorchEngine([model.module], target, int8=int8)
+            module = _in_precision(model, precision)
+            searcher = TorchEngine([module], target, int8=precision == "int8")
             _forget(model, "translate", engine)
-            model.open_engines[key] = model.translator_with(opened)
+            model.open_engines[key] = model.translator_with(searcher)
         else:
-            model.open_engines[key] = open_translator(model.folder, engine=engine, int8=int8)
+            opened = open_translator(model.folder, engine=engine, precision=precision)
+            model.open_engines[key] = opened
     return model.open_engines[key]
+
+
+def _in_precision(model: Model, precision: str) -> Any:
+    """Return the module, or a copy of it in bfloat16."""
+    module = model.module.eval()
+    if precision != "bfloat16" or next(module.parameters()).dtype == torch.bfloat16:
+        return module
+    if not isinstance(model.config, ModelConfig):
+        return deepcopy(module).to(torch.bfloat16)
+    weights = module.state_dict()  # converted one by one
+    return build_from_weights(model.config, weights, dtype=torch.bfloat16, source="the model")
 
 
 def generator_of(
@@ -235,10 +263,16 @@ def generator_of(
     chosen, precision = choose_writer(
         model.family, settings, engine, precision, excluded=_unusable_writers(model, options)
     )
-    key = _key(model, "generate", chosen, precision, copies=chosen == "numpy")
+    # The NumPy engine shares the module's memory, so only replaced weights need a new one.
+    key = _key(model, "generate", chosen, precision, copies=precision == "bfloat16")
+    key = (*key[:3], model.weights_state()) if chosen == "numpy" else key
     if key not in model.open_engines:
         _forget(model, "generate", chosen)
+        changed = model.changed
         writer = _open_writer(model, chosen, precision)
+        if chosen == "numpy":  # the module's weights were moved
+            key = (*key[:3], model.weights_state())
+            model.loaded_weights = () if changed else model.weights_state()
         positions = max_positions(settings)
         model.open_engines[key] = TextGenerator(writer, model.tokenizer, n_positions=positions)
     model.module.eval()
@@ -249,16 +283,18 @@ def folder_refusal(model: Model) -> str:
     """Return what keeps an engine from reading the model's folder instead, or an empty string."""
     if model.folder is None:
         return "models that are not loaded from a folder"
+    if (precision := precision_of(model.module)) != "float32":
+        return f"a model that was loaded in {precision}"
     return "weights that were changed after loading" if model.changed else ""
 
 
 def _unusable_writers(model: Model, options: SamplingOptions) -> dict[str, str]:
     assert model.tokenizer is not None
     reasons = {}
-    dtype = next(model.module.parameters()).dtype
-    if model.device.type != "cpu" or dtype != torch.float32:
+    dtype = precision_of(model.module)
+    if model.device.type != "cpu" or dtype != "float32":
         reasons["numpy"] = f"its weights are {dtype} on {model.device}"
-    refusal = repetition_refusal(options)
+    refusal = options.ctranslate2_refusal
     if model.tokenizer.end_id is None:
         refusal = "its tokenizer has no end token"
     elif feature := folder_refusal(model):
@@ -274,7 +310,7 @@ def _open_writer(model: Model, engine: str, precision: str) -> Writer:
         return NumpyWriter(NumpyDecoder.of_module(model.module), model.tokenizer)
     if engine == "ctranslate2" and model.folder is not None:
         return CTranslate2Writer(model.folder, model.tokenizer, int8=precision == "int8")
-    return TorchWriter(model.module, model.tokenizer)
+    return TorchWriter(_in_precision(model, precision), model.tokenizer)
 
 
 def _key(model: Model, task: str, *engine: Any, copies: bool) -> tuple[Any, ...]:

@@ -36,15 +36,43 @@ _ACTIVATIONS = {"relu": _relu, "silu": _silu, "swiglu": _silu, "gelu_new": _gelu
 ACTIVATIONS = tuple(_ACTIVATIONS)
 
 
+class _ModuleWeights(dict[str, Array]):
+    """The weights of a torch module; what is laid out in another way replaces the module's."""
+
+    def __init__(self, module: Any) -> None:
+        self.parameters = dict(module.state_dict(keep_vars=True))
+        super().__init__({name: one.detach().numpy() for name, one in self.parameters.items()})
+
+    def replace(self, name: str, array: Array) -> None:
+        """Make the module use these numbers, which equal its own, so that they exist once."""
+        import torch
+
+        self.parameters[name].data = torch.from_numpy(array)
+
+
 class _Linear:
     """Linear layers side by side as one product; their weights are taken out of `weights`."""
 
     def __init__(self, weights: Weights, *names: str) -> None:
-        parts = [weights.pop(f"{name}.weight") for name in names]
-        joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        self.matrix = np.ascontiguousarray(joined.T)
-        biases = [weights.pop(f"{name}.bias") for name in names if f"{name}.bias" in weights]
-        self.bias = np.concatenate(biases) if biases else None
+        self.matrix = self._join(weights, [f"{name}.weight" for name in names])
+        biases = [f"{name}.bias" for name in names if f"{name}.bias" in weights]
+        self.bias = self._join(weights, biases) if biases else None
+
+    @staticmethod
+    def _join(weights: Weights, names: Sequence[str]) -> Array:
+        """Return matrices (by columns) or biases side by side; each is taken before the next."""
+        width = sum(len(weights[name]) for name in names)
+        shape = weights[names[0]].shape[1:]
+        if len(names) == 1 and weights[names[0]].flags.f_contiguous:
+            return weights.pop(names[0]).T
+        joined, stop = np.empty((*shape, width), np.float32), 0
+        for name in names:
+            part = weights.pop(name)
+            start, stop = stop, stop + len(part)
+            joined[..., start:stop] = part.T
+            if isinstance(weights, _ModuleWeights):
+                weights.replace(name, joined[..., start:stop].T)
+        return joined
 
     def __call__(self, x: Array) -> Array:
         product = x @ self.matrix
@@ -103,6 +131,7 @@ class NumpyDecoder:
     Args:
         settings: the fields of its configuration.
         weights: float32 arrays by name; the dictionary is emptied, so that nothing is held twice.
+            They can be mapped files.
     """
 
     def __init__(self, settings: Mapping[str, Any], weights: Weights) -> None:
@@ -129,10 +158,11 @@ class NumpyDecoder:
 
     @classmethod
     def of_module(cls, module: Any) -> "NumpyDecoder":
-        """Copy the weights of a torch module; later changes to it have no effect."""
-        tensors = module.state_dict().items()
-        weights = {name: value.detach().float().cpu().numpy().copy() for name, value in tensors}
-        return cls(module.config.to_dict(), weights)
+        """Use the weights of a torch module, which gets the same layout: they are held once.
+
+        Later changes in place are seen by both.
+        """
+        return cls(module.config.to_dict(), _ModuleWeights(module))
 
     def residual(
         self, x: Array, norm: Callable[[Array], Array], part: Callable[..., Array]

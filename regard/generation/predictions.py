@@ -35,6 +35,14 @@ class Candidate:
     probability: float
 
 
+class NamedAnswers(list[Any]):
+    """The answers to one input, and the engine and precision that gave them."""
+
+    def __init__(self, answers: Sequence[Any], reader: Reader) -> None:
+        super().__init__(answers)
+        self.engine, self.precision = reader.name, reader.precision
+
+
 FilledGaps = list[list[Candidate]]
 """The candidates of each gap of a text."""
 
@@ -73,10 +81,11 @@ def fill(
             where = [i for i, id in enumerate(ids) if id == tokenizer.mask_id]
             logits = model.module.fill_logits(state[where])
             names = [_most_probable(x, count, lambda id: tokenizer.decode([id])) for x in logits]
-            found.append(names)
+            found.append(NamedAnswers(names, reader))
         return found
 
-    return _encode(reader_of(model, engine, precision, n_inputs=len(read)), model, read, gaps)
+    reader = reader_of(model, engine, precision, n_inputs=len(read))
+    return _encode(reader, model, read, gaps)
 
 
 def classify(
@@ -94,7 +103,8 @@ def classify(
         raise InputError("this model has no classes: use one that was trained for classification.")
 
     def names(logits: Tensor) -> list[list[Candidate]]:
-        return [_most_probable(line, count, lambda i: labels[i]) for line in logits]
+        ranked = (_most_probable(line, count, lambda i: labels[i]) for line in logits)
+        return [NamedAnswers(one, reader) for one in ranked]
 
     reader = reader_of(model, engine, precision, n_inputs=len(given))
     if model.family == "vision":

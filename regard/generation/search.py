@@ -221,6 +221,7 @@ class TranslateKeywords(SearchKeywords, total=False):
     """The keyword arguments of `Model.translate`."""
 
     engine: str
+    precision: str
     int8: bool
     edits: "Sequence[Edit]"
     trace: bool
@@ -259,6 +260,14 @@ class SamplingOptions:
             if not valid:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be {allowed}.")
 
+    @property
+    def ctranslate2_refusal(self) -> str:
+        """The reason why CTranslate2 cannot honor these options, or an empty string."""
+        if self.repetition_penalty != 1.0 or self.no_repeat:
+            return "it defines the repetition options in another way"
+        both = self.temperature > 0 and self.top_k is not None and self.top_p is not None
+        return "it combines top-k and top-p in another way" if both else ""
+
 
 class SamplingKeywords(TypedDict, total=False):
     """The fields of SamplingOptions as keyword arguments."""
@@ -274,10 +283,10 @@ class SamplingKeywords(TypedDict, total=False):
 
 
 class EngineKeywords(TypedDict, total=False):
-    """Keyword arguments of `Model.embed`, `fill` and `classify`."""
+    """The engine and the precision to compute with."""
 
-    engine: str  # "openvino", "onnx", "torch", or "auto" for the fastest that was measured
-    precision: str  # "float32", or "bfloat16" (twice as fast on some processors, less exact)
+    engine: str  # its name, or "auto" for the fastest
+    precision: str  # "float32", or "bfloat16" or "int8" (faster, less exact), or "auto"
 
 
 class ReadKeywords(EngineKeywords, total=False):
@@ -291,6 +300,7 @@ class GenerateKeywords(SamplingKeywords, total=False):
 
     engine: str
     precision: str
+    trace: bool
     on_text: Callable[[str], None] | None
 
 
@@ -299,12 +309,51 @@ class Engine(Protocol):
     """A translator of token ids."""
 
     name: str
+    precision: str
 
     def submit(
-        self, sources: Sequence[list[int]], options: SearchOptions
+        self,
+        sources: Sequence[list[int]],
+        options: SearchOptions,
+        starts: Sequence[list[int]] | None = None,
     ) -> Callable[[], list[list[Hypothesis]]]:
-        """Start translating; the returned function waits for the n best of each source."""
+        """Start translating; the returned function waits for the n best of each source.
+
+        Args:
+            starts: the first ids of each translation, instead of the options' prefix.
+        """
         ...
+
+
+def differing_steps(
+    exact: Engine,
+    sources: Sequence[list[int]],
+    answers: Sequence[Hypothesis],
+    options: SearchOptions,
+) -> list[tuple[int, ...]]:
+    """Return the steps of each answer at which an engine would have chosen otherwise.
+
+    The engine translates; the first step that differs is marked, and it continues from there with
+    the answer's own token, until nothing differs. The number of ids stands for the end token.
+    """
+    plain = replace(options, n_best=1, beam_tree=False, scores=False, prefix="", must=())
+    steps: list[list[int]] = [[] for _ in answers]
+    starts: dict[int, list[int]] = {i: [] for i in range(len(answers))}
+    while starts:
+        found = exact.submit([sources[i] for i in starts], plain, list(starts.values()))()
+        before, starts = starts, {}
+        for (i, start), (best, *_) in zip(before.items(), found, strict=True):
+            own, other = _with_end(answers[i]), _with_end(best)
+            later = range(len(start), len(own))
+            step = next((n for n in later if own[n : n + 1] != other[n : n + 1]), len(own))
+            steps[i] += [step] * (step < len(own))
+            if step < len(answers[i].ids):
+                starts[i] = own[: step + 1]
+    return [tuple(one) for one in steps]
+
+
+def _with_end(answer: Hypothesis) -> list[int]:
+    return [*answer.ids, *([-1] if answer.finished else [])]
 
 
 def prefix_ids(target: Tokenizer, options: SearchOptions) -> list[int]:

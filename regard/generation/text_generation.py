@@ -7,7 +7,7 @@ from math import nan
 from pathlib import Path
 from threading import Event
 from time import sleep
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from regard.capabilities import choose_writer
 from regard.errors import InputError
@@ -25,6 +25,9 @@ from regard.model_folder import (
 )
 from regard.text.tokenizer import Tokenizer, suppressed_ids
 
+if TYPE_CHECKING:
+    from regard.trace.trace import Trace
+
 OnToken = Callable[[int, int], bool | None]
 """Called with the number of a prompt and its next token; True ends the text."""
 _ROWS = 16  # prompts that are continued together
@@ -40,6 +43,12 @@ class Generation:
     engine: str
     precision: str
     measure: Callable[[], float] = field(repr=False, compare=False)
+    prompt: str = ""
+    ids: tuple[int, ...] = field(default=(), repr=False)  # of the continuation
+    ended: bool = False  # True if the model wrote its end token
+    differs: tuple[int, ...] | None = None
+    """The tokens of the text that float32 would have chosen otherwise, if that was measured."""
+    trace: "Trace | None" = field(default=None, repr=False, compare=False)
 
     @cached_property
     def log_prob(self) -> float:
@@ -51,7 +60,8 @@ class Generation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields and the log-probability."""
-        names = ("text", "written", "log_prob", "finished", "engine", "precision")
+        names = ["text", "written", "log_prob", "finished", "engine", "precision"]
+        names += [] if self.differs is None else ["differs"]
         return {name: getattr(self, name) for name in names}
 
 
@@ -241,11 +251,12 @@ class TextGenerator:
         on_token = (lambda row, token: streams[row].add(token)) if listens else None
         found = self.writer.write(read, options, on_token)
         return [
-            self._finish(ids, one, stream)
-            for ids, one, stream in zip(read, found, streams, strict=True)
+            self._finish(*several) for several in zip(prompts, read, found, streams, strict=True)
         ]
 
-    def _finish(self, ids: list[int], found: Hypothesis, stream: "TextStream") -> Generation:
+    def _finish(
+        self, prompt: str, ids: list[int], found: Hypothesis, stream: "TextStream"
+    ) -> Generation:
         before = self.tokenizer.decode(ids)
         written = self.tokenizer.decode([*ids, *found.ids])[len(before) :]
         stopped = stream.stopped
@@ -261,6 +272,9 @@ class TextGenerator:
             self.writer.name,
             self.writer.precision,
             partial(self.writer.log_prob, ids, found),
+            prompt,
+            tuple(found.ids),
+            found.finished,
         )
 
 
@@ -272,17 +286,6 @@ def check_capacity(options: SamplingOptions, n_prompt: int, n_positions: int) ->
             f"max_tokens is {options.max_tokens}, but after a prompt of {n_prompt} tokens the "
             f"model has positions for {left} more: generate fewer, or shorten the prompt."
         )
-
-
-def repetition_refusal(options: SamplingOptions | None) -> str:
-    """Return why CTranslate2 cannot honor these options, or an empty string."""
-    if options is None or options.temperature == 0:
-        both = False
-    else:
-        both = options.top_k is not None and options.top_p is not None
-    if options is not None and (options.repetition_penalty != 1.0 or options.no_repeat):
-        return "it defines the repetition options in another way"
-    return "it combines top-k and top-p in another way" if both else ""
 
 
 def open_generator(
@@ -298,14 +301,15 @@ def open_generator(
         from regard.model import load
 
         settings = SamplingOptions() if options is None else options
-        return generator_of(load(folder), settings, engine=engine, precision=precision)
+        stored = load(folder, dtype="bfloat16" if precision == "bfloat16" else "float32")
+        return generator_of(stored, settings, engine=engine, precision=precision)
     described = read_description(folder)
     if described.family != "decoder" or described.tokenizer is None:
         raise InputError(
             f"this model is of the family {described.family}; only one of the family decoder with "
             "a tokenizer continues a text."
         )
-    refusal = repetition_refusal(options)
+    refusal = "" if options is None else options.ctranslate2_refusal
     if not described.tokenizer.get("end"):
         refusal = "its tokenizer has no end token"
     excluded = {"ctranslate2": refusal} if refusal else {}
@@ -313,10 +317,13 @@ def open_generator(
         described.family, described.model, engine, precision, excluded=excluded
     )
     if chosen == "torch":
+        import torch
+
         from regard.generation.torch_engine import TorchWriter
         from regard.model import Model
 
-        model = Model.load(folder)
+        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        model = Model.load(folder, dtype=dtype)
         assert model.tokenizer is not None
         writer: Writer = TorchWriter(model.module, model.tokenizer)
         return TextGenerator(writer, model.tokenizer, n_positions=max_positions(described.model))

@@ -55,14 +55,24 @@ class TorchEngine:
     ) -> None:
         self.modules, self.tokenizer = list(modules), tokenizer
         self.shortlist, self.int8 = shortlist, int8
+        self.precision = "int8" if int8 else precision_of(self.modules[0])
         self.start_id, self.end_id = (tokenizer.required_id(role) for role in ("start", "end"))
         self.forced = list(getattr(self.modules[0], "forced_ids", ()))
         self.suppressed = suppressed_ids(tokenizer, self.modules[0].config.n_vocab)
 
     def submit(
-        self, sources: Sequence[list[int]], options: SearchOptions
+        self,
+        sources: Sequence[list[int]],
+        options: SearchOptions,
+        starts: Sequence[list[int]] | None = None,
     ) -> Callable[[], list[list[Hypothesis]]]:
-        return partial(self.translate, sources, options)
+        if starts is None:
+            return partial(self.translate, sources, options)
+        alone = [
+            partial(self._search, [s], options, t) for s, t in zip(sources, starts, strict=True)
+        ]
+        one_by_one = [[i] for i in range(len(alone))]
+        return lambda: list(chain(*_run_parallel(lambda batch: alone[batch[0]](), one_by_one)))
 
     def translate(
         self, sources: Sequence[list[int]], options: SearchOptions
@@ -86,7 +96,7 @@ class TorchEngine:
         return [FastTransformer(m, **options) if can_run(m) else None for m in self.modules]
 
     def _search(
-        self, sources: Sequence[list[int]], options: SearchOptions
+        self, sources: Sequence[list[int]], options: SearchOptions, start: Sequence[int] = ()
     ) -> list[list[Hypothesis]]:
         phrases = phrase_ids(self.tokenizer, options)
         candidates = None
@@ -109,7 +119,7 @@ class TorchEngine:
                     "require fewer words, or allow more tokens with extra."
                 )
             return [found]
-        forced = [*self.forced, *prefix_ids(self.tokenizer, options)]
+        forced = list(start) or [*self.forced, *prefix_ids(self.tokenizer, options)]
         prefix = torch.tensor([forced] * len(sources), device=stepper.device) if forced else None
         return beam_search(stepper, limits, options, **ends, prefix=prefix)
 
@@ -132,6 +142,11 @@ class TorchEngine:
         return SuppressingStepper(inner, self.suppressed, **ends)
 
 
+def precision_of(module: Any) -> str:
+    """Return the type of a module's weights, such as "float32"."""
+    return str(next(module.parameters()).dtype).removeprefix("torch.")
+
+
 class ArraySteps:
     """A stepper that reads and returns arrays, as `sample` needs them."""
 
@@ -150,10 +165,11 @@ class ArraySteps:
 class TorchWriter:
     """Continues texts with a decoder-only module of any form of attention, on any device."""
 
-    name, precision = "torch", "float32"
+    name = "torch"
 
     def __init__(self, module: Any, tokenizer: Tokenizer) -> None:
         self.module, self.end_id = module, tokenizer.end_id
+        self.precision = precision_of(module)
         self.barred = suppressed_ids(tokenizer, module.config.n_vocab)
 
     def log_prob(self, prompt: list[int], found: Hypothesis) -> float:

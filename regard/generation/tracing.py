@@ -7,17 +7,35 @@ what `model.translate` answers.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import inf
 from typing import Any
 
+import numpy as np
 import torch
 
+from regard.capabilities import choose_engine
 from regard.errors import InputError
 from regard.files import chunks
 from regard.generation.beam import Alternative, alternatives
-from regard.generation.search import Engine, Hypothesis, SearchOptions
+from regard.generation.predictions import decoder_prompt
+from regard.generation.sampling import choose_token
+from regard.generation.search import (
+    Engine,
+    EngineKeywords,
+    Hypothesis,
+    SamplingOptions,
+    SearchOptions,
+)
 from regard.generation.stepper import SuppressingStepper, TranslationStepper, UncachedModule
+from regard.generation.text_generation import Generation
 from regard.generation.torch_engine import TorchEngine, pad_ids
-from regard.generation.translator import TranslatedPart, Translation, Translator, translator_limits
+from regard.generation.translator import (
+    TranslatedPart,
+    Translation,
+    Translator,
+    mark_differences,
+    translator_limits,
+)
 from regard.model import Model
 from regard.tap import listen
 from regard.text.tokenizer import suppressed_ids
@@ -58,18 +76,31 @@ def trace_answer(
         target: a text, or token ids as in `trace_model`, to read instead of the model's answer.
         missing: "error" to refuse edits that apply nowhere, "ignore" to skip them.
         progress: called after each few parts; raise in it to cancel.
-        recorded: `only` and `gradients` of `trace_model`.
+        recorded: `only` and `gradients` of `trace_model`, and `engine` and `precision` of the
+            search. What is recorded is computed in float32, and tokens that it would have chosen
+            otherwise are marked (`differs` of the output).
     """
+    names = ("engine", "precision")
+    opening = {name: recorded.pop(name) for name in names if name in recorded}
+    precision = opening.get("precision", "float32")
     if model.family not in ("transformer", "seq2seq") or target is not None:
+        if precision != "float32":
+            raise InputError(
+                f"{precision} changes the search for a translation, and nothing is searched here: "
+                "use float32."
+            )
         return trace_model(model, given, target, edits=edits, **recorded)
+    if edits and precision != "float32":
+        raise InputError(f"{precision} cannot be combined with edits: use float32.")
     editors = [TolerantEditor(edit) for edit in check_edits(edits)]
-    translator = edited_translator(model, editors) if edits else model.translator(search)
+    translator = edited_translator(model, editors) if edits else model.translator(search, **opening)
     if progress is not None:
         translator = model.translator_with(_CountedEngine(translator.engine, progress))
     if isinstance(given, str):
         (answer,) = translator.translate([given], search)
     else:
         answer = translator.translate_ids(read_ids(given), search)
+    answer = _marked(model, answer, search)
     trace = _trace_parts(model, answer, editors, progress, **recorded)
     if missing == "error":
         for editor in editors:
@@ -77,10 +108,49 @@ def trace_answer(
     return trace
 
 
-def trace_translation(model: Model, answer: Translation, edits: Sequence[Edit] = ()) -> Translation:
+def _marked(model: Model, answer: Translation, search: SearchOptions) -> Translation:
+    """Mark the steps at which float32 would have chosen otherwise, if it did not answer."""
+    if answer.precision in ("", "float32"):
+        return answer
+    (marked,) = mark_differences([answer], model.translator(search).engine, search)
+    return marked
+
+
+def trace_generation(model: Model, found: Generation, options: SamplingOptions) -> Generation:
+    """Add the trace of a generated text, with the tokens that float32 would not have chosen.
+
+    Only the best tokens (temperature 0) can be compared: others were drawn at random.
+    """
+    _, ids = decoder_prompt(model, found.prompt, options)
+    text, tokenizer = [*ids, *found.ids], model.tokenizer
+    assert tokenizer is not None
+    trace = trace_model(model, text)
+    log_probs = torch.log_softmax(trace.values["output.logits"][0].float(), dim=-1).numpy()
+    log_probs[:, suppressed_ids(tokenizer, log_probs.shape[1])] = -inf
+    chosen = [*text, *([tokenizer.end_id] if found.ended else [])]
+    differs = ()
+    if options.temperature == 0:
+        anything = np.random.default_rng(0)  # not used
+        differs = tuple(
+            n
+            for n in range(len(ids), len(chosen))
+            if choose_token(log_probs[n - 1], chosen[:n], options, anything) != chosen[n]
+        )
+    about = {"engine": found.engine, "precision": found.precision, "differs": differs}
+    trace.output = replace(trace.output, **about)
+    return replace(found, trace=trace, differs=differs)
+
+
+def trace_translation(
+    model: Model,
+    answer: Translation,
+    edits: Sequence[Edit] = (),
+    search: SearchOptions = _DEFAULT_SEARCH,
+) -> Translation:
     """Add a trace of each translated part to a translation."""
     if all(part.copied for part in answer.parts):
         return answer
+    answer = _marked(model, answer, search)
     trace = _trace_parts(model, answer, [TolerantEditor(edit) for edit in edits])
     return replace(answer, traces=tuple(trace.parts))
 
@@ -129,11 +199,35 @@ def _trace_part(
         part_source=part.source,
         part_text=part.text,
         score=part.score,
+        engine=answer.engine,
+        precision=answer.precision,
+        differs=part.differs or (),
         alternatives=tuple(
             AlternativeTranslation(one.text, ids_of(one), one.score) for one in ranked
         ),
     )
     return trace
+
+
+def translate_texts(
+    model: Model,
+    texts: Sequence[str],
+    options: SearchOptions,
+    *,
+    opening: EngineKeywords,
+    edits: Sequence[Edit] = (),
+    trace: bool = False,
+) -> list[Translation]:
+    """Translate texts, under edits and with traces if that is wanted; see `Model.translate`."""
+    if edits:
+        if (precision := opening.get("precision", "float32")) != "float32":
+            raise InputError(f"{precision} cannot be combined with edits: use float32.")
+        settings = model.config.to_dict()
+        choose_engine(model.family, settings, opening.get("engine", "auto"), torch_feature="edits")
+        found = translate_edited(model, texts, options, edits)
+    else:
+        found = list(model.translator(options, **opening).translate(texts, options))
+    return [trace_translation(model, one, edits, options) for one in found] if trace else found
 
 
 def translate_edited(
@@ -159,10 +253,17 @@ class _CountedEngine:
 
     def __init__(self, engine: Engine, progress: PartProgress) -> None:
         self.engine, self.progress, self.name = engine, progress, engine.name
+        self.precision = engine.precision
 
     def submit(
-        self, sources: Sequence[list[int]], options: SearchOptions
+        self,
+        sources: Sequence[list[int]],
+        options: SearchOptions,
+        starts: Sequence[list[int]] | None = None,
     ) -> Callable[[], list[list[Hypothesis]]]:
+        if starts is not None:
+            return self.engine.submit(sources, options, starts)
+
         def wait() -> list[list[Hypothesis]]:
             found: list[list[Hypothesis]] = []
             self.progress("writing", 0, len(sources))

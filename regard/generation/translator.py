@@ -9,7 +9,14 @@ from regard.capabilities import choose_engine
 from regard.errors import InputError
 from regard.files import chunks
 from regard.generation.ctranslate2_engine import read_shortlist
-from regard.generation.search import BeamTree, Engine, Hypothesis, SearchOptions, build_tree
+from regard.generation.search import (
+    BeamTree,
+    Engine,
+    Hypothesis,
+    SearchOptions,
+    build_tree,
+    differing_steps,
+)
 from regard.generation.sentences import Segment, clean, segments
 from regard.model_folder import is_transformers_folder, read_description, read_tokenizers
 from regard.text.tokenizer import Tokenizer, token_names
@@ -35,6 +42,8 @@ class TranslatedPart:
     tree: BeamTree | None = None  # the recorded search, if `beam_tree` was set
     score: float = 0.0
     finished: bool = True  # False if the length limit cut the translation off
+    differs: tuple[int, ...] | None = None
+    """Steps at which float32 would have chosen another token, if that was measured."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,22 @@ class Translation:
     """The line in the parts that were translated one by one; often there is one."""
     traces: tuple["Trace", ...] = field(default=(), repr=False, compare=False)
     """The traces of the parts that were not copied, if `trace` was set."""
+    engine: str = field(default="", compare=False)  # empty if everything was copied
+    precision: str = field(default="", compare=False)
+
+    @property
+    def differs(self) -> tuple[int, ...] | None:
+        """The tokens that float32 would have chosen otherwise, if that was measured.
+
+        The number of tokens of a part stands for its end.
+        """
+        found, first = [], 0
+        for part in self.parts:
+            if part.differs is None and not part.copied:
+                return None
+            found += [first + step for step in part.differs or ()]
+            first += len(part.ids)
+        return tuple(found) if self.engine else None
 
     @property
     def trace(self) -> "Trace":
@@ -225,7 +250,7 @@ class Translator:
     def _translation(
         self, part: Segment, ids: list[int], found: list[tuple[Hypothesis, str]]
     ) -> Translation:
-        source = [self._source_names[id] for id in ids]
+        source, engine = [self._source_names[id] for id in ids], self.engine
         several = []
         for one, text in found:
             tokens = [self._target_names[id] for id in one.ids]
@@ -233,7 +258,8 @@ class Translator:
             own = TranslatedPart(
                 part.text, text, ids, one.ids, False, part.separator, tree, one.score, one.finished
             )
-            several.append(Translation(text, one.score, tokens, source, parts=(own,)))
+            made = Translation(text, one.score, tokens, source, parts=(own,), engine=engine.name)
+            several.append(replace(made, precision=engine.precision))
         return replace(several[0], alternatives=several[1:])
 
 
@@ -244,14 +270,30 @@ def _concatenate(parts: Sequence[Translation]) -> Translation:
         [token for one in parts for token in one.tokens],
         [token for one in parts for token in one.source_tokens],
         parts=tuple(part for one in parts for part in one.parts),
+        engine=max(one.engine for one in parts),
+        precision=max(one.precision for one in parts),
     )
+
+
+def mark_differences(
+    found: Sequence[Translation], exact: Engine, options: SearchOptions
+) -> list[Translation]:
+    """Mark the tokens of translations that another engine would have chosen otherwise."""
+    parts = [part for one in found for part in one.parts if not part.copied]
+    answers = [Hypothesis(part.ids, [], part.score, part.finished) for part in parts]
+    steps = differing_steps(exact, [part.source_ids for part in parts], answers, options)
+    marked = iter([replace(p, differs=d) for p, d in zip(parts, steps, strict=True)])
+    return [
+        replace(one, parts=tuple(p if p.copied else next(marked) for p in one.parts))
+        for one in found
+    ]
 
 
 def open_translator(
     folder: Path,
     *,
     engine: str = "auto",
-    int8: bool = False,
+    precision: str = "float32",
     torch_feature: str = "",
     shortlist: bool = False,
     ensemble: Sequence[Path] = (),
@@ -271,7 +313,7 @@ def open_translator(
                 f"{folder} is a Hugging Face folder, which cannot be used with a shortlist or an "
                 f"ensemble: convert it with `regard import {folder} -o FOLDER`."
             )
-        return _open_other(folder, languages, engine=engine, int8=int8)
+        return _open_other(folder, languages, engine=engine, precision=precision)
     if any(languages):
         raise InputError(f"{folder} has one pair of languages: leave out the languages.")
     description = read_description(folder)
@@ -281,17 +323,20 @@ def open_translator(
         raise InputError(f"{folder} is a model for {description.task}: give one for translation.")
     family, model = description.family, description.model
     feature = torch_feature or ("ensembles" if ensemble else "")
-    chosen = choose_engine(family, model, engine, int8=int8, torch_feature=feature)
+    chosen, precision = choose_engine(family, model, engine, precision, torch_feature=feature)
     narrow = read_shortlist(folder, tokenizer, target) if shortlist else None
     limits = translator_limits(description.extras, model)
-    options: dict[str, Any] = {"int8": int8, "shortlist": narrow}
+    options: dict[str, Any] = {"int8": precision == "int8", "shortlist": narrow}
     if chosen == "torch":
+        import torch
+
         from regard.generation.torch_engine import TorchEngine
         from regard.model import Model
 
         folders = [folder, *ensemble]
         _check_ensemble(folders)
-        modules = [Model.load(one).module.eval() for one in folders]
+        dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        modules = [Model.load(one, dtype=dtype).module.eval() for one in folders]
         opened, limits["window"] = TorchEngine(modules, target, **options), TORCH_WINDOW
     else:
         from regard.generation.ctranslate2_engine import CTranslate2Engine
@@ -302,7 +347,7 @@ def open_translator(
 
 
 def _open_other(
-    folder: Path, languages: tuple[str | None, str | None], *, engine: str, int8: bool
+    folder: Path, languages: tuple[str | None, str | None], *, engine: str, precision: str
 ) -> Translator:
     """Open a folder of transformers, whose models run by themselves."""
     from regard.model import load
@@ -310,7 +355,7 @@ def _open_other(
     model = load(folder)
     if any(languages):
         model = model.between(*languages)
-    return model.translator(SearchOptions(), engine=engine, int8=int8)
+    return model.translator(SearchOptions(), engine=engine, precision=precision)
 
 
 def translator_limits(extras: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

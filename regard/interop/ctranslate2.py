@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, deserialize
 
 from regard.capabilities import unsupported_reason
 from regard.errors import FileError, InputError
-from regard.files import atomic_folder
+from regard.files import atomic_folder, map_tensors
 from regard.model_folder import read_description, read_tokenizers, weights_file
 from regard.text.tokenizer import Tokenizer, token_names
 
@@ -96,21 +95,13 @@ def _without_torch() -> Iterator[None]:
 
 
 def read_arrays(file: Path) -> dict[str, np.ndarray]:
-    """Read all tensors of a safetensors file as float32."""
-    try:
-        tensors = deserialize(file.read_bytes())
-    except SafetensorError as error:
-        raise FileError(
-            f"{file} is damaged, truncated or not a safetensors file ({error}): download the "
-            "folder again, or save the model again."
-        ) from error
-    types = {"F32": "<f4", "F16": "<f2", "F64": "<f8", "BF16": "<u2"}
-    arrays = {}
-    for name, stored in tensors:
-        array = np.frombuffer(stored["data"], types[stored["dtype"]]).reshape(stored["shape"])
-        if stored["dtype"] == "BF16":  # the upper half of a float32
+    """Return all tensors of a safetensors file as float32; those stored so are mapped."""
+    stored, arrays = map_tensors(file), {}
+    for name in list(stored):
+        kind, array = stored.pop(name)
+        if kind == "BF16":  # the upper half of a float32
             array = (array.astype(np.uint32) << 16).view(np.float32)
-        arrays[name] = array.astype(np.float32)
+        arrays[name] = array.astype(np.float32, copy=False)
     return arrays
 
 

@@ -258,7 +258,7 @@ class CheckpointFamily:
             if theirs in given:
                 weights[ours] = given[theirs]
             elif _matches(theirs, biasless):
-                weights[ours] = torch.zeros(empty.shape)
+                weights[ours] = torch.zeros(empty.shape, dtype=next(iter(given.values())).dtype)
             else:
                 needed = f"{theirs!r}, which a {self.name} with its settings needs"
                 raise FileError(f"{source} has no tensor {needed}: {_AGAIN}.")

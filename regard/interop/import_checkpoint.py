@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from regard.errors import FileError, InputError, MissingExtraError
 from regard.interop.bert import BERT, DISTILBERT, read_sentence_modules
 from regard.interop.decoders import GPT2, LLAMA
@@ -36,10 +38,16 @@ _HUB_FILES = ["*.json", "*.safetensors", "*.txt", "*.spm", "*.model", "README.md
 Tokenizers = tuple[Tokenizer | None, Tokenizer | None]
 
 
-def import_checkpoint(source: str | Path, *, tokenizer: str | Path | None = None) -> Model:
+def import_checkpoint(
+    source: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    dtype: torch.dtype | None = torch.float32,
+) -> Model:
     """Import a checkpoint of another system, with its tokenizer and a model card.
 
     Args:
+        dtype: the type of the weights in memory; None keeps the stored type.
         source: a Hugging Face folder, a hub name or a llama2.c binary.
         tokenizer: a tokenizer file or folder to use instead of the checkpoint's own.
     """
@@ -55,7 +63,7 @@ def import_checkpoint(source: str | Path, *, tokenizer: str | Path | None = None
             )
         model = read_llama2c(path, tokenizer=given)
     else:
-        model = _import_folder(path if path.is_dir() else download(str(source)), given)
+        model = _import_folder(path if path.is_dir() else download(str(source)), given, dtype)
     origin = {"imported from": path.resolve().name if path.exists() else str(source)}
     model.card = replace(model.card, others={**model.card.others, **origin})
     return model
@@ -101,7 +109,7 @@ def identify(settings: CheckpointSettings) -> tuple[CheckpointFamily, Checkpoint
     return family, settings
 
 
-def _import_folder(folder: Path, tokenizer: Path | None) -> Model:
+def _import_folder(folder: Path, tokenizer: Path | None, dtype: torch.dtype | None) -> Model:
     family, settings = identify(read_settings(folder))
     config = family.read_config(settings)
     tensors = family.rename(read_tensors(folder), settings)
@@ -122,7 +130,7 @@ def _import_folder(folder: Path, tokenizer: Path | None) -> Model:
     if tokenizer is not None:
         source, target = Tokenizer.load(tokenizer), None
     return Model(
-        module=build_from_weights(config, weights, source=folder),
+        module=build_from_weights(config, weights, dtype=dtype, source=folder),
         task=task,
         tokenizer=source,
         target_tokenizer=target,

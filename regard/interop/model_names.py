@@ -10,6 +10,7 @@ from regard.errors import (
     InputError,
     MissingExtraError,
     UnknownNameError,
+    check_choice,
     nearest,
 )
 from regard.files import cache_folder, existing_folder
@@ -90,10 +91,15 @@ def find_model(name_or_folder: str | Path) -> Path:
     return find_bundled(name_or_folder)
 
 
-def open_model(model: Any, *, tokenizer: Any = None, processor: Any = None) -> "Model":
+def open_model(
+    model: Any, *, tokenizer: Any = None, processor: Any = None, dtype: str = "float32"
+) -> "Model":
     """Load a model by name or folder, or wrap a module in memory; see `regard.load`."""
     from regard.model import Model
+    from regard.models.config import STORED
 
+    check_choice("dtype", dtype, (*STORED, "stored"))
+    wanted = STORED.get(dtype)
     if not isinstance(model, str | Path):
         from regard.interop.any_model import adapt
 
@@ -102,13 +108,13 @@ def open_model(model: Any, *, tokenizer: Any = None, processor: Any = None) -> "
     if is_transformers_folder(folder):
         from regard.interop.transformers_folder import open_folder
 
-        return open_folder(folder, tokenizer=tokenizer, processor=processor)
+        return open_folder(folder, tokenizer=tokenizer, processor=processor, dtype=wanted)
     if tokenizer is not None or processor is not None:
         raise InputError(
             f"{folder} is a model of regard, which has its own tokenizer: leave out tokenizer and "
             "processor."
         )
-    return Model.load(folder)
+    return Model.load(folder, dtype=wanted)
 
 
 def named() -> dict[str, Path]:

@@ -104,12 +104,21 @@ def regard_attention(
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "merges.txt")
 
 
-def open_folder(folder: Path, *, tokenizer: Any = None, processor: Any = None) -> Model:
-    """Open a folder of the library transformers: imported if possible, otherwise as it is."""
+def open_folder(
+    folder: Path,
+    *,
+    tokenizer: Any = None,
+    processor: Any = None,
+    dtype: torch.dtype | None = torch.float32,
+) -> Model:
+    """Open a folder of the library transformers: imported if possible, otherwise as it is.
+
+    A model that runs as it is keeps the type of its weights.
+    """
     if _has_importer(folder) and processor is None:
         if tokenizer is None or isinstance(tokenizer, str | Path):
-            return import_checkpoint(folder, tokenizer=tokenizer)
-        model = import_checkpoint(folder)
+            return import_checkpoint(folder, tokenizer=tokenizer, dtype=dtype)
+        model = import_checkpoint(folder, dtype=dtype)
         return replace(model, tokenizer=convert_tokenizer(tokenizer), target_tokenizer=None)
     module = load_module(folder)
     given = _read_tokenizer(folder) if tokenizer is None else tokenizer

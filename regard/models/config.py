@@ -9,9 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -26,6 +27,7 @@ from regard.errors import (
     check_probabilities,
     nearest,
 )
+from regard.files import map_tensors
 from regard.layers.attention_forms import NOT_CAUSAL
 from regard.layers.embedding import (
     LAYOUTS,
@@ -271,14 +273,15 @@ def write_weights(file: Path, model: nn.Module, *, dtype: str | None = None) -> 
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """Return all tensors of a safetensors file, by name."""
-    try:
-        return load_file(file)
-    except SafetensorError as error:
-        what = "damaged, truncated or of another kind" if file.stat().st_size else "empty"
-        raise FileError(f"{file} is {what} ({error}): download or save it again.") from error
-    except OSError as error:
-        raise FileError(f"{file} cannot be read: {error.strerror or error}.") from error
+    """Return all tensors of a safetensors file, by name; they are mapped, not copied."""
+    return {name: _as_tensor(file, name, *stored) for name, stored in map_tensors(file).items()}
+
+
+def _as_tensor(file: Path, name: str, kind: str, array: np.ndarray) -> Tensor:
+    if array.dtype == np.uint8 and kind != "U8":
+        raise FileError(f"{name} in {file} is stored as {kind}, which regard does not read.")
+    tensor = torch.from_numpy(array)
+    return tensor.view(torch.bfloat16) if kind == "BF16" else tensor
 
 
 def build_from_weights(
@@ -292,7 +295,7 @@ def build_from_weights(
     model = build_on_meta(config)  # weights that are replaced need no memory
     wanted = model.state_dict()
     _check_fit(weights, wanted, source)
-    own = {name: weights[name].to(dtype or weights[name].dtype, copy=True) for name in wanted}
+    own = {name: weights[name].to(dtype or weights[name].dtype) for name in wanted}
     model.load_state_dict(own, assign=True)
     return model.eval()
 

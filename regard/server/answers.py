@@ -77,6 +77,9 @@ class Answer(BaseModel):
     tokens: list[TokenInfo] | None = None
     score: float | None = None
     beam: int | None = None
+    engine: str | None = None  # that found the answer, and its precision
+    precision: str | None = None
+    differs: list[int] | None = None  # tokens that float32 would have chosen otherwise
     alternatives: list[outputs.AlternativeTranslation] | None = None
     parts: list[PartInfo] | None = None
     candidates: list[outputs.ScoredCandidate] | None = None
@@ -136,6 +139,7 @@ def answer(
             edits=edits,
             search=search,
             missing="ignore",
+            precision="float32" if edits else request.precision,
             progress=progress.report_parts if isinstance(progress, _WritingProgress) else None,
         )
     if given.target is not None:  # the text is one part
@@ -249,6 +253,7 @@ def _describe(trace: Trace, request: TraceRequest) -> AnsweredRun:
             "tokens": _tokens(part, "output", output.log_probs),
             "score": output.score,
             "beam": request.beam,
+            **{name: getattr(output, name) for name in ("engine", "precision", "differs")},
             "alternatives": output.alternatives,
             "parts": [
                 PartInfo(source=one.output.part_source, text=one.output.part_text) for one in parts

@@ -5,7 +5,7 @@ import binascii
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import psutil
 from PIL import Image
@@ -46,6 +46,8 @@ class TraceRequest(ApiRequest):
         default=[], max_length=LIMITS.edits
     )
     beam: Beam = 4
+    precision: Literal["float32", "bfloat16", "int8"] = "float32"
+    """Of the search for a translation; what is recorded is computed in float32."""
     part: NonNegativeInt = 0  # part of the text to trace, if it is translated in several parts
 
     @model_validator(mode="after")

@@ -38,6 +38,8 @@ class RecordKeywords(TypedDict, total=False):
     """Options of `model.trace`."""
 
     edits: Sequence[Edit]  # changes to what is computed
+    engine: str  # that searches for the answer of a translator, and its precision
+    precision: str
     only: Sequence[str]  # paths of sites and values to record, such as "decoder.*.cross"
     gradients: bool | tuple[int, int]
     """Also compute `trace.gradients`, those of a logit with respect to every value: True for the

@@ -66,6 +66,11 @@ class TranslationOutput(Output):
     """The next best translations of this part, if the search returned several."""
     part_source: str = ""
     part_text: str = ""
+    engine: str = ""
+    """The engine that found the answer; empty if the target was given."""
+    precision: str = ""
+    differs: tuple[int, ...] = ()
+    """The ids at which the float32 model would have chosen otherwise, by their number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +81,12 @@ class NextTokenOutput(Output):
     candidates: tuple[ScoredCandidate, ...]
     log_probs: tuple[float, ...]
     """The log-probability of each token of the text but the first."""
+    engine: str = ""
+    """The engine that wrote the text; empty if the text was given."""
+    precision: str = ""
+    differs: tuple[int, ...] = ()
+    """The tokens at which the float32 model would have chosen otherwise, by their number; the
+    number of tokens stands for the end."""
 
 
 @dataclass(frozen=True)

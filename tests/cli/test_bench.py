@@ -51,11 +51,12 @@ def test_unknown_precisions_are_refused():
     ("words", "contenders"),
     [
         (["generate", "shakespeare", "--tokens", "4"], {"regard", "CTranslate2 in regard"}),
-        (["classify", "digits", "--count", "3"], {"regard", "one by one"}),
+        (["classify", "digits", "--count", "3"], {"regard", "torch in regard"}),
     ],
 )
 def test_predictions_are_measured_next_to_other_engines(words, contenders, monkeypatch):
-    monkeypatch.setattr("regard.bench.prediction_speed.find_spec", lambda name: None)  # no peers
+    for module in ("bench.prediction_speed", "generation.graph_engines"):  # no peers
+        monkeypatch.setattr(f"regard.{module}.find_spec", lambda name: None)
     done = bench(*words, "--rounds", "1", "--json")
     assert done.exit_code == 0, done.output
     figures = json.loads(done.stdout)["figures"]

@@ -29,6 +29,14 @@ def test_model_folders_and_json(make_bundle, tmp_path):
     assert result["environment"]["torch"]
 
 
+def test_a_model_says_how_often_other_precisions_change_its_answers(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    found = json.loads(regard("dates-transformer", "--json").output)["precisions"]
+    assert {one["precision"]: one["engine"] for one in found}["bfloat16"] == "torch"
+    assert all(0 <= one["changed"] <= one["of"] > 0 for one in found)
+    assert "bfloat16 by torch changes" in regard("dates-transformer").output
+
+
 @pytest.mark.parametrize("words", [[], ["--json"]])
 def test_a_failed_proof_is_named_and_the_exit_code_is_1(monkeypatch, words):
     wrong = Proof("padding", "claimed", "log-probabilities", 0.5, 1e-4)

@@ -22,7 +22,7 @@ SENTENCES = [source for source, _ in pairs(120, seed=-3)]
 
 
 def translated(folder, engine, *, int8=False, sentences=SENTENCES, **options):
-    translator = open_translator(folder, engine=engine, int8=int8)
+    translator = open_translator(folder, engine=engine, precision="int8" if int8 else "float32")
     return list(translator.translate(sentences, SearchOptions(**options)))
 
 
@@ -79,7 +79,7 @@ def test_single_sentences_have_their_own_translator_in_float32(
     toy_folder, monkeypatch, cores, int8, shared
 ):
     monkeypatch.setenv("REGARD_WORKERS", cores)
-    engine: Any = open_translator(toy_folder, int8=int8).engine
+    engine: Any = open_translator(toy_folder, precision="int8" if int8 else "float32").engine
     assert (engine.single_translator is engine.batch_translator) == shared
 
 

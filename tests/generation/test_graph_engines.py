@@ -77,6 +77,19 @@ def test_bfloat16_is_close_and_only_where_it_exists(encoder):
         encoder.embed(TEXTS, precision="int4")
 
 
+def test_int8_is_read_by_onnx_runtime_and_named(encoder):
+    exact, rough = (encoder.embed(TEXTS, precision=one) for one in ("float32", "int8"))
+    np.testing.assert_allclose(rough, exact, atol=0.3)
+    assert not np.array_equal(rough, exact)
+    named = encoder.classify(TEXTS[:1], precision="auto")[0]
+    assert (named.engine, named.precision) == ("onnx", "int8")
+    with pytest.raises(InputError, match="OpenVINO cannot be used here because it computes in"):
+        encoder.embed(TEXTS, engine="openvino", precision="int8")
+    alone = Model(module=encoder.module, task="masked", tokenizer=encoder.tokenizer)
+    with pytest.raises(InputError, match="int8 needs ONNX Runtime, which cannot be used here"):
+        alone.embed(TEXTS, precision="int8")
+
+
 def test_engines_that_cannot_run_say_why(encoder, monkeypatch):
     changed = load(encoder.folder)
     with torch.no_grad():

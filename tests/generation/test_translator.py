@@ -40,12 +40,12 @@ def translator(module, tokenizer):
 class EchoEngine:
     """Returns its input and counts the sources of each request."""
 
-    name = "echo"
+    name, precision = "echo", "float32"
 
     def __init__(self):
         self.requests = []
 
-    def submit(self, sources, options):
+    def submit(self, sources, options, starts=None):
         self.requests.append(len(sources))
         return lambda: [[Hypothesis(ids[1:-1], [], -1.0)] for ids in sources]
 
@@ -187,8 +187,10 @@ def test_int8_with_torch_changes_few_first_tokens(make_folder):
     folder = make_folder(n_vocab=9000, d_model=32, n_heads=2)
     lines = ["one two", "three", "four five six", "ten nine"] * 5
     exact, rough = (
-        list(open_translator(folder, engine="torch", int8=int8).translate(lines, SearchOptions()))
-        for int8 in (False, True)
+        list(
+            open_translator(folder, engine="torch", precision=one).translate(lines, SearchOptions())
+        )
+        for one in ("float32", "int8")
     )
     same = sum(one.tokens[0] == other.tokens[0] for one, other in zip(exact, rough, strict=True))
     assert same >= 0.9 * len(lines)

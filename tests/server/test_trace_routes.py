@@ -75,6 +75,14 @@ def test_the_answer_is_the_translation_and_its_trace(trace, model):
     assert [one["text"] for one in answer["alternatives"]] == [x.text for x in best.alternatives]
     assert answer["score"] == pytest.approx(best.score, abs=1e-4)
     assert answer["parts"] == [{"source": TEXT, "text": best.text}]
+    assert (answer["engine"], answer["precision"], answer["differs"]) == (
+        best.engine,
+        "float32",
+        [],
+    )
+    rough, same = trace(precision="int8")["answer"], model.trace(TEXT, precision="int8").output
+    assert (rough["precision"], rough["ids"]) == ("int8", list(same.ids))
+    assert rough["differs"] == list(same.differs)
     forced = model.trace(TEXT, [model.target_tokenizer.start_id, *answer["ids"]])
     probabilities = [one["probability"] for one in answer["tokens"]]
     assert probabilities == pytest.approx(np.exp(forced.output.log_probs), abs=1e-5)

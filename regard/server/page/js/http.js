@@ -2,7 +2,7 @@
 
 /**
  * What to trace; see the request models in Python.
- * @typedef {{ model: string, text?: string, image?: string, target?: string | number[], beam?: number, part?: number }} TraceRequest
+ * @typedef {{ model: string, text?: string, image?: string, target?: string | number[], beam?: number, precision?: string, part?: number }} TraceRequest
  * @typedef {{ doing: string, done: number, of: number | null, text?: string | null }} Progress
  */
 

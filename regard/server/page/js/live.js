@@ -46,7 +46,7 @@ export function parseRequest(search, models, language = navigator.language) {
   /** @type {any} */
   const request = { model: model.name };
   if (given.get("model") === model.name) {
-    for (const name of ["text", "image", "target"]) if (given.get(name)) request[name] = given.get(name);
+    for (const name of ["text", "image", "target", "precision"]) if (given.get(name)) request[name] = given.get(name);
     if (given.get("ids")) request.target = /** @type {string} */ (given.get("ids")).split(",").map(Number);
     for (const name of ["beam", "part"]) if (Number(given.get(name))) request[name] = Number(given.get(name));
   }
@@ -73,6 +73,7 @@ export function formatRequest(request) {
   if (typeof request.target === "string") parts.set("target", request.target);
   else if (request.target) parts.set("ids", request.target.join(","));
   if (request.beam && request.beam !== 4) parts.set("beam", String(request.beam));
+  if (request.precision) parts.set("precision", request.precision);
   if (request.part) parts.set("part", String(request.part));
   return `?${parts}`;
 }
@@ -190,8 +191,8 @@ function requestsOf(models) {
  * @returns {TraceRequest}
  */
 function pickFields(request) {
-  const { model, text, image, target, beam, part } = request;
-  return JSON.parse(JSON.stringify({ model, text, image, target, beam, part }));
+  const { model, text, image, target, beam, precision, part } = request;
+  return JSON.parse(JSON.stringify({ model, text, image, target, beam, precision, part }));
 }
 
 const ROOT = document.getElementById("regard");

@@ -242,6 +242,8 @@ export const MESSAGES = {
   stop: ["stop", "중지"],
   examples: ["examples", "예시"],
   alternatives: ["alternatives", "다른 번역"],
+  spoke: ["found by {engine} in {precision}", "{engine} 엔진이 {precision}로 찾음"],
+  spokeDiffers: ["; float32 would have chosen another token than {tokens}", "; float32라면 다음 토큰을 다르게 골랐습니다: {tokens}"],
   otherWords: ["other words here", "이 자리의 다른 단어"],
   otherWordsFor: ["other words instead of {token}", "{token} 자리의 다른 단어"],
   probability: ["probability", "확률"],

@@ -190,8 +190,19 @@ function alternatives(app, live) {
   };
   const summary = el("summary", { title: t("alternatives") }, el("h2", {}, t("alternatives")), el("span.preview", {}, found[0]?.text ?? t("otherWords")), el("span", { "aria-hidden": "true" }, "▾"));
   const details = el("details.menu.alternatives", { ontoggle: loadWords }, summary,
-    el("div.items", {}, list.length ? heading(t("alternatives"), t("logScore")) : "", list, words));
+    el("div.items", {}, list.length ? heading(t("alternatives"), t("logScore")) : "", list, words, spokeOf(app, answer)));
   return [partChooser(app, live), own, details];
+}
+
+/**
+ * Say which engine found the answer, and mark the tokens that float32 would have chosen otherwise.
+ * @param {App} app
+ * @param {any} answer
+ */
+function spokeOf({ t }, { engine, precision, differs, tokens }) {
+  if (!engine) return "";
+  const marked = /** @type {number[]} */ (differs ?? []).map((i) => labelOf(tokens[i]?.text ?? ""));
+  return el("p.note.engine", {}, t("spoke", { engine, precision }), marked.length ? t("spokeDiffers", { tokens: marked.join(", ") }) : "");
 }
 
 /**
