@@ -15,6 +15,7 @@ import regard
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
 TRANSLATED = ["index.md", "getting-started/*.md", "learn/*.md", "how-to/*.md", "gallery/*.md"]
+TRANSLATED += ["explanation/*.md", "slips.md"]
 RESOURCE = re.compile(
     r"<(?:script|link|img|iframe|source|video)\b[^>]*?\b(?:src|href)=\"([^\"]+)\""
 )
@@ -63,6 +64,15 @@ def test_every_link_leads_to_a_file(site):
             if not parts.scheme and parts.path and not (site / unquote(parts.path)).exists():
                 missing.append((here, address))
     assert missing == []
+
+
+def test_chapters_embed_live_views_and_figures(site):
+    for folder in (site / "learn", site / "ko" / "learn"):
+        chapters = [path.read_text("utf-8") for path in folder.glob("[0-9]*.html")]
+        assert len(chapters) == 16
+        assert sum('<iframe class="live" loading="lazy"' in text for text in chapters) == 14
+        assert all('<img class="figure"' in text for text in chapters)
+        assert all(".ipynb" in text for text in chapters)
 
 
 def test_pages_for_readers_have_a_korean_twin():

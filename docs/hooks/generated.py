@@ -13,6 +13,7 @@ from mkdocs.structure.pages import Page
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 
+import experiment_figures
 import figure_gallery
 import live_views
 import notebooks
@@ -29,6 +30,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri.startswith(("learn/", "how-to/")):
         markdown = live_views.embed(markdown, path, language)
     name = Path(page.file.src_uri).stem
+    if name.startswith("experiments"):
+        up = "../" * path.count("/")
+        markdown = experiment_figures.add_figures(markdown, up, language)
     if name in notebooks.PAGES:
         link = live_views.notebook_link(name, "../" * path.count("/"), language)
         heading, _, rest = markdown.partition("\n\n")
@@ -40,7 +44,9 @@ def on_post_build(config: MkDocsConfig):
     """Add what pages refer to: figures, live views, notebooks, and llms.txt."""
     site = Path(config.site_dir)
     shutil.copytree(notebooks.NOTEBOOKS, site / "notebooks", dirs_exist_ok=True)
-    for name, content in (figure_gallery.files | live_views.files).items():
+    for name, content in (
+        figure_gallery.files | live_views.files | experiment_figures.files
+    ).items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_bytes(content)
     if config.theme["language"] == "en":

@@ -34,15 +34,19 @@ class Experiment:
         """Print all numbers and the sentence, and save the figure."""
         for name, points in lines.items():
             print(f"{name:24}", *(f"{at:g}: {value:.3f} " for at, value in points))
-        everything = [point for points in lines.values() for point in points]
-        xs, ys = zip(*everything, strict=True)
-        across = linear_axis(x, min(xs), max(xs))
-        if min(xs) > 0 and max(xs) / min(xs) > 30:
-            across = logarithmic_axis(x, xs)
-        series = [Series(name, points, marked=len(points) < 9) for name, points in lines.items()]
-        plot = draw_plot(series, across, linear_axis(y, min(0, *ys), max(ys)))
-        Figure(plot).save(self.output)
+        plot_lines(lines, x, y).save(self.output)
         print(f"{sentence}\nThe figure is in {self.output}.")
+
+
+def plot_lines(lines: dict[str, list[tuple[float, float]]], x: str, y: str) -> Figure:
+    """Draw named lines over each other."""
+    everything = [point for points in lines.values() for point in points]
+    xs, ys = zip(*everything, strict=True)
+    across = linear_axis(x, min(xs), max(xs))
+    if min(xs) > 0 and max(xs) / min(xs) > 30:
+        across = logarithmic_axis(x, xs)
+    series = [Series(name, points, marked=len(points) < 9) for name, points in lines.items()]
+    return Figure(draw_plot(series, across, linear_axis(y, min(0, *ys), max(ys))))
 
 
 def experiment(name: str) -> Experiment:
