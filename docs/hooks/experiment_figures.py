@@ -25,6 +25,26 @@ AXES = {  # of the figure that each script draws: English, Korean
     ),
     "beyond_the_trained_length": (("position", "right tokens"), ("위치", "맞은 토큰의 비율")),
 }
+KOREAN = {  # names of lines
+    "additive": "덧셈 어텐션",
+    "dot": "내적",
+    "scaled_dot": "스케일드 내적",
+    "RNN with attention": "어텐션이 있는 RNN",
+    "Transformer": "트랜스포머",
+    "linear": "선형",
+    "convolution": "합성곱",
+    "all heads": "모든 헤드",
+    "one head off (mean)": "헤드 하나를 끔(평균)",
+    "post-norm, warm-up": "post-norm, 웜업",
+    "post-norm, none": "post-norm, 웜업 없음",
+    "pre-norm, warm-up": "pre-norm, 웜업",
+    "pre-norm, none": "pre-norm, 웜업 없음",
+    "plain class": "일반 클래스",
+    "sinusoidal": "사인·코사인",
+    "learned": "학습한 위치",
+    "rotary": "회전(RoPE)",
+    "alibi": "ALiBi",
+}
 files: dict[str, bytes] = {}  # by path in the site
 
 
@@ -35,8 +55,11 @@ def add_figures(markdown: str, up: str, language: str) -> str:
 
 def image(match: re.Match, up: str, language: str) -> str:
     """Return the figure of an experiment."""
+    names = KOREAN if language == "ko" else {}
     lines = {
-        line["name"]: [(float(x), float(y)) for x, y in POINT.findall(line["points"])]
+        names.get(line["name"], line["name"]): [
+            (float(x), float(y)) for x, y in POINT.findall(line["points"])
+        ]
         for line in LINE.finditer(match["listing"])
     }
     axes = AXES[match["name"]][language == "ko"]
