@@ -7,8 +7,9 @@ from math import exp
 from typing import Any
 
 import numpy as np
+import torch
 
-from regard.errors import InputError
+from regard.errors import InputError, UnknownNameError, nearest
 from regard.evaluation.alignment import Gold, dictionary_links
 from regard.evaluation.alignment_heads import Aligner, HeadErrors, cache_heads, token_log_probs
 from regard.evaluation.scores import (
@@ -27,6 +28,8 @@ from regard.generation.translator import TranslatedPart, max_positions
 from regard.model import Model
 
 _MAX_PAIRS = 500  # pairs that heads are measured on
+_WINDOW = 256  # tokens that a language model is measured on at once
+_HIDDEN_EACH = 7  # of so many tokens one is hidden, about as many as in training
 _MIN_LINKS = 20  # links of a dictionary that are needed to choose heads
 
 
@@ -155,6 +158,7 @@ def evaluate(
     references: Sequence[str],
     systems: Mapping[str, ModelReadings],
     *,
+    others: Sequence[Sequence[str]] = (),
     seen: Mapping[str, int] | None = None,
     tokenize: str = "13a",
     lowercase: bool = False,
@@ -163,20 +167,21 @@ def evaluate(
     """Compare translations with references, and other systems with the first.
 
     Args:
+        others: further references, for BLEU, chrF, TER and exact matches.
         seen: count of each word in the training data; counted in the references if None.
         tokenize, lowercase, samples: see `score_systems`.
     """
     counts = count_words(references) if seen is None else seen
     texts = {name: one.texts for name, one in systems.items()}
     how: dict[str, Any] = {"tokenize": tokenize, "samples": samples}
-    scores = score_systems(texts, references, lowercase=lowercase, **how)
+    scores = score_systems(texts, references, others=others, lowercase=lowercase, **how)
     few = {**how, "samples": min(samples, 300)}
     found = [
         System(
             **vars(one),
             name=name,
             scores=scores[name],
-            exact=exact_match(one.texts, references),
+            exact=exact_match(one.texts, _nearest_references(one.texts, [references, *others])),
             lengths=by_length(sources, one.texts, references, **few),
             words=by_rarity(one.texts, references, counts),
             sentences=sentence_scores(one.texts, references),
@@ -185,3 +190,107 @@ def evaluate(
     ]
     counted = "references" if seen is None else "training"
     return Evaluation(list(sources), list(references), found, counted)
+
+
+def _nearest_references(texts: Sequence[str], every: Sequence[Sequence[str]]) -> list[str]:
+    """Return the reference that equals each text, or else its first one."""
+    found = []
+    for text, *several in zip(texts, *every, strict=True):
+        equal = (one for one in several if one.strip() == text.strip())
+        found.append(next(equal, several[0]))
+    return found
+
+
+def measure_model(model: Model, texts: Sequence[Any], labels: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the scores of a model that does not translate, by name.
+
+    A language model is measured on every token of the lines, given up to 256 before it; a masked
+    model on every token, hidden together with each seventh other; a classifier on its labels.
+    """
+    if model.task == "classification":
+        return _measure_classes(model, texts, labels)
+    log_probs, correct = (_measure_stream if model.family == "decoder" else _measure_gaps)(
+        model, texts
+    )
+    if not len(log_probs):
+        raise InputError("there are too few tokens to measure: give more text.")
+    scores = {"tokens": len(log_probs), "perplexity": exp(min(-float(log_probs.mean()), 700.0))}
+    n_bytes = len("\n".join(texts).encode())
+    bits = {"bits_per_byte": -float(log_probs.sum()) / np.log(2) / n_bytes}
+    return (
+        scores | {"accuracy": float(correct.mean())} | (bits if model.family == "decoder" else {})
+    )
+
+
+@torch.no_grad()
+def _measure_stream(model: Model, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the log-probability of each token after the first, and if it was the best one."""
+    if model.tokenizer is None:
+        raise InputError("this model has no tokenizer: give token ids instead of a text.")
+    ids = model.tokenizer.encode("\n".join(lines), specials=False, literal=True)
+    window = min(_WINDOW, max_positions(model.config.to_dict()))
+    tables = []
+    for first in range(0, len(ids) - 1, window):
+        read = torch.tensor([ids[first : first + window + 1]], device=model.device)
+        tables.append(_scored(model.module(read[:, :-1])[0], read[0, 1:]))
+    return _joined(tables)
+
+
+@torch.no_grad()
+def _measure_gaps(model: Model, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the log-probability of each hidden token, and if it was the best one."""
+    tokenizer = model.tokenizer
+    if model.task != "masked" or tokenizer is None or tokenizer.mask_id is None:
+        raise InputError(
+            f"a model for {model.task} has no scores: give one for translation, language, masked "
+            "text or classification."
+        )
+    longest, tables = max_positions(model.config.to_dict()), []
+    for line in lines:
+        pieces = tokenizer.pieces(line)[:longest]
+        ids = torch.tensor([piece.id for piece in pieces], device=model.device)
+        own = [i for i, piece in enumerate(pieces) if piece.word is not None]
+        for start in range(min(_HIDDEN_EACH, len(own))):
+            places = torch.tensor(own[start::_HIDDEN_EACH], device=model.device)
+            hidden = ids.index_fill(0, places, tokenizer.mask_id)[None]
+            logits = model.module.fill_logits(model.module(hidden))[0]
+            tables.append(_scored(logits[places], ids[places]))
+    return _joined(tables)
+
+
+def _scored(logits: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    found = logits.log_softmax(dim=-1).gather(-1, ids[:, None])[:, 0]
+    return found, logits.argmax(dim=-1) == ids
+
+
+def _joined(tables: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    if not tables:
+        return np.zeros(0), np.zeros(0)
+    log_probs, correct = zip(*tables, strict=True)
+    return torch.cat(log_probs).double().cpu().numpy(), torch.cat(correct).cpu().numpy()
+
+
+def _measure_classes(model: Model, inputs: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
+    """Return accuracy and loss, and the share of each class that was found."""
+    if len(inputs) != len(labels) or not labels:
+        raise InputError(
+            f"there are {len(inputs):,} inputs and {len(labels):,} labels: give one for each input."
+        )
+    names = model.labels or tuple(str(i) for i in range(model.config.n_classes))
+    for label in labels:
+        if label not in names:
+            raise UnknownNameError(f"the model has no class {label!r}; {nearest(label, names)}.")
+    losses, hits = [], {name: [] for name in sorted(set(labels), key=names.index)}
+    for first in range(0, len(inputs), _WINDOW):
+        some, expected = list(inputs[first : first + _WINDOW]), labels[first : first + _WINDOW]
+        for label, ranked in zip(expected, model.classify(some, count=len(names)), strict=True):
+            probability = next(one.probability for one in ranked if one.text == label)
+            losses.append(-float(np.log(max(probability, 1e-38))))
+            hits[label].append(ranked[0].text == label)
+    right = [hit for several in hits.values() for hit in several]
+    return {
+        "inputs": len(labels),
+        "accuracy": sum(right) / len(right),
+        "loss": sum(losses) / len(losses),
+        "by_class": {name: sum(several) / len(several) for name, several in hits.items()},
+    }

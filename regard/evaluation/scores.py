@@ -43,6 +43,7 @@ def score_systems(
     systems: Mapping[str, Sequence[str]],
     references: Sequence[str],
     *,
+    others: Sequence[Sequence[str]] = (),
     tokenize: str = "13a",
     lowercase: bool = False,
     samples: int = SAMPLES,
@@ -50,13 +51,15 @@ def score_systems(
     """Return BLEU, chrF and TER of each system; the others are compared with the first.
 
     Args:
+        others: further references of the same sentences.
         tokenize: tokenizer of BLEU: sacreBLEU's 13a, intl, char, zh, ja-mecab, ko-mecab, ….
         lowercase: adds a BLEU that ignores case.
     """
     for texts in systems.values():
         check_lines("translations", texts, references)
     metrics = _metrics(tokenize, lowercase)
-    columns = [_scores(*metric, systems, references, samples) for metric in metrics.items()]
+    every = [references, *others]
+    columns = [_scores(*metric, systems, every, samples) for metric in metrics.items()]
     return {name: list(row) for name, row in zip(systems, zip(*columns, strict=True), strict=True)}
 
 
@@ -94,14 +97,15 @@ def _scores(
     name: str,
     metric: Any,
     systems: Mapping[str, Sequence[str]],
-    references: Sequence[str],
+    references: Sequence[Sequence[str]],
     samples: int,
 ) -> list[Score]:
     """Return one metric of all systems, with p-values of the differences from the first."""
     from sacrebleu.significance import PairedTest
 
     named: list[tuple[str, Sequence[str]]] = [(name, list(x)) for name, x in systems.items()]
-    test = PairedTest(named, {name: metric}, [list(references)], test_type="bs", n_samples=samples)
+    every = [list(one) for one in references]
+    test = PairedTest(named, {name: metric}, every, test_type="bs", n_samples=samples)
     signatures, results = test()
     ((key, signature),) = signatures.items()
     found = cast(Sequence[Any], results[key])
@@ -156,7 +160,7 @@ def by_length(
     groups = []
     for group, indices in sorted(members.items()):
         own, others = ([lines[i] for i in indices] for lines in (texts, references))
-        (found,) = _scores("BLEU", bleu, {"": own}, others, samples)
+        (found,) = _scores("BLEU", bleu, {"": own}, [others], samples)
         label = _label(group, _LENGTH_LIMITS)
         groups.append(Group(label, len(indices), found.value, found.margin))
     return groups

@@ -1,8 +1,11 @@
 import json
+import math
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
+import regard
 from regard.cli.main import app
 from regard.errors import FileError, InputError
 from regard.evaluation.alignment_heads import Aligner
@@ -110,3 +113,62 @@ def test_invalid_options_are_refused(files, tmp_path, words, error, sentence):
     (tmp_path / "bytes").write_bytes(b"\xff\n")
     with pytest.raises(error, match=sentence):
         run(tmp_path / "de", *files, *(word.format(tmp=tmp_path) for word in words))
+
+
+@pytest.fixture
+def language_model(tmp_path):
+    from regard.text.tokenizer_training import train_tokenizer
+
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer(["abcde edcba"] * 3, kind="characters", vocab_size=50)
+    settings = {"n_vocab": len(tokenizer), "d_model": 8, "n_heads": 2, "d_ff": 16, "n_layers": 1}
+    module = regard.build({"family": "decoder", **settings}).eval()
+    model = regard.Model(module=module, task="language", tokenizer=tokenizer)
+    model.save(tmp_path / "writer")
+    return model
+
+
+def test_a_language_model_is_measured_by_perplexity(language_model, tmp_path):
+    (tmp_path / "text").write_text("abc\ncba\n")
+    found = json.loads(run(tmp_path / "writer", "--source", tmp_path / "text", "--json"))
+    ids = language_model.tokenizer.encode("abc\ncba", specials=False)
+    with torch.no_grad():
+        logits = language_model.module(torch.tensor([ids[:-1]]))[0]
+    loss = torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]))
+    assert found["tokens"] == len(ids) - 1
+    assert found["perplexity"] == pytest.approx(loss.exp().item(), rel=1e-4)
+    bits = loss.item() * (len(ids) - 1) / math.log(2) / len("abc\ncba")
+    assert found["bits_per_byte"] == pytest.approx(bits, rel=1e-4)
+    assert "perplexity" in run(tmp_path / "writer", "--source", tmp_path / "text")
+
+
+def test_several_references_count_for_each_sentence(tmp_path):
+    for name, lines in {"src": "a\nb\n", "own": "x y z w\nq\n", "one": "x y z w\nr\n"}.items():
+        (tmp_path / name).write_text(lines)
+    (tmp_path / "two").write_text("s\nq\n")
+    given = [tmp_path / "own", "--source", tmp_path / "src", "--samples", 5, "--json"]
+    both = ["--reference", tmp_path / "one", "--reference", tmp_path / "two"]
+    (single,) = json.loads(run(*given, *both[:2]))["systems"]
+    (several,) = json.loads(run(*given, *both))["systems"]
+    assert (single["exact_match"], several["exact_match"]) == (0.5, 1.0)
+    assert several["scores"][0]["signature"].startswith("nrefs:2")
+    with pytest.raises(InputError, match="translations need references"):
+        run(*given)
+
+
+def test_a_classifier_is_measured_by_its_labels(make_bundle, tmp_path):
+    from regard.evaluation.report import measure_model
+
+    model = make_bundle("vision")
+    names = model.labels or tuple(str(i) for i in range(model.config.n_classes))
+    side, channels = model.config.image_size, model.config.n_channels
+    images = [torch.rand(channels, side, side) for _ in range(4)]
+    best = [one[0].text for one in model.classify(images, count=1)]
+    found = measure_model(model, images, best)
+    assert found["accuracy"] == 1
+    assert set(found["by_class"].values()) == {1.0}
+    assert 0 <= found["loss"] < math.log(len(names)) + 1
+    with pytest.raises(InputError, match="no class 'missing'"):
+        measure_model(model, images[:1], ["missing"])
+    with pytest.raises(InputError, match="4 inputs and 0 labels"):
+        measure_model(model, images)
