@@ -38,6 +38,7 @@ class ResultFlags:
     n_best: int = Option(1, help="Write this many translations of each line.")
     prefix: str = Option("", help="Start every translation with this text.")
     must: list[str] | None = Option(None, help="Require this word; can be repeated.")
+    no_repeat: int = Option(0, help="Never repeat n-grams of this size; 0 allows all.")
     beam_tree: bool = Option(False, "--beam-tree", help="With --json, write every sequence tried.")
 
 

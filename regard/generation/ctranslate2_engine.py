@@ -183,6 +183,7 @@ class CTranslate2Engine:
             max_decoding_length=options.limit(len(batch[0])),
             min_decoding_length=options.min_length(len(batch[0])),
             max_input_length=0,
+            no_repeat_ngram_size=options.no_repeat,
             use_vmap=self._has_shortlist,
             return_scores=options.scores or options.beam > 1,
             asynchronous=True,

@@ -133,7 +133,7 @@ def without_repetition(
     shaped = log_probs.copy()
     if options.repetition_penalty != 1.0:
         shaped[sorted(set(text))] *= options.repetition_penalty
-    shaped[_repeating(text, options.no_repeat)] = -inf
+    shaped[repeating(text, options.no_repeat)] = -inf
     return shaped
 
 
@@ -160,7 +160,7 @@ def _nucleus(log_probs: np.ndarray, p: float) -> np.ndarray:
     return shaped
 
 
-def _repeating(text: Sequence[int], n: int) -> list[int]:
+def repeating(text: Sequence[int], n: int) -> list[int]:
     """Return the tokens that would complete an n-gram that the text already contains."""
     if n < 1:
         return []

@@ -132,6 +132,7 @@ class SearchOptions:
     scores: bool = True  # compute scores; greedy search with CTranslate2 is faster without
     prefix: str = ""  # text that every translation starts with
     must: Sequence[str] = ()  # words or phrases that every translation contains; needs torch
+    no_repeat: int = 0  # size of the n-grams that must not occur twice; 0 allows all
 
     def __post_init__(self) -> None:
         check_field_types(self)
@@ -141,6 +142,8 @@ class SearchOptions:
         n_best, beam = self.n_best, self.beam
         if not 1 <= n_best <= beam:
             raise InputError(f"n_best is {n_best} with a beam of {beam}; it must be 1 to {beam}.")
+        if self.no_repeat < 0:
+            raise InputError(f"no_repeat is {self.no_repeat}; it must be 0 (allow all) or more.")
         if self.alpha < 0:
             raise InputError(f"alpha is {self.alpha}; it must be 0 or more.")
         if isinstance(self.must, str):
@@ -215,6 +218,7 @@ class SearchKeywords(TypedDict, total=False):
     scores: bool
     prefix: str
     must: Sequence[str]
+    no_repeat: int
 
 
 class TranslateKeywords(SearchKeywords, total=False):

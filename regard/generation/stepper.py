@@ -10,6 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from regard.generation.sampling import repeating
+
 
 class Stepper(ABC):
     """Rows of unfinished sequences, each extended by one token at a time."""
@@ -161,6 +163,27 @@ class SuppressingStepper(Stepper):
 
     def keep(self, rows: Int[Tensor, "kept"]) -> None:
         self.inner.keep(rows)
+        self.n_rows = len(rows)
+
+
+class NoRepeatStepper(Stepper):
+    """A stepper for which a token is impossible that would repeat an n-gram of its row."""
+
+    def __init__(self, inner: Stepper, size: int) -> None:
+        self.inner, self.size = inner, size
+        self.n_rows, self.device = inner.n_rows, inner.device
+        self._texts: list[list[int]] = [[] for _ in range(inner.n_rows)]
+
+    def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
+        barred = torch.zeros_like(log_probs := self.inner.step(ids), dtype=torch.bool)
+        self._texts = [[*a, *b] for a, b in zip(self._texts, ids.tolist(), strict=True)]
+        for row, text in enumerate(self._texts):
+            barred[row, repeating(text[1:], self.size)] = True  # the start token does not count
+        return torch.log_softmax(log_probs.masked_fill(barred, -inf), dim=-1)
+
+    def keep(self, rows: Int[Tensor, "kept"]) -> None:
+        self.inner.keep(rows)
+        self._texts = [list(self._texts[row]) for row in rows.tolist()]
         self.n_rows = len(rows)
 
 

@@ -28,6 +28,7 @@ from regard.generation.sentences import batches_by_length
 from regard.generation.stepper import (
     DecoderStepper,
     Ensemble,
+    NoRepeatStepper,
     Stepper,
     SuppressingStepper,
     TranslationStepper,
@@ -107,6 +108,8 @@ class TorchEngine:
         pairs = zip(self.modules, fast, strict=True)
         steppers = [self._stepper(*pair, sources, candidates, options) for pair in pairs]
         stepper = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
+        if options.no_repeat:
+            stepper = NoRepeatStepper(stepper, options.no_repeat)
         limits = [options.limit(len(source)) for source in sources]
         ends = {"start_id": self.start_id, "end_id": self.end_id}
         if options.must:

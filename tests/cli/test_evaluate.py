@@ -103,7 +103,7 @@ def test_words_are_counted_in_the_training_text(files, tmp_path):
         (["--language", "fr"], InputError, "language is 'fr'"),
         (["--tokenize", "words"], InputError, "no tokenizer 'words'"),
         (["--compare", "{tmp}/short"], InputError, "1 lines of translations and 60"),
-        (["--reference", "{tmp}/short"], InputError, "60 lines of sources and 1 of references"),
+        (["--reference", "{tmp}/short"], InputError, "1 lines of references and 60 of references"),
         (["--reference", "{tmp}/bytes"], InputError, "is not valid UTF-8 at byte 0"),
         (["--reference", "{tmp}/absent"], FileError, "absent cannot be read"),
     ],

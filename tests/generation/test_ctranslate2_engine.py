@@ -49,6 +49,24 @@ def test_both_engines_obey_minimum_lengths(toy_folder):
 
 
 @torch.no_grad()
+def test_no_n_gram_is_repeated_in_either_engine(toy_folder):
+    sentences = ["two two two two", "one two one two one two"]
+    given = {"sentences": sentences, "beam": 2, "penalty": "none"}
+    plain = translated(toy_folder, "torch", **given)
+    assert any(len(set(one.parts[0].ids)) < len(one.parts[0].ids) for one in plain)
+    for size in (1, 2):
+        found = [
+            translated(toy_folder, x, no_repeat=size, **given) for x in ("ctranslate2", "torch")
+        ]
+        assert_same(*found)
+        for one in found[1]:
+            ids = one.parts[0].ids
+            grams = [tuple(ids[i : i + size]) for i in range(len(ids) - size + 1)]
+            assert len(set(grams)) == len(grams)
+    with pytest.raises(InputError, match="no_repeat is -1"):
+        SearchOptions(no_repeat=-1)
+
+
 def test_it_finds_what_the_definition_of_beam_search_finds(toy_folder):
     model = load(toy_folder)
     words = model.tokenizer
