@@ -132,7 +132,9 @@ def draw_compare(view: HeadView) -> Drawing:
         picture = grid.draw_grid(data, style=style, cell=cell, row_labels=labels)
         x = row.width + (30 if row.width else 0)
         row.add(Text(x, 12, f"{'ABΔ'[i]}   {title}", 12, bold=True))
-        row.place(picture, x, 22)
+        # rows are level: a long title of the rows makes the first two grids taller
+        lower = max(0.0, (row.height - 22 - picture.height) / 2) if style == "signed" else 0.0
+        row.place(picture, x, 22 + lower)
         row.width = x + max(picture.width, text_width(title, 12) * 1.05 + 30)
         row.height = max(row.height, 22 + picture.height)
     legend = grid.draw_color_legend(language)

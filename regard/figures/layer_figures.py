@@ -51,12 +51,13 @@ def draw_stages(view: HeadView) -> Drawing:
         x = whole.width + (44 if i else 0)
         whole.add(Text(x, 12, f"{i + 1}  {caption(key, language)}", 13, bold=True))
         whole.add(Text(x, 29, formula, 12, color=FAINT))
-        whole.place(picture, x, 42)
+        lower = max(0.0, (whole.height - 42 - picture.height) / 2) if i else 0.0
+        whole.place(picture, x, 42 + lower)  # rows are level: the first grid may have a long title
         needed = max(text_width(caption(key, language)) * 1.1 + 22, text_width(formula, 12))
         whole.width = x + max(picture.width, needed)
         whole.height = max(whole.height, 42 + picture.height)
         if i:
-            y = 42 + picture.height * 0.6
+            y = 42 + lower + picture.height * 0.6
             add_arrow(whole, (x - 34, y), (x - 4, y), color=INK)
     legend = grid.draw_color_legend(language)
     most = grid.largest_finite(tables[0])
