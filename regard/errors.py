@@ -219,3 +219,15 @@ def _describe(hint: Any) -> str:
     if get_origin(hint) is not None:
         return "a list of texts"
     return _WORDS.get(hint, "absent")
+
+
+_NO_MEMORY = (
+    *("allocate memory", "not enough memory", "bad_alloc", "out of memory"),
+    *("failed to map segment", "error return without exception set"),  # of a module being imported
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return True for the errors with which Python, torch and the linker run out of memory."""
+    text = str(error)
+    return isinstance(error, MemoryError) or any(one in text for one in _NO_MEMORY)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -14,7 +15,7 @@ from typer import Option
 import regard
 from regard.cli.options import QuickCommand, QuickGroup
 from regard.cli.output import warn
-from regard.errors import RegardError, check_language, speaking
+from regard.errors import RegardError, check_language, is_out_of_memory, speaking
 
 _COMMANDS = {
     "translate": "translate.translate_command",
@@ -117,11 +118,21 @@ def _run() -> None:
         sys.exit(2)
 
 
+def _as_utf8(before: str, word: str) -> str:
+    """Return a text that a terminal without UTF-8 has split into bytes; paths stay as they are."""
+    try:
+        text = os.fsencode(word).decode()
+    except UnicodeError:
+        return word
+    return word if before.startswith("-") or os.path.lexists(word) else text
+
+
 def run() -> None:
     """Run the command line; errors that the user can fix exit with status 2."""
     for stream in (sys.stdout, sys.stderr):  # print ? for characters the terminal lacks
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    sys.argv = [_as_utf8(*pair) for pair in pairwise(["-", *sys.argv])]
     try:
         with speaking(_chosen_language(sys.argv)):
             _run()
@@ -133,3 +144,8 @@ def run() -> None:
     except BrokenPipeError:  # the reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        warn("there is not enough memory: close other programs, or use a smaller model or batch.")
+        sys.exit(2)

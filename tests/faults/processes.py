@@ -34,6 +34,8 @@ class Child:
             handle = os.open(self.file, os.O_WRONLY)
             os.dup2(handle if output is None else output, 1)
             os.dup2(handle, 2)
+            for name, number in (("stdout", 1), ("stderr", 2)):  # a pipe is not a file
+                setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115
             os.environ.update(environment or {})
             for kind, size in (limits or {}).items():
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -71,7 +73,7 @@ class Child:
         os.kill(self.pid, number)
         return True
 
-    def wait(self, seconds=300):
+    def wait(self, seconds=1500):
         """Wait for the end, and return the exit code and the output."""
         end = time.monotonic() + seconds
         while self.running:
