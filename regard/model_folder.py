@@ -134,6 +134,7 @@ def _are_extras(value: Any) -> bool:
     ratios = value.get("target_ratios")
     return (
         all(_is_number(value.get(name, 1), 1) for name in counts)
+        and _is_number(value.get("copied_spans", 0), 0, 1)
         and _are_texts(value.get(EXAMPLES) or [])
         and (ratios is None or _are_ratios(ratios))
     )

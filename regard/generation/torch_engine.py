@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cached_property, partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from regard.generation.stepper import (
     TranslationStepper,
 )
 from regard.hardware import cpu_count
+from regard.model_folder import read_description, read_tokenizers
 from regard.tap import listening
 from regard.text.tokenizer import Tokenizer, suppressed_ids
 
@@ -232,3 +234,17 @@ def _run_parallel(
                 raise
     finally:
         torch.set_num_threads(before)
+
+
+def check_ensemble(folders: Sequence[Path]) -> None:
+    """Refuse models that differ in task or tokenizers."""
+    known = []
+    for folder in folders:
+        described = read_description(folder)
+        tokenizers = read_tokenizers(folder, described)
+        known.append([described.task, *(one.fingerprint for one in tokenizers if one is not None)])
+        if known[-1] != known[0]:
+            raise InputError(
+                f"{folder} cannot form an ensemble with {folders[0]}: both must be models for "
+                "translation with the same tokenizers."
+            )

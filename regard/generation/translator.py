@@ -17,7 +17,15 @@ from regard.generation.search import (
     build_tree,
     differing_steps,
 )
-from regard.generation.sentences import Segment, clean, segments
+from regard.generation.sentences import (
+    CarryOver,
+    Part,
+    Segment,
+    clean,
+    in_lowercase,
+    is_shouted,
+    segments,
+)
 from regard.model_folder import is_transformers_folder, read_description, read_tokenizers
 from regard.text.tokenizer import Tokenizer, token_names
 
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
 
 WINDOW = 2048  # lines that are translated together; two windows are in memory at a time
 TORCH_WINDOW = 512  # the same for the slower torch engine, so that output appears sooner
+_COPYING = 0.5  # share of numbers, addresses and tags that training data carries over
 _MAX_SOURCE = 256  # tokens of a part, if the folder does not say what the model was trained on
 
 
@@ -98,7 +107,7 @@ class Translation:
         raise InputError(f"this translation has no {what} because {reason}.")
 
 
-_Part = tuple[Segment, list[int], bool]  # a part of a line, its ids, and True if it is copied
+_Found = list[tuple[Hypothesis, str]]  # the best translations of a part, with their texts
 
 
 class Translator:
@@ -111,9 +120,10 @@ class Translator:
         sentences: maximum sentences of a part: a model trained on single sentences omits much of
             a paragraph.
         window: number of lines that are translated together.
+        copies: True to put back numbers, addresses and tags that a translation has lost.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a model folder says of its limits
         self,
         engine: Engine,
         tokenizer: Tokenizer,
@@ -124,9 +134,10 @@ class Translator:
         ratios: tuple[float, float] | None = None,
         sentences: int = 1,
         window: int = WINDOW,
+        copies: bool = False,
     ) -> None:
         self.engine, self.max_positions, self.ratios = engine, max_positions, ratios
-        self.sentences, self.window = sentences, window
+        self.sentences, self.window, self.copies = sentences, window, copies
         self.max_source = min(max_source, max_positions or max_source)
         self.tokenizer, self.target = tokenizer, target_tokenizer or tokenizer
         self._empty = tokenizer.special_ids | {tokenizer.unknown_id}
@@ -164,9 +175,8 @@ class Translator:
             raise InputError(
                 f"the source has {len(ids):,} tokens; this model reads 1 to {self.max_positions:,}."
             )
-        (found,) = self.engine.submit([ids], options)()
-        texts = self.target.decode_batch([one.ids for one in found])
-        return self._translation(source, ids, list(zip(found, texts, strict=True)))
+        (found,) = self._decode(self.engine.submit([ids], options)())
+        return self._translation(source, ids, found)
 
     def _start(
         self, window: Sequence[str], options: SearchOptions
@@ -175,13 +185,24 @@ class Translator:
         requests = [[ids for _, ids, copied in parts if not copied] for parts in lines]
         wait = self._submit(requests, options)
 
+        def ask(ids: list[int]) -> _Found:
+            return next(self._decode(self.engine.submit([ids], options)()))
+
         def finish() -> list[Translation]:
-            found = wait()
-            texts = iter(self.target.decode_batch([one.ids for best in found for one in best]))
-            named = iter([[(one, next(texts)) for one in best] for best in found])
-            return [self._join(parts, named) for parts in lines]
+            found = self._decode(wait())
+            if self._copies(options):
+                again = CarryOver(self._encode, self._has_no_text, self.tokenizer.unknown_id, ask)
+                return [self._join(*again.carry_over(parts, found)) for parts in lines]
+            return [self._join(parts, found) for parts in lines]
 
         return finish
+
+    def _copies(self, options: SearchOptions) -> bool:
+        return self.copies and not (options.prefix or options.must)
+
+    def _decode(self, found: list[list[Hypothesis]]) -> Iterator[_Found]:
+        texts = iter(self.target.decode_batch([one.ids for best in found for one in best]))
+        return iter([[(one, next(texts)) for one in best] for best in found])
 
     def _submit(
         self, lines: Sequence[list[list[int]]], options: SearchOptions
@@ -201,7 +222,7 @@ class Translator:
 
         return wait
 
-    def _prepare(self, lines: list[str], options: SearchOptions) -> list[list[_Part]]:
+    def _prepare(self, lines: list[str], options: SearchOptions) -> list[list[Part]]:
         prepared = []
         # Which sentence a required word belongs to is unknown, so sentences stay together.
         most = None if options.must else self.sentences
@@ -210,6 +231,9 @@ class Translator:
             fits = (lambda text: True) if short else self._fits
             parts = segments(line, fits, max_sentences=most)
             tokens = [ids] if len(parts) == 1 else [self._encode(part.text) for part in parts]
+            for i, part in enumerate(parts if self._copies(options) else ()):
+                if is_shouted(part.text):
+                    tokens[i] = self._encode(in_lowercase(part.text))
             pairs = zip(parts, tokens, strict=True)
             prepared.append([(p, ids, p.oversized or self._has_no_text(ids)) for p, ids in pairs])
         return prepared
@@ -227,7 +251,7 @@ class Translator:
         return not self.tokenizer.decode([id for id in ids if id not in self._empty]).strip()
 
     def _join(
-        self, parts: list[_Part], found: Iterator[list[tuple[Hypothesis, str]]]
+        self, parts: list[Part], found: Iterator[list[tuple[Hypothesis, str]]]
     ) -> Translation:
         """Build the line's translation from those of its parts."""
         done = []
@@ -330,11 +354,11 @@ def open_translator(
     if chosen == "torch":
         import torch
 
-        from regard.generation.torch_engine import TorchEngine
+        from regard.generation.torch_engine import TorchEngine, check_ensemble
         from regard.model import Model
 
         folders = [folder, *ensemble]
-        _check_ensemble(folders)
+        check_ensemble(folders)
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         modules = [Model.load(one, dtype=dtype).module.eval() for one in folders]
         opened, limits["window"] = TorchEngine(modules, target, **options), TORCH_WINDOW
@@ -366,6 +390,7 @@ def translator_limits(extras: Mapping[str, Any], settings: Mapping[str, Any]) ->
         "ratios": None if ratios is None else (float(ratios[0]), float(ratios[1])),
         "sentences": max(int(extras.get("sentences", 1)), 1),
         "max_positions": max_positions(settings),
+        "copies": float(extras.get("copied_spans", 0)) >= _COPYING,
     }
 
 
@@ -373,17 +398,3 @@ def max_positions(settings: Mapping[str, Any]) -> int:
     """Return the number of positions a model has."""
     limited = settings.get("positions") in ("learned", "own")  # "own": a model that runs as it is
     return int(settings["max_positions"]) if limited else 2048  # CTranslate2 stores as many
-
-
-def _check_ensemble(folders: Sequence[Path]) -> None:
-    """Refuse models that differ in task or tokenizers."""
-    known = []
-    for folder in folders:
-        described = read_description(folder)
-        tokenizers = read_tokenizers(folder, described)
-        known.append([described.task, *(one.fingerprint for one in tokenizers if one is not None)])
-        if known[-1] != known[0]:
-            raise InputError(
-                f"{folder} cannot form an ensemble with {folders[0]}: both must be models for "
-                "translation with the same tokenizers."
-            )

@@ -21,7 +21,7 @@ from regard.evaluation.scores import score_texts
 from regard.files import write_atomic
 from regard.generation.beam import greedy_search
 from regard.generation.search import SearchOptions
-from regard.generation.sentences import sentences
+from regard.generation.sentences import sentences, share_copied
 from regard.generation.tracing import trace_answer
 from regard.generation.translator import TranslatedPart, Translation, open_translator
 from regard.model import Model
@@ -191,6 +191,7 @@ class RunEvaluator:
             "longest_source": int(min(np.max(sources), 2 * np.quantile(sources, 0.999))),
             "target_ratios": np.quantile(ratios, (0.001, 0.999)).round(3).tolist(),
             "sentences": int(np.quantile(counts, 0.95)),
+            "copied_spans": share_copied(self._validation_lines),
         }
 
     @cached_property

@@ -6,7 +6,17 @@ from hypothesis import strategies as st
 
 from regard.data.dates import LOCALES, templates
 from regard.files import chunks
-from regard.generation.sentences import Segment, batches_by_length, clean, segments, sentences
+from regard.generation.sentences import (
+    Segment,
+    batches_by_length,
+    carve,
+    clean,
+    kept_spans,
+    lost_spans,
+    segments,
+    sentences,
+    share_copied,
+)
 
 
 def short(limit):
@@ -149,3 +159,38 @@ def test_chunks_are_lazy():
     assert next(stream) == [0, 1, 2, 3]
     assert taken == [0, 1, 2, 3]
     assert [len(chunk) for chunk in stream] == [4, 2]
+
+
+def test_what_a_translation_must_carry_over_is_found():
+    text = "See <b>https://a.org/x?y=1</b>, v2.3.1 or 1,299.50 for {name} \U0001f600 and 7 cats."
+    found = [(span.text, span.kind) for span in kept_spans(text)]
+    assert found == [
+        ("<b>", "tag"),
+        ("https://a.org/x?y=1", "address"),
+        ("</b>", "tag"),
+        ("v2.3.1", "name"),
+        ("1,299.50", "number"),
+        ("{name}", "slot"),
+        ("\U0001f600", "emoji"),
+    ]  # 7 is often written out
+    lost = lost_spans("1,299.50 euros in 1990, or 27-2", "1.299,50 Euro 1990-02, 272")
+    assert [span.text for span in lost] == ["1990", "27-2"]  # only separators may change
+    assert share_copied([("in 1990", "1990"), ("in 1991", "2")]) == 0.5
+    assert share_copied([("a", "b")]) == 0.0
+
+
+@pytest.mark.parametrize(
+    "text", ["<p>A dog runs.</p>", "x https://a.org. y", "\U0001f600", "1234 x 5678"]
+)
+def test_carved_pieces_make_up_the_text(text):
+    for ends in (True, False):
+        pieces = carve(text, ends=ends)
+        assert "".join(one.text + one.separator for one, _ in pieces) == text
+    copied = {one.text for one, is_copied in pieces if is_copied}
+    assert copied >= {span.text for span in kept_spans(text)}
+
+
+def test_an_address_that_does_not_fit_is_copied_whole():
+    address = "https://example.org/" + "a" * 300
+    parts = segments(f"See {address} today", lambda text: len(text) < 100)
+    assert [part.text for part in parts if part.oversized] == [address]

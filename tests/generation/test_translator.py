@@ -1,8 +1,14 @@
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 
 from regard.errors import InputError
 from regard.generation.search import Hypothesis, SearchOptions
+from regard.generation.sentences import lost_spans
 from regard.generation.stepper import TranslationStepper
 from regard.generation.torch_engine import TorchEngine
 from regard.generation.translator import (
@@ -12,6 +18,7 @@ from regard.generation.translator import (
     max_positions,
     open_translator,
 )
+from regard.interop.model_names import ZOO
 from regard.model_folder import read_description
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.text.tokenizer import suppressed_ids
@@ -208,3 +215,59 @@ def test_learned_positions_are_never_exceeded(make_folder, engine):
     assert max(len(part.source_ids) for part in done.parts) <= 12
     assert max(len(part.ids) for part in done.parts) <= 12
     assert joined(done.parts) == line.strip()
+
+
+class ForgetfulEngine(EchoEngine):
+    """Returns its input without certain tokens."""
+
+    def __init__(self, tokenizer, *forgotten):
+        super().__init__()
+        self.forgotten = {id for text in forgotten for id in tokenizer.encode(text, specials=False)}
+
+    def submit(self, sources, options):
+        wait = super().submit(sources, options)
+
+        def forget(one):
+            return replace(one, ids=[id for id in one.ids if id not in self.forgotten])
+
+        return lambda: [[forget(one) for one in best] for best in wait()]
+
+
+@pytest.mark.parametrize("forgotten", [("7",), ("7", "{", "}")])
+def test_a_lost_number_is_put_back(forgotten):
+    tokenizer = train_tokenizer(["a dog in 0123456789 {a} {b} ."], kind="characters", vocab_size=99)
+    engine, line = ForgetfulEngine(tokenizer, *forgotten), "a dog in 1977 . a dog in 1988"
+    without = Translator(engine, tokenizer)
+    assert next(without.translate([line], SearchOptions())).text == "a dog in 19 . a dog in 1988"
+    found = next(Translator(engine, tokenizer, copies=True).translate([line], SearchOptions()))
+    assert found.text == line
+    assert joined(found.parts) == line
+    # with a placeholder, or between what is copied if the placeholder is lost, too
+    assert [part.copied for part in found.parts] == (
+        [False] if len(forgotten) == 1 else [False, True, False, True]
+    )
+
+
+def test_fifty_lines_with_numbers_addresses_tags_and_emoji_keep_them(tmp_path):
+    folder, data = tmp_path / "en-de", Path(__file__).parents[1] / "data"
+    shutil.copytree(ZOO / "en-de", folder)
+    stated = json.loads((folder / "config.json").read_text())
+    plain = {"copied_spans": 0.0}
+    (folder / "config.json").write_text(json.dumps(stated | {"extras": stated["extras"] | plain}))
+    without = open_translator(folder)
+    copying = {"copied_spans": 0.9}
+    (folder / "config.json").write_text(json.dumps(stated | {"extras": stated["extras"] | copying}))
+    translator = open_translator(folder)
+    lines = (data / "carried-over.txt").read_text("utf-8").splitlines()
+    assert len(lines) == 50
+    for line, found in zip(lines, translator.translate(lines, SearchOptions()), strict=True):
+        assert lost_spans(line, found.text) == []
+        assert found.text.isupper() == line.isupper()
+        assert joined(found.parts) == line
+    # nothing else changes
+    usual = [
+        row.partition("\t")[0]
+        for row in (data / "everyday.en-de.tsv").read_text("utf-8").splitlines()[:20]
+    ]
+    one, other = (list(each.translate(usual, SearchOptions())) for each in (without, translator))
+    assert [x.text for x in one] == [x.text for x in other]
