@@ -48,7 +48,6 @@ def test_both_engines_obey_minimum_lengths(toy_folder):
     assert_same(fast, plain)
 
 
-@torch.no_grad()
 def test_no_n_gram_is_repeated_in_either_engine(toy_folder):
     sentences = ["two two two two", "one two one two one two"]
     given = {"sentences": sentences, "beam": 2, "penalty": "none"}
@@ -67,6 +66,7 @@ def test_no_n_gram_is_repeated_in_either_engine(toy_folder):
         SearchOptions(no_repeat=-1)
 
 
+@torch.no_grad()
 def test_it_finds_what_the_definition_of_beam_search_finds(toy_folder):
     model = load(toy_folder)
     words = model.tokenizer
