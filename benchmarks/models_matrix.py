@@ -8,6 +8,8 @@ import platform
 import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -15,6 +17,7 @@ import transformers
 from torch import Tensor, nn
 
 import regard
+from regard.capabilities import family_markdown
 from regard.errors import RegardError
 from tests.trace.attention_styles import STYLES, Blocks
 from tests.trace.tiny_models import BART, IMAGE, T5, TEXT, TINY, Tiny
@@ -213,10 +216,15 @@ def main() -> None:
     lines = [
         "# Architectures that were watched",
         "",
+        "What works with which family (`regard models --families`):",
+        "",
+        family_markdown(),
+        "",
         f"Written by `make models-matrix` on {date} ({platform.machine()}, CPU, torch "
-        f"{torch.__version__}, transformers {transformers.__version__}). Tiny models with random "
-        "weights, two texts or images, one padded. The numbers are the largest differences of "
-        "outputs with and without regard, and of weights from transformers' eager attention. "
+        f"{torch.__version__}, transformers {transformers.__version__}, {_others()}). Tiny models "
+        "with random weights, two texts or images, one padded. The numbers are the largest "
+        "differences of outputs with and without regard, and of weights from transformers' eager "
+        "attention. "
         "*Exact* means both are at most 1e-5, and lens and attribution work.",
         "",
         f"**{exact} of {len(rows)} architectures of transformers are exact.**",
@@ -229,6 +237,18 @@ def main() -> None:
         "",
     ]
     Path(__file__).parents[1].joinpath("docs/models.md").write_text("\n".join(lines))
+
+
+def _others() -> str:
+    """Say which of the optional packages were there, and in which version."""
+    found = []
+    for name in ("timm", "torchvision"):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            stands_in = find_spec(name) is not None
+            found.append(f"empty modules in place of {name}" if stands_in else f"no {name}")
+    return ", ".join(found)
 
 
 def _table(rows: list[Row]) -> list[str]:

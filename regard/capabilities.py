@@ -13,7 +13,7 @@ Tests compare every rule with what the engines really do.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard.errors import InputError, check_choice
 
@@ -230,3 +230,98 @@ def usable_readers(
             "use float32."
         )
     return usable, precision
+
+
+class FamilyAbilities(NamedTuple):
+    """Abilities of the models of one family."""
+
+    family: str
+    """Regard's name of the family; empty for models that run as they are."""
+    names: Mapping[str, str]
+    """The models that belong to it, by language."""
+    model_types: tuple[str, ...] = ()
+    """The values of model_type in config.json that are imported."""
+    lens: str = "✓"
+    trains: bool = False
+    exports: tuple[str, ...] = ()
+
+    @property
+    def fast_engines(self) -> tuple[str, ...]:
+        """The engines other than torch that run its usual models."""
+        settings = {"n_heads": 1} if self.family else {"n_heads": 1, "architecture": "other"}
+        family = self.family or "decoder"
+        return tuple(x for x in _RULES if unsupported_reason(x, family, settings) is None)
+
+
+_IF_FOUND = "where the parts sum to the stream"
+FAMILIES = (
+    FamilyAbilities(
+        "transformer",
+        {"en": "transformer: Marian, Pegasus", "ko": "transformer: Marian, Pegasus"},
+        ("marian", "pegasus"),
+        trains=True,
+        exports=("huggingface", "onnx", "ctranslate2"),
+    ),
+    FamilyAbilities(
+        "decoder",
+        {
+            "en": "decoder: GPT-2, Llama, Mistral, Qwen2, llama2.c",
+            "ko": "decoder: GPT-2, Llama, Mistral, Qwen2, llama2.c",
+        },
+        ("gpt2", "llama", "mistral", "qwen2"),
+        trains=True,
+        exports=("huggingface", "onnx", "ctranslate2", "gguf"),
+    ),
+    FamilyAbilities(
+        "encoder",
+        {"en": "encoder: BERT, DistilBERT", "ko": "encoder: BERT, DistilBERT"},
+        ("bert", "distilbert"),
+        trains=True,
+        exports=("huggingface", "onnx"),
+    ),
+    FamilyAbilities(
+        "vision",
+        {"en": "vision: ViT, DeiT", "ko": "vision: ViT, DeiT"},
+        ("vit", "deit"),
+        trains=True,
+        exports=("huggingface", "onnx"),
+    ),
+    FamilyAbilities(
+        "seq2seq",
+        {"en": "seq2seq: RNN with attention", "ko": "seq2seq: 어텐션이 있는 RNN"},
+        lens="–",
+        trains=True,
+    ),
+    FamilyAbilities(
+        "",
+        {
+            "en": "any other: of transformers, timm, `nn.Transformer`, your own",
+            "ko": "그 밖의 모든 모델: transformers, timm, `nn.Transformer`, 직접 만든 모델",
+        },
+        lens=_IF_FOUND,
+    ),
+)
+"""The only table that says what each family can do; documents and commands print it."""
+_FAMILY_HEADS = {
+    "en": ("family", "look", "edit", "lens", "train", "fast engine", "export"),
+    "ko": ("계열", "들여다보기", "편집", "렌즈", "학습", "빠른 엔진", "내보내기"),
+}
+_IN_KOREAN = {_IF_FOUND: "부분들의 합이 스트림과 같을 때"}
+
+
+def family_rows(language: str = "en") -> list[dict[str, str]]:
+    """Return the table of families, ready to print: a row for each, by column."""
+    rows = []
+    for one in FAMILIES:
+        lens = _IN_KOREAN.get(one.lens, one.lens) if language == "ko" else one.lens
+        engines, exports = (", ".join(x) or "–" for x in (one.fast_engines, one.exports))
+        cells = (one.names[language], "✓", "✓", lens, "✓" if one.trains else "–", engines, exports)
+        rows.append(dict(zip(_FAMILY_HEADS[language], cells, strict=True)))
+    return rows
+
+
+def family_markdown(language: str = "en") -> str:
+    """Return the table of families in Markdown."""
+    heads = _FAMILY_HEADS[language]
+    lines = [heads, ["---"] * len(heads), *(row.values() for row in family_rows(language))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

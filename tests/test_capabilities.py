@@ -1,14 +1,25 @@
-"""The table of capabilities compared with what the engines really do."""
+"""The tables of capabilities compared with what the engines and exports really do."""
+
+from pathlib import Path
 
 import pytest
 
-from regard.capabilities import choose_engine, choose_writer, unsupported_reason
+from regard.capabilities import (
+    FAMILIES,
+    choose_engine,
+    choose_writer,
+    family_markdown,
+    unsupported_reason,
+)
 from regard.errors import InputError
 from regard.generation.fast_decoder import can_run
 from regard.generation.search import SearchOptions
 from regard.generation.translator import open_translator
+from regard.interop.export import SYSTEMS, export
+from regard.interop.import_checkpoint import FAMILIES as IMPORTED
 from regard.model import Model, load
 from regard.models.config import build, config_from_dict
+from regard.training.build import FAMILIES_OF
 from tests.generation.conftest import lively
 from tests.generation.toy import pairs, tokenizer
 
@@ -156,3 +167,39 @@ def test_the_fastest_engine_is_chosen_and_a_request_is_obeyed_or_refused():
     ):
         with pytest.raises(InputError, match=message):
             choose_engine(*arguments, **options)
+
+
+def test_the_table_of_families_says_what_is_imported_and_trained():
+    stated = {kind for row in FAMILIES for kind in row.model_types}
+    assert stated == {kind for family in IMPORTED for kind in family.model_types}
+    trained = {family for several in FAMILIES_OF.values() for family in several}
+    assert {row.family for row in FAMILIES if row.trains} == trained
+
+
+EXPORTABLE = {"decoder": {"positions": "learned", "max_positions": 30, "activation": "gelu_new"}}
+
+
+@pytest.mark.parametrize("row", [row for row in FAMILIES if row.family], ids=lambda row: row.family)
+def test_the_table_of_families_says_what_can_be_exported(row, make_bundle, tmp_path):
+    model = make_bundle(row.family, settings=EXPORTABLE.get(row.family))
+    for system in SYSTEMS:
+        if system in ("onnx", "gguf") and system in row.exports:
+            continue  # tests/interop/test_onnx.py and test_gguf.py export and compare
+        if system in row.exports:
+            assert export(model, tmp_path / system, to=system)
+        else:
+            with pytest.raises(InputError):
+                export(model, tmp_path / system, to=system)
+
+
+@pytest.mark.parametrize(
+    ("page", "language"),
+    [
+        ("models.md", "en"),
+        ("how-to/open-any-model.md", "en"),
+        ("how-to/open-any-model.ko.md", "ko"),
+    ],
+)
+def test_documents_print_the_table_of_families(page, language):
+    docs = Path(__file__).resolve().parents[1] / "docs"
+    assert family_markdown(language) in (docs / page).read_text("utf-8")

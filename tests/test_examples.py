@@ -16,6 +16,7 @@ SHOWS = {
     "train_a_model": r"^30 steps in \d+ s, validation loss \d.*\n\d+\n<Trace of 3 sites",
     "watch_pytorch": r"decoder\.layers\.0\.self_attn +causal self\n.*cross\n(.*\n)+without head 2",
     "watch_your_homework": r"sum to .*\n- .*over the queries.*\n- .*√16.*\n- .*0\.1 of the weights",
+    "watch_timm": r"blocks\.0\.attn.*\ntensor\(\[.*\]\)\nencoder\.layers\.\d\..*residual\n$",
     "watch_my_layer": r"^tensor\(\[\[\[1\.0000, 0\.0000(.*\n)+rows that changed: \[3\]\n$",
 }
 LEAVES = {"see_a_head": "head.svg", "train_a_model": "backwards/training/curves.svg"}

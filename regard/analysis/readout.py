@@ -21,7 +21,6 @@ from regard.models.config import ModelConfig
 from regard.text.tokenizer import Tokenizer
 from regard.trace.found_stream import FoundStream
 from regard.trace.outputs import ClassificationOutput, FillOutput, TranslationOutput
-from regard.trace.stream_graph import find_linear
 from regard.trace.trace import Trace
 
 
@@ -261,9 +260,8 @@ def _open_found(trace: Trace) -> FoundReadout:
             f"{trace.stream_problem or 'it has none'}."
         )
     shape = () if stream.output is None else stream.output[0].shape
-    head = stream.output is not None and find_linear(stream.output[1], deep=True) is not None
     embeds = model is not None and model.task == "embedding"
-    if embeds or len(shape) < stream.start.dim() - 1 or not head:
+    if embeds or len(shape) < stream.start.dim() - 1 or stream.head() is None:
         raise _no_logits()
     classes = len(shape) == stream.start.dim() - 1
     return FoundReadout(model, stream, "classes" if classes else "tokens")

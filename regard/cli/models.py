@@ -25,16 +25,19 @@ def models_command(
         autocompletion=complete_models,
     ),
     presets: bool = Option(False, "--presets", help="List the presets that can be built by name."),
+    families: bool = Option(False, "--families", help="List what each family of models can do."),
     as_json: JsonFlag = False,
 ) -> None:
     """List the bundled models, or show the parts and the card of one model.
 
     Example: regard models en-de
     """
-    if presets and model is not None:
-        raise InputError("give a model or --presets, not both.")
+    if (model is not None) + presets + families > 1:
+        raise InputError("give a model, --presets or --families, one at a time.")
     if presets:
         _list_presets(as_json=as_json)
+    elif families:
+        _list_families(as_json=as_json)
     elif model is None:
         _list_bundled(as_json=as_json)
     else:
@@ -85,6 +88,16 @@ def _list_presets(*, as_json: bool) -> None:
         f"vocabulary of {PAPER_VOCABULARY:,} here: the paper says about 37,000, but the numbers of "
         "parameters in its table 3 imply more."
     )
+
+
+def _list_families(*, as_json: bool) -> None:
+    from regard.capabilities import family_rows
+
+    rows = family_rows()
+    if as_json:
+        print_json(rows, indent=1)
+    else:
+        _print_table(list(rows[0]), rows)
 
 
 def _show(name: str, *, as_json: bool) -> None:

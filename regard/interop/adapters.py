@@ -22,7 +22,7 @@ from regard.layers.patch import cut
 from regard.models.encoder import pool_states
 from regard.models.transformer import shift_right
 from regard.tap import listening, path_at, tap
-from regard.trace.found_stream import FoundStream, find_stream
+from regard.trace.found_stream import FoundStream, cannot_replace, find_stream
 from regard.trace.stream_graph import StreamGraph
 from regard.trace.torch_calls import answering
 from regard.trace.trace import Trace
@@ -103,10 +103,7 @@ class Adapter(nn.Module):
         self.streams[side] = found
         for path, value in found.values():
             if tap(path, value, "token d_model") is not value:
-                raise InputError(
-                    f"{path} of a model that runs as it is can be read but not replaced: change "
-                    "its attention instead."
-                )
+                raise cannot_replace(path)
 
     def accepts(self, name: str) -> bool:
         """Return True if the inner module has a parameter of this name."""

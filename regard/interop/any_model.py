@@ -151,8 +151,9 @@ def _own_kind(module: nn.Module, name: str, tables: list[int]) -> tuple[str, str
 def _image_config(module: nn.Module, name: str, task: str) -> AdaptedConfig:
     stated = getattr(module, "config", None) or module
     kernel = next((p for p in module.modules() if isinstance(p, nn.Conv2d)), None)
-    defaults = getattr(module, "default_cfg", {}).get("input_size", (None,))  # of timm
-    size = _one(getattr(stated, "image_size", None) or defaults[-1])
+    built = getattr(getattr(module, "patch_embed", None), "img_size", None)  # of timm
+    defaults = getattr(module, "default_cfg", {}).get("input_size", (None,))
+    size = _one(getattr(stated, "image_size", None) or built or defaults[-1])
     if kernel is None or size is None:
         raise InputError(
             f"{name} has neither an embedding of tokens nor patches of an image with a known "

@@ -4,7 +4,7 @@
 ("decoder.layers.0.self.residual"), and it is checked that the parts sum to what the model computed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -21,6 +21,7 @@ from regard.trace.stream_graph import (
     StreamGraph,
     TensorCall,
     WrittenPart,
+    find_linear,
     keeps_stream,
     linear_weights,
 )
@@ -97,6 +98,15 @@ class FoundStream:
         if "layer_norm" in names:
             return "layer"
         return "rms" if {"rms_norm", "rsqrt"} & set(names) else "none"
+
+    def head(self) -> TensorCall | None:
+        """Return the linear layer between the end of the stream and the output; None without one.
+
+        A layer that writes to the stream, whose end may be the output, is not a head.
+        """
+        found = None if self.output is None else find_linear(self.output[1], deep=True)
+        written = (one.part.linear for station in self.stations for one in station.sublayers)
+        return None if any(found is one for one in written) else found
 
     def output_vectors(self) -> Tensor | None:
         """Return what the last linear layer reads, if it is one vector for each position."""
@@ -286,8 +296,22 @@ def _check_sum(one: Residual) -> None:
         )
 
 
-def note_streams(trace: Trace, graph: StreamGraph, one: Watch) -> None:
-    """Add the streams of a watched model to a trace, or the reason why there are none."""
+def cannot_replace(path: str) -> InputError:
+    """Return the error for an edit of a value that is only known after the run."""
+    return InputError(
+        f"{path} of a model that runs as it is can be read but not replaced: change its attention "
+        "instead, or use a hook of its module."
+    )
+
+
+def note_streams(
+    trace: Trace, graph: StreamGraph, one: Watch, edited: Callable[[str], bool]
+) -> None:
+    """Add the streams of a watched model to a trace, or the reason why there are none.
+
+    Args:
+        edited: returns True for the path of a value that an edit would change.
+    """
     sums = [end for end in graph.ends if set(_sites(end)) & set(one.calls)]
     if not one.calls or not sums:
         trace.stream_problem = NO_SUM if one.calls else ""
@@ -295,7 +319,7 @@ def note_streams(trace: Trace, graph: StreamGraph, one: Watch) -> None:
     names = [_side(trace, end, one) for end in sums]
     for side, end in zip(names, sums, strict=True):
         own = [call for call in one.calls if call in _sites(end)]
-        output = _returned(trace.output, graph) if end is sums[-1] else None
+        output = _returned(trace.output, graph, end) if end is sums[-1] else None
         try:
             if one.in_steps:
                 raise InputError("it was called in steps with a cache: call it on the whole input")
@@ -307,6 +331,8 @@ def note_streams(trace: Trace, graph: StreamGraph, one: Watch) -> None:
             continue
         trace.streams[side] = found
         for path, value in found.values():
+            if edited(path):
+                raise cannot_replace(path)
             trace.values.setdefault(path, value.detach())
 
 
@@ -319,9 +345,16 @@ def _sites(end: Residual) -> list[SiteCall]:
     return [site for one in end.chain() for part in one.parts for site in part.sites]
 
 
-def _returned(output: Any, graph: StreamGraph) -> Tensor | None:
-    """Return the logits: what the caller has kept as the output, or the last linear layer's."""
+def _returned(output: Any, graph: StreamGraph, end: Residual) -> Tensor | None:
+    """Return the logits: what the caller has kept as the output, or the last linear layer's.
+
+    A linear layer that writes to the stream does not compute logits.
+    """
     given = getattr(output, "logits", output)
     if isinstance(given, Tensor) and graph.node(given) is not None:
         return given
-    return None if graph.latest is None else graph.latest[0]
+    if graph.latest is None:
+        return None
+    last, node = graph.latest
+    written = {id(part.linear) for one in end.chain() for part in one.parts}
+    return None if id(find_linear(node)) in written else last

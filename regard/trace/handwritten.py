@@ -11,9 +11,9 @@ from itertools import count
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils.weak import WeakIdKeyDictionary
 
 from regard.trace.products import Product, read_product
+from regard.trace.stream_graph import TensorTable
 
 _NO_CHANGE = frozenset(
     (
@@ -33,7 +33,7 @@ _PROJECTIONS = frozenset(("linear", "conv1d", "conv2d", "conv3d", "addmm", "bili
 SOFTMAX = frozenset(("softmax", "softmax.int", "_softmax", "special_softmax"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class ScoreTable:
     """A table of scores: factor · rows · columnsᵀ, plus anything if it is `exact`."""
 
@@ -87,9 +87,9 @@ class WeightsNote:
         return weights
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Note:
-    """Known facts about one tensor."""
+    """Known facts about one tensor; never changed, since several tensors may share them."""
 
     identity: int
     """The same for a tensor and what is made of it alone, such as its norm."""
@@ -110,7 +110,7 @@ class Follower:
     """Called with every softmax that is followed."""
     on_product: Callable[[WeightsNote, Product, int], Tensor | None]
     """Answers a product of weights and values; None if it was not understood."""
-    notes: Any = field(default_factory=WeakIdKeyDictionary)
+    notes: TensorTable = field(default_factory=TensorTable)
     numbers: Iterator[int] = field(default_factory=count)
 
     def note(self, tensor: Tensor) -> Note:
@@ -153,6 +153,11 @@ class Follower:
         if name in _PROJECTIONS:
             activations = [x for x in given if not x.parameter] or given[:1]
             self.notes[result] = Note(next(self.numbers), source=activations[0].identity)
+            return
+        first = given[0]
+        plain = first.table is None and first.weights is None
+        if plain and len(given) == 1 and name not in _SCALES:
+            self.notes[result] = first
             return
         merged = self._merge(given)
         if name in _SCALES and len(args) > 1 and (by := _number(args[1])) is not None:

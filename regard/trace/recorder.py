@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
 import torch
@@ -45,8 +45,8 @@ class Recorder:
         site, first, name = split_path(tapped.path)
         value = tapped.value
         if isinstance(value, Tensor):
-            self._check_finite(tapped.path, name, value)
             value = value.detach()
+            self._check_finite(tapped.path, name, value)
         if not self._records(f"{site}.{name}" if site else name, site):
             return tapped.value
         if name in _SITE_PARTS or (name in _CHANGEABLE and tapped.changed):
@@ -95,10 +95,13 @@ class Recorder:
             parts[name] = value
 
     def _check_finite(self, path: str, name: str, value: Tensor) -> None:
+        if name == "temperature" or isfinite(value.sum()):  # one NaN or inf makes the sum one
+            self._previous = path
+            return
         finite = torch.isfinite(value)
         if name in ("compared", "scores", "masked"):
             finite = finite | (value == -inf)
-        if name == "temperature" or finite.all():
+        if finite.all():
             self._previous = path
             return
         index, before = (~finite).nonzero()[0].tolist(), self._previous

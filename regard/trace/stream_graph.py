@@ -11,11 +11,12 @@ whatever is added to it is a part that was written to it.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
-from torch.utils.weak import WeakIdKeyDictionary
 
 NORMS = frozenset(("layer_norm", "rms_norm"))
 LINEAR = frozenset(("linear", "addmm", "matmul", "mm"))
@@ -34,6 +35,28 @@ _STARTS = frozenset(("embedding", "linear", "addmm", "conv1d", "conv2d", "conv3d
 """Functions whose result is followed although nothing that they read is."""
 
 
+class TensorTable:
+    """Facts about tensors, which are forgotten when the tensors die."""
+
+    def __init__(self) -> None:
+        self._facts: dict[int, tuple[Any, ref[Tensor]]] = {}
+        self._self: ref[TensorTable] = ref(self)
+
+    def get(self, tensor: Tensor) -> Any:
+        found = self._facts.get(id(tensor))
+        return None if found is None else found[0]
+
+    def __setitem__(self, tensor: Tensor, fact: Any) -> None:
+        key = id(tensor)
+        self._facts[key] = (fact, ref(tensor, partial(_forget, self._self, key)))
+
+
+def _forget(table: "ref[TensorTable]", key: int, _: object) -> None:
+    """Forget a tensor that has died."""
+    if (alive := table()) is not None:
+        alive._facts.pop(key, None)
+
+
 @dataclass(eq=False)
 class SiteCall:
     """One call of attention: the name of its site in each watch, and what it reads."""
@@ -46,7 +69,7 @@ class SiteCall:
     """Input, weight and bias of the output projection, if it is part of the call."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class TensorCall:
     """One function call whose result is followed."""
 
@@ -105,7 +128,7 @@ class Residual:
 class StreamGraph:
     """Follows tensors from the embedding to the logits."""
 
-    nodes: Any = field(default_factory=WeakIdKeyDictionary)
+    nodes: TensorTable = field(default_factory=TensorTable)
     ends: list[Residual] = field(default_factory=list)
     """The last sum of every stream."""
     latest: tuple[Tensor, TensorCall] | None = None
@@ -115,10 +138,8 @@ class StreamGraph:
         """Return the call that computed a tensor; None if it is not followed."""
         return self.nodes.get(tensor) if isinstance(tensor, Tensor) else None
 
-    def before(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments as they are before a function that may change the first one."""
-        if func.__name__[-1:] != "_" or func.__name__[:1] == "_" or not args:
-            return args
+    def before(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments as they are before a function that changes the first one."""
         if not any(self.node(one) for one in args):
             return args
         kept, node = args[0].detach().clone(), self.node(args[0])
@@ -159,7 +180,10 @@ class StreamGraph:
         if not followed and (name not in _STARTS or not inputs):
             return
         node = TensorCall(name, func, args, kwargs, inputs, _depth(inputs))
-        node.sites = tuple(dict.fromkeys(site for one in followed for site in one.sites))
+        if len(followed) == 1:
+            node.sites = followed[0].sites
+        else:
+            node.sites = tuple(dict.fromkeys(site for one in followed for site in one.sites))
         if name == "add" and len(inputs) == 2 and self._note_sum(node, result):
             return
         kept = keeps_stream(node)
@@ -275,13 +299,20 @@ def _reads(node: TensorCall, tensor: Tensor, source: TensorCall | None) -> bool:
     waiting, seen = [node], set()
     while waiting:
         at = waiting.pop()
-        if at is source or any(one is tensor for one, _ in at.inputs):
+        if at is source or any(_has_numbers_of(one, tensor) for one, _ in at.inputs):
             return True
         for _, parent in at.inputs:
             if parent is not None and id(parent) not in seen:
                 seen.add(id(parent))
                 waiting.append(parent)
     return False
+
+
+def _has_numbers_of(one: Tensor, other: Tensor) -> bool:
+    """Return True for the same tensor, or one of them in another layout of the same memory."""
+    return one is other or (
+        one.numel() == other.numel() and one.data_ptr() == other.data_ptr() != 0
+    )
 
 
 def _cut(part: WrittenPart) -> None:

@@ -8,12 +8,12 @@ edited, so that results are the same to the last bit.
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from inspect import signature
 from math import inf
 from threading import local
-from types import SimpleNamespace
-from typing import Any
+from types import FrameType, SimpleNamespace
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +28,7 @@ from regard.attention.tile import broadcast_lead
 from regard.errors import InputError
 from regard.tap import is_attending, listen
 from regard.trace.handwritten import Follower
-from regard.trace.products import dot_similarity, read_mask, with_heads, with_mask_heads
+from regard.trace.products import HIDDEN, dot_similarity, read_mask, with_heads, with_mask_heads
 from regard.trace.stream_graph import StreamGraph
 from regard.trace.trace import CallFacts
 from regard.trace.watched_model import WATCHES, Place, find_places, note_calls, sites
@@ -36,7 +36,35 @@ from regard.trace.weighted_sums import answer_product, note_softmax
 
 _MULTI_HEAD = signature(F.multi_head_attention_forward)
 _REFUSED = ("varlen_attn", "flash_attn", "flash_attention", "_scaled_dot_product", "flex_attention")
+_NO_TENSOR = frozenset(
+    (
+        *("size", "dim", "ndim", "shape", "numel", "stride", "dtype", "device", "layout", "item"),
+        *("is_floating_point", "is_contiguous", "is_complex", "is_cuda", "is_sparse", "__len__"),
+        *("requires_grad", "is_quantized", "element_size", "data_ptr", "storage_offset", "tolist"),
+    )
+)
+"""Functions and attributes whose results are not followed."""
 _THREAD = local()
+
+
+class _Function(NamedTuple):
+    """Facts about a function of torch, from its name."""
+
+    name: str
+    """Without the mark of functions that change their argument."""
+    inert: bool
+    changes: bool
+    """True if it changes its first argument."""
+    refused: bool
+
+
+@cache
+def _known(func: Any) -> _Function:
+    full = func.__self__.__name__ if func.__name__ == "__get__" else func.__name__
+    changes = full[-1] == "_" and full[0] != "_"
+    name = full[:-1] if changes else full
+    refused = any(word in name for word in _REFUSED) and func is not F.scaled_dot_product_attention
+    return _Function(name, name in _NO_TENSOR, changes, refused)
 
 
 @contextmanager
@@ -72,16 +100,20 @@ class AttentionCalls(TorchFunctionMode):
         watches = WATCHES.get()
         if not watches or is_attending():
             return func(*args, **kwargs)
+        known = _known(func)
+        if known.inert:
+            return func(*args, **kwargs)
+        if known.refused or (known.name == "is_nested" and _is_flex(sys._getframe(1))):
+            raise _cannot_watch("flex_attention" if known.name == "is_nested" else known.name)
         if not all(one.called for one in watches):
             note_calls()
         for one in watches:
             one.entered = None
-        before = self.streams.before(func, args)
-        name = _name_of(func)
-        result = self._compute(name, func, args, kwargs)
+        before = self.streams.before(args) if known.changes else args
+        result = self._compute(known.name, func, args, kwargs)
         site = next((one.entered for one in watches if one.entered is not None), None)
         if site is None:
-            self.streams.note(name, func, before, kwargs, result)
+            self.streams.note(known.name, func, before, kwargs, result)
         else:
             first = result[0] if isinstance(result, tuple) else result
             self.streams.note_site(site, func, before, kwargs, first)
@@ -92,8 +124,6 @@ class AttentionCalls(TorchFunctionMode):
             return self._answer(answer_sdpa, func, args, kwargs)
         if func is F.multi_head_attention_forward:
             return self._answer(answer_multi_head, func, args, kwargs)
-        if any(word in name for word in _REFUSED):
-            raise _cannot_watch(name)
         return self.follower.follow(name, func, args, kwargs)
 
     def _answer(self, answer: Callable[..., Any], func: Any, args: Any, kwargs: Any) -> Any:
@@ -129,6 +159,9 @@ def answer_sdpa(  # noqa: PLR0913  torch's own signature
     if enable_gqa:
         groups = query.size(-3) // key.size(-3)
         key, value = (x.repeat_interleave(groups, dim=-3) for x in (key, value))
+    if attn_mask is not None and not crosses and key.size(-2) > query.size(-2):
+        n_key = _count_used(attn_mask, key.size(-2))
+        key, value, attn_mask = key[..., :n_key, :], value[..., :n_key, :], attn_mask[..., :n_key]
     lead = broadcast_lead(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     heads = tuple(with_heads(x, lead) for x in (query, key, value))
     allowed, table = read_mask(with_mask_heads(attn_mask, lead))
@@ -146,6 +179,13 @@ def answer_sdpa(  # noqa: PLR0913  torch's own signature
             kernel=lambda: with_heads(result(), lead),
         )
     return context.reshape(*lead, *context.shape[-2:])
+
+
+def _count_used(mask: Tensor, n_key: int) -> int:
+    """Return the number of keys without the unused places at the end of a cache of fixed size."""
+    seen = mask if mask.dtype == torch.bool else mask > HIDDEN
+    used = seen.reshape(-1, seen.size(-1)).any(0).nonzero()
+    return int(used[-1]) + 1 if len(used) and seen.size(-1) == n_key else n_key
 
 
 def answer_multi_head(
@@ -247,16 +287,9 @@ def _is_same(left: Tensor, right: Tensor) -> bool:
     return left is right or places[0] == places[1]
 
 
-def _name_of(func: Any) -> str:
-    """Return the name of a function or attribute of torch, without the mark of in-place ones."""
-    name = func.__name__
-    if name == "__get__":
-        name = func.__self__.__name__
-        asked_by = sys._getframe(2).f_code.co_filename
-        if name == "is_nested" and asked_by.endswith("flex_attention.py"):
-            return "flex_attention"
-        return name
-    return name[:-1] if name[-1] == "_" and name[0] != "_" else name
+def _is_flex(frame: FrameType) -> bool:
+    """Return True for code of flex attention, whose first step is to ask for this attribute."""
+    return frame.f_code.co_filename.endswith("flex_attention.py")
 
 
 def _cannot_watch(what: str) -> InputError:

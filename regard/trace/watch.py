@@ -49,14 +49,13 @@ def watch(
             listeners = (LocalListener(one, editor), LocalListener(one, recorder))
             with listen(*listeners), answering() as calls:
                 yield trace
-                graph = calls.streams
         finally:
             WATCHES.reset(token)
         trace.unwatched += [softmax.describe() for softmax in one.softmaxes if not softmax.used]
         trace.sites.update(recorder.sites())
         if not (trace.unwatched or trace.sites):
             _explain_no_site(one)
-        note_streams(trace, graph, one)
+        note_streams(trace, calls.streams, one, editor.wants)
     trace.sites.update(recorder.sites())
     editor.finish()
 

@@ -92,7 +92,7 @@ def test_without_bundled_models_it_says_so(tmp_path, monkeypatch):
 def test_mistakes_get_one_sentence(shelf, tmp_path):
     with pytest.raises(UnknownNameError, match=r"'en-dd' is neither .* the nearest .*en-de"):
         run("en-dd")
-    with pytest.raises(InputError, match="or --presets, not both"):
+    with pytest.raises(InputError, match="one at a time"):
         run("tiny", "--presets")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileError, match=r"has no config\.json"):
@@ -111,3 +111,13 @@ def test_the_command_itself_exits_with_2_and_one_line(tmp_path):
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
     assert "tiny" in result.stderr
+
+
+def test_families_are_listed_with_what_each_can_do():
+    table = run("--families").splitlines()
+    assert table[0].split()[:4] == ["family", "look", "edit", "lens"]
+    rows = json.loads(run("--families", "--json"))
+    assert len(rows) == len(table) - 1
+    assert rows[1]["export"] == "huggingface, onnx, ctranslate2, gguf"
+    with pytest.raises(InputError, match="one at a time"):
+        run("--families", "--presets")

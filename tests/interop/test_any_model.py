@@ -262,6 +262,13 @@ def test_a_handwritten_module_is_a_model():
 
 def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path):
     module = save(tmp_path, "RobertaForMaskedLM", TEXT, make_tokenizer())
+    files = sorted(tmp_path.iterdir())
+    model = regard.load(module, tokenizer=make_tokenizer())
+    for given in (Image.new("RGB", (8, 8)), torch.zeros(3, 8, 8)):
+        with pytest.raises(InputError, match="this model reads text, and a"):
+            model.trace(given)
+    with pytest.raises(InputError, match="40 is not an id of this vocabulary; ids are 0 to 39"):
+        model.trace([1, 40])
     larger = make_tokenizer(words=[*WORDS, "w40"])
     with pytest.raises(InputError, match="41 tokens, but the model was made for 40"):
         regard.load(module, tokenizer=larger)
@@ -271,7 +278,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path):
         regard.load(3)
     with pytest.raises(InputError, match="cannot be saved by regard"):
         regard.load(module).save(tmp_path / "copy")
-    assert not (tmp_path / "copy").exists()
+    assert sorted(tmp_path.iterdir()) == files
     settings = json.loads((tmp_path / "config.json").read_text())
     for change, sentence in [
         ({"num_hidden_layers": 1}, "do not match its config.json: they have .*layer.1.*too much"),

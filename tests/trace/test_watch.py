@@ -13,7 +13,7 @@ from torch.testing import assert_close
 import regard
 from regard.attention.softmax import softmax_over_keys
 from regard.errors import InputError, NotFiniteError, UnknownNameError
-from regard.trace.edits import ablate, forbid, set_scores, set_weights, temperature
+from regard.trace.edits import ablate, allow, forbid, set_scores, set_weights, temperature
 from regard.trace.trace import Trace
 from tests.trace.attention_styles import D_MODEL, STYLES, Blocks, Fused, Matmul
 
@@ -471,6 +471,70 @@ def test_an_error_that_is_caught_inside_the_block_leaves_the_other_sites():
         with pytest.raises(NotFiniteError):
             regard.attend(X, X * math.nan, X, site="bad")
     assert list(trace) == ["good"]
+
+
+def test_a_value_that_is_not_finite_is_caught_inside_a_block_with_a_model():
+    model = Call()
+    with regard.watch(model) as trace:
+        with pytest.raises(NotFiniteError, match=r"attention\.key is nan"):
+            model(X, X * math.nan, X)
+        good = model(X, X, X)
+    assert list(trace) == ["attention"]
+    assert_close(trace["attention"].context(batch=0), good[:1])
+
+
+def test_a_later_key_can_be_allowed_in_a_watched_model():
+    model = Call()
+    with regard.watch(model, edits=[allow("attention", query=0, key=2)]) as trace:
+        found = model(X, X, X, is_causal=True)
+    hidden = torch.ones(X.size(1), X.size(1), dtype=torch.bool).triu(1)
+    hidden[0, 2] = False
+    assert_close(found, F.scaled_dot_product_attention(X, X, X, attn_mask=~hidden))
+    assert (trace["attention"].weights(batch=0)[0, 0] > 0).tolist() == [
+        True,
+        False,
+        True,
+        *[False] * (X.size(1) - 3),
+    ]
+
+
+def test_the_stream_of_a_bare_layer_is_found_from_its_input():
+    layer = nn.TransformerEncoderLayer(D_MODEL, 2, 8, batch_first=True).eval()
+    with torch.no_grad():
+        with regard.watch(layer) as trace:
+            output = layer(X)
+        written = layer.self_attn(X, X, X)[0]
+    assert_close(trace.values["encoder.layers.0.self.output"], written)
+    assert_close(trace.values["encoder.layers.0.feed_forward.residual"], output)
+    assert trace.values["encoder.layers.0.feed_forward.activation"].shape == (2, 5, 8)
+
+
+@torch.no_grad()
+def test_a_transformer_without_a_head_has_streams_and_no_logits_to_read():
+    model = nn.Transformer(D_MODEL, 2, 1, 1, 8, batch_first=True).eval()
+    with regard.watch(model) as trace:
+        trace.output = model(X, X[:, :3])
+    names = [path.removesuffix(".residual") for path in trace.values if path.endswith("residual")]
+    sides = {"encoder": ("self", "feed_forward"), "decoder": ("self", "cross", "feed_forward")}
+    assert names == [f"{side}.layers.0.{one}" for side, kinds in sides.items() for one in kinds]
+    with pytest.raises(InputError, match="predicts neither tokens nor classes"):
+        trace.lens()
+
+
+@pytest.mark.parametrize("name", ["self.output", "self.residual", "feed_forward.activation"])
+def test_a_value_of_the_residual_stream_can_be_read_but_not_replaced(name):
+    layer = nn.TransformerEncoderLayer(D_MODEL, 2, 8, batch_first=True).eval()
+    path = f"encoder.layers.0.{name}"
+    with torch.no_grad():
+        with regard.watch(layer) as trace:
+            layer(X)
+        assert trace.values[path].shape[:2] == X.shape[:2]
+        for edit in (regard.set_value(path, 0.0), regard.patch(path, trace)):
+            with (
+                pytest.raises(InputError, match=rf"{path} .*can be read but not replaced"),
+                regard.watch(layer, edits=[edit]),
+            ):
+                layer(X)
 
 
 def test_two_multi_head_attentions_with_one_path_are_numbered():

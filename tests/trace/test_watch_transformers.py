@@ -6,6 +6,7 @@ The other architectures of `tiny_models.py` belong to `make models-matrix`.
 import pytest
 import torch
 from torch.testing import assert_close
+from transformers import DynamicCache, StaticCache
 
 import regard
 from tests.trace.tiny_models import TINY
@@ -69,3 +70,21 @@ def test_attention_of_regard_in_transformers(name):
     with regard.watch(model) as watched:
         assert torch.equal(model(**example)[0], expected)
     assert len(watched) == len(trace)
+
+
+@torch.no_grad()
+def test_steps_with_a_cache_of_fixed_size_are_joined_without_its_unused_places():
+    model, ids = TINY["llama"].build(), torch.randint(0, 40, (2, 8))
+    traces = []
+    for cache in (DynamicCache(), StaticCache(config=model.config, max_cache_len=16)):
+        edits = [regard.forbid("model.layers.0.self_attn", query=6, key=1)]
+        with regard.watch(model, edits=edits) as trace:
+            model(ids[:, :5], past_key_values=cache)
+            for i in (5, 6, 7):
+                model(ids[:, i : i + 1], past_key_values=cache)
+        traces.append(trace)
+    for path in traces[0]:
+        grown, fixed = (trace[path].all_batches("weights") for trace in traces)
+        assert fixed.shape[-2:] == (8, 8)
+        assert_close(fixed, grown)
+        assert traces[1][path].kind == "causal self"
