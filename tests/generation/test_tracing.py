@@ -38,7 +38,7 @@ def written_dates():
 
 def everyday_lines():
     rows = (Path(__file__).parents[1] / "data" / "everyday.en-de.tsv").read_text("utf-8")
-    lines = [row.partition("\t")[0] for row in rows.splitlines()[:30]]
+    lines = [row.partition("\t")[0] for row in rows.splitlines()[:15]]
     return [" ".join(lines[:2]), *lines[1:]]
 
 
