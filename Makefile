@@ -105,7 +105,7 @@ docs: $(INSTALLED_DOCS)  ## Build the documentation in English and Korean into s
 	@echo "Open site/index.html in a browser."
 
 notebooks: $(INSTALLED_TEST)  ## Write examples/notebooks from the pages of Learn and three how-tos, and run them
-	OMP_NUM_THREADS=1 $(BIN)/python docs/hooks/notebooks.py
+	OMP_NUM_THREADS=1 $(BIN)/python docs/hooks/notebooks.py $(if $(TEXTS),--texts)
 
 pictures: $(INSTALLED_TEST) system-packages  ## Redraw the explorer's pictures in docs/pictures
 	$(BIN)/python docs/pictures/make.py

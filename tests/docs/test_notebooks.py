@@ -48,7 +48,8 @@ def test_a_notebook_is_what_make_notebooks_writes(name):
         assert cell["execution_count"] is not None
         if text is not None:
             assert_shown(text, printed(cell))
-    assert without_outputs(stored) == notebook_of(name), "run make notebooks"
+    same = without_outputs(stored) == notebook_of(name)
+    assert same, "the page has changed: run make notebooks (with TEXTS=1 if only its text has)"
 
 
 @pytest.mark.processes
