@@ -133,3 +133,10 @@ def test_errors_of_options_are_korean_and_english_is_unchanged():
     other = run("--language", "fr")
     assert other.returncode == 2
     assert "language is 'fr'; it can be en or ko" in other.stderr
+
+
+def test_the_limits_of_a_model_are_said_in_korean():
+    printed = run("--language", "ko", "models", "dates").stdout
+    assert "## 한계" in printed
+    assert "24개 언어의 형식으로 읽습니다" in printed
+    assert "라이선스: Apache-2.0" in printed
