@@ -68,6 +68,19 @@ fuzz: $(INSTALLED_TEST)  ## Try damaged input of every kind: make fuzz COUNT=100
 faults: $(INSTALLED_TEST)  ## Kill, interrupt and starve commands, and check what is left: about 15 minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults
 
+SECONDS ?= 120
+load: $(INSTALLED_TEST)  ## Ask a server with 64 clients at once, and compare every answer: make load SECONDS=120
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.load --seconds $(SECONDS)
+
+soak: $(INSTALLED_TEST)  ## Serve, translate and train together, and watch memory: make soak MINUTES=30
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.load.soak --minutes $(MINUTES)
+
+sbom: $(INSTALLED)  ## List all dependencies with versions and licenses in sbom.json (CycloneDX)
+	@$(BIN)/regard doctor --sbom > sbom.json && echo "sbom.json has $$(grep -c '"purl"' sbom.json) packages"
+
+constraints: $(INSTALLED_TEST)  ## Write constraints.hashes.txt from constraints.txt and pypi.org
+	$(BIN)/python -m tests.supply.hashes
+
 test-slow: $(INSTALLED_TEST)  ## Run the tests that take a minute each: killed workers, resharded runs
 	$(PYTEST) -q -m slow
 
@@ -87,10 +100,14 @@ models-matrix: $(INSTALLED_TEST)  ## Watch many architectures and write docs/mod
 	PYTHONPATH=. $(BIN)/python benchmarks/models_matrix.py
 
 # The wheel is built from the source archive, so both are complete if it runs in an empty environment.
+# The wheel is built twice: the same source gives the same bytes.
+package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1577836800)
 package: $(INSTALLED)  ## Build wheel and source archive, and try them in a fresh environment
 	rm -rf build dist && mkdir -p dist
 	$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('dist')" >/dev/null
-	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist dist/regard-*.tar.gz
+	@for folder in dist build/again; do \
+	    $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $$folder dist/regard-*.tar.gz; done
+	cmp dist/regard-*.whl build/again/regard-*.whl
 	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
 	$(BIN)/python -m venv "$$fresh/venv"; pip="$$fresh/venv/bin/python -m pip install --quiet --disable-pip-version-check"; \
 	echo "Installing the wheel into an empty environment"; \

@@ -3,6 +3,7 @@
 Messages are written in English where they arise; `translate` gives them in the user's language.
 """
 
+import logging
 import os
 import re
 from collections.abc import Generator, Iterable
@@ -231,3 +232,12 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return True for the errors with which Python, torch and the linker run out of memory."""
     text = str(error)
     return isinstance(error, MemoryError) or any(one in text for one in _NO_MEMORY)
+
+
+def make_parent(path: Path, *, quiet: bool = False) -> None:
+    """Make the folder of a file and log that it is new: the path may be mistyped."""
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not quiet:  # the command line prints it
+            log = logging.getLogger("regard.files")
+            log.info("%s did not exist and was created.", path.parent)

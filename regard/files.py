@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from regard.errors import FileError, InputError
+from regard.errors import FileError, InputError, make_parent
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -230,8 +230,7 @@ def copy_decompressed(path: str | Path, copy: Path) -> None:
 
 def _finish(path: Path) -> None:
     """Set the default permissions of written files and wait until they are on the disk."""
-    mask = os.umask(0)
-    os.umask(mask)
+    os.umask(mask := os.umask(0))
     for file in [*path.rglob("*"), path]:
         if file.is_file():  # mkstemp and safetensors write files that only the owner can read
             file.chmod(0o666 & ~mask)
@@ -247,7 +246,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary path that replaces `path` when the block ends without an error."""
     final = Path(path)
     with file_errors(final, "written"):
-        final.parent.mkdir(parents=True, exist_ok=True)
+        make_parent(final, quiet=final.is_relative_to(cache_folder()))
         _remove_leftovers(final)
         # A folder, because libraries write temporary files of their own next to a file.
         start = f".{final.name}.{_MACHINE}-{os.getpid()}."
@@ -300,7 +299,7 @@ def _locked(file: Path, folder: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock file for `folder`; if another process has it, wait or refuse."""
     import fcntl
 
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_parent(file, quiet=file.is_relative_to(cache_folder()))
     while True:
         lock = file.open("a+")
         try:

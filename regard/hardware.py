@@ -1,5 +1,6 @@
 """CPU threads, memory and the speed of this machine."""
 
+import ctypes
 import os
 import platform
 import resource
@@ -8,7 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
     import torch
@@ -16,6 +18,40 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 SINGLE_THREAD_LIMIT = 2e9
 """Multiplications below which several threads are not faster than one: they wait for each other."""
+
+
+class EngineCache(dict[Any, Any]):
+    """Open engines by key. A copy, a pickle and a forked process start without them.
+
+    The threads of an engine do not exist in a forked process, so waiting for them would not end.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        _CACHES[id(self)] = self
+
+    def __reduce__(self) -> tuple[type["EngineCache"], tuple[()]]:
+        return EngineCache, ()
+
+    def forget(self) -> None:
+        """Drop the engines without closing them, which would wait for their threads."""
+        _FORGOTTEN.extend(self.values())
+        self.clear()
+
+
+_CACHES: WeakValueDictionary[int, EngineCache] = WeakValueDictionary()
+_FORGOTTEN: list[Any] = []
+
+
+def _after_fork() -> None:
+    for cache in list(_CACHES.values()):
+        cache.forget()
+    for one in _FORGOTTEN:  # also when the process ends
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def cpu_count() -> int:

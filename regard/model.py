@@ -11,6 +11,7 @@ from regard.data.image_files import Picture
 from regard.data.images import Normalization, parse_normalization
 from regard.errors import FileError, InputError, as_texts, check_choice
 from regard.files import atomic_folder, existing_folder, write_atomic
+from regard.hardware import EngineCache
 from regard.model_folder import (
     CARD,
     CONFIG,
@@ -82,7 +83,7 @@ class Model:
         if self.family in ("transformer", "seq2seq"):
             check_vocabulary(self.target_tokenizer, n_target)
         check_labels(self.labels, getattr(self.config, "n_classes", None))
-        self.open_engines: dict[Any, Any] = {}  # translators and text generators
+        self.open_engines = EngineCache()  # translators and text generators
         self.loaded_weights = self.weights_state()
 
     @property

@@ -112,6 +112,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "errors": reference_tables.errors,
     "error-codes": reference_tables.error_codes,
     "http": reference_tables.http,
+    "limits": reference_tables.limits,
     "peers": peers,
     "models": reference_tables.models,
 }

@@ -14,6 +14,7 @@ from regard.server.app import make_app
 from regard.server.catalog import Catalog
 from regard.server.error_codes import ERROR_CODES
 from regard.server.service import Service
+from regard.server.settings import LIMITS
 from regard.trace.edits import edit_schema
 
 
@@ -116,6 +117,16 @@ def http(language: str) -> str:
             rows += body_rows(operation, schema)
             parts.append("\n" + table(("field", "in", "type"), rows) if rows else "")
     return "\n".join(parts)
+
+
+def limits(language: str) -> str:
+    """Return a table of the limits of the server."""
+    del language
+    rows = [
+        (f"`{name}`", f"{getattr(LIMITS, name):,}", " ".join((field.description or "").split()))
+        for name, field in type(LIMITS).model_fields.items()
+    ]
+    return table(("limit", "value", "of what"), rows)
 
 
 def parameter_row(one: dict[str, Any]) -> tuple[str, str, str]:

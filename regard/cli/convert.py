@@ -79,15 +79,20 @@ def shortlist_command(
     `regard translate --shortlist` then computes only the probabilities of likely target tokens,
     which is faster and rarely changes a translation.
 
-    Example: regard shortlist en-de train.en.gz train.de.gz
+    Example: regard shortlist models/en-de train.en.gz train.de.gz
     """
     from regard.evaluation.alignment import learn_shortlist
     from regard.files import read_lines
     from regard.generation.ctranslate2_engine import SHORTLIST
-    from regard.interop.model_names import find_model
+    from regard.interop.model_names import bundled, find_model
     from regard.model_folder import read_description, read_tokenizers
 
     folder = find_model(model)
+    if folder in bundled().values():
+        raise InputError(
+            f"{model} is part of the package, which is not changed: copy {folder} and give the "
+            "copy."
+        )
     described = read_description(folder)
     ours, theirs = read_tokenizers(folder, described)
     if described.task != "translation" or ours is None:

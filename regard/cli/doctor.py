@@ -12,6 +12,7 @@ from regard.cli.output import cells, pad, print_json, say, warn
 from regard.errors import translate
 
 if TYPE_CHECKING:
+    from regard.doctor.environment import Fact
     from regard.doctor.proofs import ChangedAnswers, Proof
 
 
@@ -20,19 +21,26 @@ def doctor_command(
     reference: bool = Option(
         False, "--reference", help="Compare a Hugging Face folder with transformers instead."
     ),
+    sbom: bool = Option(
+        False, "--sbom", help="List all dependencies with their licenses as CycloneDX instead."
+    ),
     as_json: JsonFlag = False,
 ) -> None:
     """Show the environment, then check that a model's results do not depend on incidentals.
 
-    Padding, batch size, caching, gradient accumulation and resuming must not change results. For
+    Padding, batch size, caching, threads, later tokens, files, gradient accumulation and resuming
+    must not change results; traces, engines, tokenizers and exports must agree with the model. For
     each, the largest measured difference is printed with its bound. Exits with 1 if one is
     exceeded. With --reference, hidden states of every layer, attention weights and logits of a
     Hugging Face folder are compared with transformers' eager implementation instead.
 
     Example: regard doctor en-de
     """
-    from regard.doctor.environment import describe_environment
+    from regard.doctor.environment import describe_environment, software_bill
 
+    if sbom:
+        print_json(software_bill(), indent=1)
+        return
     found = _compare(model) if reference else _examine(model)
     facts, other = describe_environment(), _precisions(None if reference else model)
     proofs: list[Proof] = []
@@ -49,11 +57,7 @@ def doctor_command(
         }
         print_json(report, indent=1)
     else:
-        width = max(cells(translate(fact.name)) for fact in facts)
-        for fact in facts:
-            told = translate(fact.advice)
-            advice = typer.style(f"  ({told})", fg="yellow") if told else ""
-            typer.echo(f"{pad(translate(fact.name), width)}  {translate(fact.value)}{advice}")
+        _print_facts(facts)
         name = model or "a tiny Transformer"
         typer.echo()
         if reference:
@@ -64,12 +68,7 @@ def doctor_command(
         for proof in found:
             _print_proof(proof)
             proofs.append(proof)
-        for one in other:
-            share = 100 * one.changed / one.of
-            say(
-                f"{one.precision} by {one.engine} changes {one.changed} of {one.of} answers "
-                f"({share:.0f} %)"
-            )
+        _print_precisions(other)
     failed = ", ".join(translate(proof.name) for proof in proofs if not proof.holds)
     if failed:
         differs = f"different from transformers: {failed}."
@@ -78,10 +77,28 @@ def doctor_command(
 
 
 def _examine(model: str | None) -> Iterable["Proof"]:
-    from regard.doctor.proofs import run_proofs, tiny_model
+    from regard.doctor.proofs import PROOFS, run_proofs, tiny_model
+    from regard.doctor.reference import AGREEMENTS
     from regard.model import load
 
-    return run_proofs(tiny_model() if model is None else load(model))
+    return run_proofs(tiny_model() if model is None else load(model), (*PROOFS, *AGREEMENTS))
+
+
+def _print_facts(facts: "list[Fact]") -> None:
+    width = max(cells(translate(fact.name)) for fact in facts)
+    for fact in facts:
+        told = translate(fact.advice)
+        advice = typer.style(f"  ({told})", fg="yellow") if told else ""
+        typer.echo(f"{pad(translate(fact.name), width)}  {translate(fact.value)}{advice}")
+
+
+def _print_precisions(found: "list[ChangedAnswers]") -> None:
+    for one in found:
+        share = 100 * one.changed / one.of
+        say(
+            f"{one.precision} by {one.engine} changes {one.changed} of {one.of} answers "
+            f"({share:.0f} %)"
+        )
 
 
 def _precisions(model: str | None) -> "list[ChangedAnswers]":

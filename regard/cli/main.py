@@ -1,6 +1,7 @@
 """The command `regard`: one file per command, all of them listed here."""
 
 import io
+import logging
 import os
 import sys
 from collections.abc import Iterable
@@ -133,6 +134,9 @@ def run() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     sys.argv = [_as_utf8(*pair) for pair in pairwise(["-", *sys.argv])]
+    notes = logging.getLogger("regard.files")  # such as folders that were created
+    notes.addHandler(logging.StreamHandler())
+    notes.setLevel(logging.INFO)
     try:
         with speaking(_chosen_language(sys.argv)):
             _run()

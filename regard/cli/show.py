@@ -6,7 +6,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import quote, urlencode
 
 import typer
@@ -22,6 +22,7 @@ from regard.cli.options import (
 from regard.cli.output import print_json, say, warn
 from regard.errors import InputError, translate
 
+LogFormat = Literal["text", "json"]
 TEXT = Argument(help="Text to run the model on; for vision models, path of an image.")
 TARGET = Option(help="Use this target instead of translating the text.")
 
@@ -113,6 +114,7 @@ def serve_command(
     token: str | None = Option(
         None, help="Secret of the address; made up if others can reach it, '' for none."
     ),
+    log_format: LogFormat | None = Option(None, help="Log one line for each request to stderr."),
     open_page: bool = Option(False, "--open", help="Open the page in a browser."),
 ) -> None:
     """Serve the explorer: type a sentence, inspect every number of the model, and edit it.
@@ -129,6 +131,7 @@ def serve_command(
     from regard.interop.model_names import bundled_replays
     from regard.server import app as web
     from regard.server.catalog import Catalog, Runs, is_run
+    from regard.server.connections import log_to_stderr, run
     from regard.server.service import Service
 
     replays = [*(runs or ()), *(path for one in models or () if is_run(path := Path(one)))]
@@ -141,13 +144,16 @@ def serve_command(
         warn(f"port {port} is in use; using port {used_port} instead.")
     token = secret_token() if token is None and not web.is_local(host) else token or ""
     if not web.is_local(host):
-        protection = "with the token in the address" if token else "without a password"
-        warn(f"anyone who can reach {host} can use these models {protection}.")
+        _warn_of_others(host, token)
     if not catalog.entries:
         warn("no model was found, so the page has only examples; run regard serve FOLDER.")
     hosts = [*dict.fromkeys((*web.LOCAL_HOSTS, host))] if web.is_local(host) else None
     app = web.make_app(
-        Service(catalog, replayed), hosts=hosts, version=regard.__version__, token=token
+        Service(catalog, replayed),
+        hosts=hosts,
+        version=regard.__version__,
+        token=token,
+        log=log_to_stderr(log_format) if log_format else None,
     )
     query = {"run": next(iter(replayed.runs))} if runs else {}
     query |= {"token": token} if token else {}
@@ -155,4 +161,9 @@ def serve_command(
     say(f"regard is at {address} (press Ctrl-C to stop)")
     if open_page and not web.open_browser(address):
         warn("no browser was found; open the address manually.")
-    web.run(app, bound)
+    run(app, bound, log_format)
+
+
+def _warn_of_others(host: str, token: str) -> None:
+    protection = "with the token in the address" if token else "without a password"
+    warn(f"anyone who can reach {host} can use these models {protection}.")

@@ -1,7 +1,7 @@
-"""Proofs that padding, batch size, caching, accumulation and resuming do not change results."""
+"""Proofs that padding, batches, caches, threads, files and later tokens do not change results."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,28 @@ LENGTHS = (9, 4, 7, 9, 5, 9)  # lengths of the sample inputs, some equal and som
 BOUND = 1e-4
 """On log-probabilities in float32, and on gradients relative to the largest: sums in another order
 differ in their last digits."""
+CLAIMS = {
+    "padding": "a text in a padded batch gives the same results as alone",
+    "batch size": "an input gives the same results alone and in a batch of 8",
+    "caching": "decoding token by token with a cache gives the same results as reading all at once",
+    "accumulation": "small batches, accumulated, give the same gradient as one large batch",
+    "resuming": "a run stopped after 2 of 4 steps and resumed has the same weights",
+    "causality": "a later token changes no result before it",
+    "permutation": "without positions, permuted inputs give results that are permuted alike",
+    "fused": "the fused kernel gives the same results as the definition of attention",
+    "threads": "one thread gives the same results as two",
+    "saving": "a model that was saved and loaded has the same weights",
+    "definition": "recorded weights times values are what the model computed at every site",
+    "trace": "a trace explains exactly the text that the model writes",
+    "engines": "the fast engine gives the same answers as the model in PyTorch",
+    "int8": "with 8-bit weights the scores stay near those of float32",
+    "tokenizer": "texts that are decoded and encoded again have the same tokens",
+    "export": "a model that was exported for transformers and imported gives the same results",
+    "hidden states": "the residual stream before and after every layer is that of transformers",
+    "attention": "the weights of every head are those of transformers",
+    "logits": "the logits, or the vectors of a model without a head, are those of transformers",
+}
+"""What each proof claims. All texts of the proofs but the reasons of single models are here."""
 _MEASURED = "log-probabilities"
 _STEPS, _LR = 4, 1e-3
 
@@ -58,6 +80,11 @@ class Proof:
     def holds(self) -> bool:
         """True if the difference is within its bound, or the claim does not apply."""
         return self.difference is None or self.difference <= self.bound  # False for NaN
+
+
+def prove(name: str, measured: str, difference: float | None = None, bound: float = 0.0) -> Proof:
+    """Return the proof of a claim."""
+    return Proof(name, CLAIMS[name], measured, difference, bound)
 
 
 @dataclass(frozen=True)
@@ -125,34 +152,31 @@ def _pad(rows: Sequence[Tensor], pad_id: int, extra: int) -> tuple[Tensor, Tenso
 @torch.no_grad()
 def prove_padding(model: Model) -> Proof:
     """Compare texts in a padded batch with each text alone."""
-    claim = "a text in a padded batch gives the same results as alone"
     if model.family == "vision":
-        return Proof("padding", claim, "images of one size need no padding")
+        return prove("padding", "images of one size need no padding")
     inputs = sample_inputs(model)
-    padded = _outputs(model, make_batch(model, inputs, extra=3))
+    padded = outputs(model, make_batch(model, inputs, extra=3))
     difference = largest_difference(_outputs_alone(model, inputs), padded)
-    return Proof("padding", claim, _MEASURED, difference, BOUND)
+    return prove("padding", _MEASURED, difference, BOUND)
 
 
 @torch.no_grad()
 def prove_batch_size(model: Model) -> Proof:
     """Compare a batch of inputs of equal length with each input alone."""
     inputs = sample_inputs(model, (6,) * 8, seed=1)
-    together = _outputs(model, make_batch(model, inputs))
-    claim = f"an input gives the same results alone and in a batch of {len(inputs)}"
+    together = outputs(model, make_batch(model, inputs))
     difference = largest_difference(_outputs_alone(model, inputs), together)
-    return Proof("batch size", claim, _MEASURED, difference, BOUND)
+    return prove("batch size", _MEASURED, difference, BOUND)
 
 
 @torch.no_grad()
 def prove_caching(model: Model) -> Proof:
     """Compare decoding token by token with a cache and reading all tokens at once."""
-    claim = "decoding token by token with a cache gives the same results as reading all at once"
     if model.family not in ("transformer", "seq2seq", "decoder"):
-        return Proof("caching", claim, "only models that generate text have a cache")
+        return prove("caching", "only models that generate text have a cache")
     form = getattr(model.config, "attention", "exact")
     if model.family != "seq2seq" and form not in CACHEABLE:
-        return Proof("caching", claim, f"{form} attention has no cache")
+        return prove("caching", f"{form} attention has no cache")
     batch = make_batch(model, sample_inputs(model, (6,) * 3, seed=2))
     if isinstance(batch, PairBatch):
         stepper = TranslationStepper(model.module, batch.source_ids, batch.source_lengths)
@@ -161,15 +185,15 @@ def prove_caching(model: Model) -> Proof:
         assert isinstance(batch, TextBatch)
         stepper, ids = DecoderStepper(model.module, torch.ones_like(batch.lengths)), batch.ids
     steps = torch.stack([stepper.step(ids[:, i : i + 1]) for i in range(ids.size(1))], dim=1)
-    difference = largest_difference(_outputs(model, batch), list(steps))
-    return Proof("caching", claim, _MEASURED, difference, BOUND)
+    difference = largest_difference(outputs(model, batch), list(steps))
+    return prove("caching", _MEASURED, difference, BOUND)
 
 
 def _outputs_alone(model: Model, inputs: Sequence[SampleInput]) -> list[Tensor]:
-    return [_outputs(model, make_batch(model, [one]))[0] for one in inputs]
+    return [outputs(model, make_batch(model, [one]))[0] for one in inputs]
 
 
-def _outputs(model: Model, batch: Batch) -> list[Tensor]:
+def outputs(model: Model, batch: Batch) -> list[Tensor]:
     """Return the log-probabilities of each input, without padding."""
     module = model.module.eval()
     if isinstance(batch, ImageBatch):
@@ -199,27 +223,25 @@ def _log_softmax(logits: Tensor) -> Tensor:
 
 def prove_accumulation(model: Model) -> Proof:
     """Compare the gradient of one batch with that of its parts, accumulated."""
-    claim = "small batches, accumulated, give the same gradient as one large batch"
     inputs = sample_inputs(model, seed=3)
     try:
         train_step = _train_step(model)
     except InputError as error:
-        return Proof("accumulation", claim, str(error).rstrip("."))
+        return prove("accumulation", str(error).rstrip("."))
     train_step.objective.eval()  # dropout differs between batches
     whole = _gradients(train_step, [make_batch(model, inputs)])
     pairs = [make_batch(model, inputs[i : i + 2]) for i in range(0, len(inputs), 2)]
     scale = max(float(one.abs().max()) for one in whole)
     difference = largest_difference(whole, _gradients(train_step, pairs)) / max(scale, 1e-30)
-    return Proof("accumulation", claim, "gradients, relative to the largest", difference, BOUND)
+    return prove("accumulation", "gradients, relative to the largest", difference, BOUND)
 
 
 def prove_resuming(model: Model) -> Proof:
     """Compare the weights of a run that was saved, stopped and resumed with those of another."""
-    claim = f"a run stopped after {_STEPS // 2} of {_STEPS} steps and resumed has the same weights"
     try:
         straight, first, second = (_train_step(model) for _ in range(3))
     except InputError as error:
-        return Proof("resuming", claim, str(error).rstrip("."))
+        return prove("resuming", str(error).rstrip("."))
     batches = [make_batch(model, sample_inputs(model, seed=10 + step)) for step in range(_STEPS)]
 
     def run(train_step: TrainStep, start: int, end: int) -> None:
@@ -236,7 +258,7 @@ def prove_resuming(model: Model) -> Proof:
     restore(tensors, second.objective.model, second.optimizer, {})
     run(second, state.step, _STEPS)
     weights = [list(one.objective.model.state_dict().values()) for one in (straight, second)]
-    return Proof("resuming", claim, "weights", largest_difference(*weights), 0.0)
+    return prove("resuming", "weights", largest_difference(*weights), 0.0)
 
 
 def _train_step(model: Model) -> TrainStep:
@@ -255,15 +277,58 @@ def _gradients(train_step: TrainStep, batches: Sequence[Batch]) -> list[Tensor]:
     return [one.clone() for one in gradients if one is not None]
 
 
-PROOFS = (prove_padding, prove_batch_size, prove_caching, prove_accumulation, prove_resuming)
+@torch.no_grad()
+def prove_causality(model: Model) -> Proof:
+    """Change the last token that is read and compare the results before it."""
+    if model.family not in ("transformer", "seq2seq", "decoder"):
+        return prove("causality", "only models that generate text read from left to right")
+    inputs = sample_inputs(model, (9,), seed=4)
+    batch = make_batch(model, inputs)
+    ids = batch.target_ids if isinstance(batch, PairBatch) else batch.ids  # type: ignore[union-attr]
+    place = ids.size(1) - (2 if isinstance(batch, PairBatch) else 1)  # the last target is not read
+    before = outputs(model, batch)[0]
+    ids[0, place] = ids[0, place - 1] if ids[0, place] != ids[0, place - 1] else ids[0, 0]
+    after = outputs(model, batch)[0]
+    difference = largest_difference([before[:place]], [after[:place]])
+    return prove("causality", _MEASURED, difference, BOUND)
 
 
-def run_proofs(model: Model) -> Iterator[Proof]:
+@torch.no_grad()
+def prove_threads(model: Model) -> Proof:
+    """Compare one thread with two."""
+    batch, count, found = (
+        make_batch(model, sample_inputs(model, seed=8)),
+        torch.get_num_threads(),
+        [],
+    )
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(outputs(model, batch))
+    finally:
+        torch.set_num_threads(count)
+    return prove("threads", _MEASURED, largest_difference(*found), BOUND)
+
+
+PROOFS: tuple[Callable[[Model], Proof], ...] = (
+    prove_padding,
+    prove_batch_size,
+    prove_caching,
+    prove_causality,
+    prove_threads,
+    prove_accumulation,
+    prove_resuming,
+)
+
+
+def run_proofs(
+    model: Model, proofs: Sequence[Callable[[Model], Proof]] = PROOFS
+) -> Iterator[Proof]:
     """Yield all proofs; the model and the caller's random numbers stay unchanged."""
     mode = model.module.training
-    for prove in PROOFS:
+    for one in proofs:
         with torch.random.fork_rng(devices=[]):
-            proof = prove(model)
+            proof = one(model)
         model.module.train(mode)
         yield proof
 

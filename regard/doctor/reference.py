@@ -1,5 +1,7 @@
-"""Compare a model of the library transformers, as regard opens it, with its eager original."""
+"""Compare a model with other ways to run it: its definition, engines, files, and transformers."""
 
+import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
@@ -9,22 +11,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.doctor.proofs import BOUND, Proof, sample_inputs
-from regard.errors import InputError
+from regard.doctor.proofs import (
+    BOUND,
+    Proof,
+    largest_difference,
+    make_batch,
+    outputs,
+    prove,
+    sample_inputs,
+)
+from regard.errors import InputError, MissingExtraError
 from regard.interop.adapters import Adapter
-from regard.interop.model_names import find_model
+from regard.interop.export import export
+from regard.interop.model_names import ZOO, find_model
 from regard.interop.transformers_folder import load_module
-from regard.model import Model
-from regard.model_folder import is_transformers_folder
+from regard.model import Model, load
+from regard.model_folder import EXAMPLES, is_transformers_folder
+from regard.models.config import ModelConfig, build, config_from_dict
+from regard.tap import Tapped, listen
 from regard.trace.trace import Trace
 from regard.trace.watch import watch
 
 _LENGTH = 9  # the target has one token more, which tells attention to the source from the others
-_CLAIMS = {
-    "hidden states": "the residual stream before and after every layer is that of transformers",
-    "attention": "the weights of every head are those of transformers",
-    "logits": "the logits, or the vectors of a model without a head, are those of transformers",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +134,7 @@ def _prove_states(model: Model, trace: Trace, theirs: Any, ends: dict[str, Tenso
             # some models return the last state before the final norm, others after it
             also = (ends[side],) if path == paths[-1] else ()
             pairs.append(ComparedValue(path, (trace.values[path], *also), state))
-    return _prove("hidden states", pairs, trace.stream_problem.rstrip(".") or reason)
+    return _prove_pairs("hidden states", pairs, trace.stream_problem.rstrip(".") or reason)
 
 
 def _states_by_side(model: Model, output: Any) -> dict[str, list[Tensor]]:
@@ -164,15 +172,15 @@ def _prove_attention(trace: Trace, theirs: Any) -> Proof:
     ]
     differ = len(sites) != len(weights)
     reason = f"regard has {len(sites)} sites, transformers returns {len(weights)}" if differ else ""
-    return _prove("attention", pairs, reason)
+    return _prove_pairs("attention", pairs, reason)
 
 
 def _prove_output(output: Tensor | None, theirs: Any) -> Proof:
     names = ("logits", "prediction_logits", "last_hidden_state")
     expected = next(one for name in names if (one := getattr(theirs, name, None)) is not None)
     if output is None:
-        return _prove("logits", [], "regard averages over the image, transformers does not")
-    return _prove("logits", [ComparedValue("output", (output,), expected)])
+        return _prove_pairs("logits", [], "regard averages over the image, transformers does not")
+    return _prove_pairs("logits", [ComparedValue("output", (output,), expected)])
 
 
 def _read(output: Any, name: str) -> list[Tensor]:
@@ -180,14 +188,197 @@ def _read(output: Any, name: str) -> list[Tensor]:
     return [one for one in getattr(output, name, None) or () if one is not None]
 
 
-def _prove(name: str, pairs: Sequence[ComparedValue], reason: str = "") -> Proof:
+def _prove_pairs(name: str, pairs: Sequence[ComparedValue], reason: str = "") -> Proof:
     """Return the largest difference, with the place of the first that is too large."""
     if reason:
-        return Proof(name, _CLAIMS[name], reason)
+        return prove(name, reason)
     differences = {pair.path: pair.difference for pair in pairs}
     largest = max(differences.values(), key=lambda x: (x != x, x))  # NaN is the worst
     first = next((path for path, x in differences.items() if not x <= BOUND), None)
     measured = f"{len(pairs)} values"
     if first is not None:
         measured += f", the first that differs is {first}"
-    return Proof(name, _CLAIMS[name], measured, largest, BOUND)
+    return prove(name, measured, largest, BOUND)
+
+
+@torch.no_grad()
+def prove_permutation(model: Model) -> Proof:
+    """Permute the tokens of an encoder whose positions were taken away."""
+    form = getattr(model.config, "attention", "exact")
+    if model.family not in ("transformer", "encoder") or not isinstance(model.config, ModelConfig):
+        return prove("permutation", "only encoders of regard can do without positions")
+    if form not in ("exact", "efficient"):
+        return prove("permutation", f"{form} attention depends on the order by its definition")
+    settings = {**model.config.to_dict(), "positions": "none"}
+    module: Any = build(config_from_dict(settings)).eval()
+    weights = {n: x for n, x in model.module.state_dict().items() if n in module.state_dict()}
+    module.load_state_dict(weights, strict=False)
+    ids = sample_inputs(model, (9,), seed=5)[0].ids
+    order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(6))
+
+    def encode(given: Tensor) -> Tensor:
+        found = module.encode(given[None]) if model.family == "transformer" else module(given[None])
+        return getattr(found, "hidden", found)[0]
+
+    difference = largest_difference([encode(ids)[order]], [encode(ids[order])])
+    return prove("permutation", "states of the encoder", difference, BOUND)
+
+
+@torch.no_grad()
+def prove_fused(model: Model) -> Proof:
+    """Compare the fused kernel with the steps of the definition, which a listener can ask for."""
+    batch = make_batch(model, sample_inputs(model, seed=7))
+    fused = outputs(model, batch)
+    with listen(_AskForWeights()):
+        explicit = outputs(model, batch)
+    return prove("fused", "log-probabilities", largest_difference(fused, explicit), BOUND)
+
+
+class _AskForWeights:
+    """A listener that asks for the weights, so that they are computed step by step."""
+
+    changes = False
+
+    def wants(self, path: str) -> bool:
+        return path.endswith(".weights")
+
+    def see(self, tapped: Tapped) -> Any:
+        return tapped.value
+
+
+@torch.no_grad()
+def prove_definition(model: Model) -> Proof:
+    """Compare weights × values of every recorded site with what the model computed there."""
+    batch = make_batch(model, sample_inputs(model, (7,) * 2, seed=11))
+    with watch() as trace:
+        outputs(model, batch)
+    pairs = [
+        ComparedValue(path, (site.all_batches("context"),), trace.values[f"{path}.context"])
+        for path, site in trace.sites.items()
+        if f"{path}.context" in trace.values
+    ]
+    return _prove_pairs("definition", pairs, "" if pairs else "the model has no attention sites")
+
+
+@torch.no_grad()
+def prove_saving(model: Model) -> Proof:
+    """Save the model, load it again and compare the bits of its weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            model.save(Path(folder) / "model")
+        except InputError as error:
+            return prove("saving", str(error).rstrip("."))
+        states = [one.module.state_dict() for one in (model, load(Path(folder) / "model"))]
+        pairs = [[state[name].float() for name in sorted(state)] for state in states]
+        return prove("saving", "weights", largest_difference(*pairs))
+
+
+_TEXTS = {
+    "translation": ["The dog is sleeping.", "A man is reading a book.", "Where is the station?"],
+    "language": ["Once upon a time", "The dog"],
+}
+
+
+def example_texts(model: Model) -> list[str]:
+    """Return texts that a model can read: its own examples, else some of its task."""
+    given: list[Any] = list(model.extras.get(EXAMPLES) or ())
+    if model.folder is not None and model.folder.parent == ZOO:
+        given = (
+            json.loads((ZOO / "examples.json").read_text("utf-8")).get(model.folder.name) or given
+        )
+    texts = [one if isinstance(one, str) else one.get("text") for one in given]
+    return [one for one in texts if one][:6] or _TEXTS.get(model.task, _TEXTS["translation"])
+
+
+def _reads_text(model: Model) -> bool:
+    return model.tokenizer is not None and model.family != "vision"
+
+
+def prove_trace(model: Model) -> Proof:
+    """Compare the text that a trace explains with the one that the model writes."""
+    if model.task != "translation" or not _reads_text(model):
+        return prove("trace", "only translators with a tokenizer write the text that is traced")
+    texts = example_texts(model)
+    differ = sum(model.trace(one).output.text != model.translate(one).text for one in texts)
+    return prove("trace", f"{len(texts)} texts", float(differ))
+
+
+def _answers(model: Model, texts: list[str], **options: Any) -> list[tuple[str, float]]:
+    """Return the answers to texts and their scores."""
+    if model.task == "translation":
+        return [(one.text, one.score) for one in model.translate(texts, **options)]
+    found = model.generate(texts, temperature=0.0, max_tokens=12, **options)
+    return [(one.text, one.log_prob / 12) for one in found]
+
+
+def _prove_engines(model: Model, name: str, bound: float, **fast: Any) -> Proof:
+    """Compare answers of another engine with those of the torch engine in float32."""
+    if model.task not in ("translation", "language") or not _reads_text(model):
+        return prove(name, "only models that write texts and have a tokenizer have engines")
+    texts, pairs = example_texts(model), []
+    searches = [{"beam": 1}, {"beam": 4}] if model.task == "translation" else [{}]
+    try:
+        for search in searches:
+            ours = _answers(model, texts, engine="torch", **search)
+            pairs += zip(ours, _answers(model, texts, **fast, **search), strict=True)
+    except InputError as error:
+        return prove(name, str(error).rstrip("."))
+    differ = sum(one[0] != other[0] for one, other in pairs)
+    largest = max((abs(one[1] - other[1]) for one, other in pairs), default=0.0)
+    return prove(
+        name, f"scores of {len(pairs)} answers, {differ} of them other texts", largest, bound
+    )
+
+
+def prove_engines(model: Model) -> Proof:
+    """Compare the fast engine with PyTorch, greedy and with a beam of 4."""
+    return _prove_engines(model, "engines", 1e-3)
+
+
+def prove_int8(model: Model) -> Proof:
+    """Compare 8-bit weights with float32; the answers may differ, which is counted."""
+    is_translator = model.task == "translation"
+    return _prove_engines(
+        model, "int8", 0.5, **({"int8": True} if is_translator else {"precision": "int8"})
+    )
+
+
+def prove_tokenizer(model: Model) -> Proof:
+    """Encode texts, decode the tokens and encode them again."""
+    if not _reads_text(model) or model.tokenizer is None:
+        return prove("tokenizer", "the model has no tokenizer")
+    found = [model.tokenizer.encode(text) for text in example_texts(model)]
+    known = [ids for ids in found if model.tokenizer.unknown_id not in ids]
+    if not known:
+        return prove("tokenizer", "the examples have letters that the tokenizer does not know")
+    again = [model.tokenizer.encode(model.tokenizer.decode(ids)) for ids in known]
+    differ = sum(one != other for one, other in zip(known, again, strict=True))
+    return prove("tokenizer", f"{len(known)} texts", float(differ))
+
+
+@torch.no_grad()
+def prove_export(model: Model) -> Proof:
+    """Export the model for transformers, import it and compare the results."""
+    batch = make_batch(model, sample_inputs(model, seed=12))
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            export(model, Path(folder) / "model", to="huggingface")
+            again = load(Path(folder) / "model")
+        except (InputError, MissingExtraError) as error:
+            return prove("export", str(error).rstrip("."))
+        difference = largest_difference(outputs(model, batch), outputs(again, batch))
+    return prove("export", "log-probabilities", difference, BOUND)
+
+
+AGREEMENTS = (
+    prove_permutation,
+    prove_fused,
+    prove_definition,
+    prove_trace,
+    prove_engines,
+    prove_int8,
+    prove_tokenizer,
+    prove_saving,
+    prove_export,
+)
+"""Proofs that other ways to run a model agree with it."""

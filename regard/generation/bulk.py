@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from regard.capabilities import choose_engine
-from regard.errors import FileError, InputError
+from regard.errors import FileError, InputError, make_parent
 from regard.files import (
     LONGEST_LINE,
     STANDARD_INPUT,
@@ -278,7 +278,7 @@ class OutputFile:
     def open_from(self, progress: OutputProgress) -> Iterator["OutputFile"]:
         """Open the file after its complete part; success removes the settings file."""
         with file_errors(self.path, "written"):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_parent(self.path)
             # Unbuffered, so that what was written never remains in memory.
             self._stream = self.path.open("r+b" if self.path.exists() else "xb", buffering=0)
         regular = self.path.is_file()  # not a pipe or a device

@@ -11,19 +11,19 @@ import re
 import socket
 import sys
 import webbrowser
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from regard.errors import InputError, RegardError
 from regard.server import (
@@ -35,6 +35,7 @@ from regard.server import (
     routes,
     trace_routes,
 )
+from regard.server.connections import Exchange, RequestLog
 from regard.server.error_codes import ApiError, ErrorResponse, JobCanceledError
 from regard.server.html_export import PAGE, joined_script
 from regard.server.service import Service
@@ -48,10 +49,17 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
     "content-security-policy": (
-        "default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "
-        "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+        "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'self'"
     ),
 }
+_EXPECTED = (
+    RegardError,
+    JobCanceledError,
+    ClientDisconnect,
+    HTTPException,
+    RequestValidationError,
+)
 _EMBED = re.compile(rb"(?:^|&)embed=(?:pattern|flow)(?:&|$)")
 _DESCRIPTION = (
     "Run Transformers and inspect them. Arrays are safetensors files. Long requests report "
@@ -66,6 +74,7 @@ def make_app(
     hosts: Collection[str] | None = LOCAL_HOSTS,
     version: str = "",
     token: str = "",
+    log: Callable[[RequestLog], None] | None = None,
 ) -> FastAPI:
     """Build the application.
 
@@ -74,6 +83,7 @@ def make_app(
             out pages whose own host name points to this machine (DNS rebinding).
         token: if given, requests need it: in the address once (?token=…), then in a cookie, or as
             "Authorization: Bearer …".
+        log: called after each request.
     """
 
     @contextlib.asynccontextmanager
@@ -103,8 +113,8 @@ def make_app(
         app.include_router(module.router)
     app.add_api_route("/health", lambda: {"status": "ok"}, include_in_schema=False)
     app.router.default = GZipMiddleware(PageFiles(directory=PAGE, html=True))
-    app.add_middleware(RequestGuard, hosts=hosts, token=token)
-    for kind in (RegardError, JobCanceledError, HTTPException, RequestValidationError, Exception):
+    app.add_middleware(RequestGuard, hosts=hosts, token=token, log=log)
+    for kind in (*_EXPECTED, Exception):
         app.add_exception_handler(kind, _on_error)
     return app
 
@@ -149,39 +159,41 @@ class PageFiles(StaticFiles):
 
 
 class RequestGuard:
-    """Middleware that refuses foreign hosts and origins and large bodies, and adds headers."""
+    """Middleware that refuses foreign hosts and origins and large bodies, adds headers and logs."""
 
-    def __init__(self, app: ASGIApp, *, hosts: Collection[str] | None, token: str = "") -> None:
-        self.app, self.hosts, self.token = app, hosts, token
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Collection[str] | None,
+        token: str = "",
+        log: Callable[[RequestLog], None] | None = None,
+    ) -> None:
+        self.app, self.hosts, self.token, self.log = app, hosts, token, log
+        self.n_running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        n_bytes = 0
-
-        async def receive_limited() -> Message:
-            nonlocal n_bytes
-            message = await receive()
-            n_bytes += len(message.get("body", b""))
-            if n_bytes > LIMITS.body_bytes:
-                raise HTTPException(413)
-            return message
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in _headers_of(scope).items():
-                    headers.setdefault(name, value)
-                if self.token and self._given_token(request, "query") == self.token:
-                    cookie = f"{_COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
-                    headers.append("set-cookie", cookie)
-            await send(message)
-
         request = Request(scope)
         refusal = self._refusal(request)
         app = self.app if refusal is None else error_response(refusal)
-        await app(scope, receive_limited, send_with_headers)
+        exchange = Exchange(receive, send, lambda headers: self._add_headers(request, headers))
+        self.n_running += 1
+        try:
+            await app(scope, exchange.receive, exchange.send)
+        finally:
+            self.n_running -= 1
+            if self.log is not None:
+                self.log(exchange.describe(scope))
+
+    def _add_headers(self, request: Request, headers: MutableHeaders) -> None:
+        for name, value in _headers_of(request.scope).items():
+            headers.setdefault(name, value)
+        if self.token and self._given_token(request, "query") == self.token:
+            cookie = f"{_COOKIE}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+            headers.append("set-cookie", cookie)
 
     def _refusal(self, request: Request) -> ApiError | None:
         host = request.headers.get("host", "")
@@ -191,9 +203,10 @@ class RequestGuard:
             given = (self._given_token(request, place) for place in ("query", "cookie", "header"))
             if not any(hmac.compare_digest(one.encode(), self.token.encode()) for one in given):
                 return ApiError("wrong_token")
-        origin = request.headers.get("origin")
-        if request.method != "GET" and origin and _parts(origin)[1] != host:
+        if _is_foreign(request, host):
             return ApiError("wrong_origin")
+        if self.n_running >= LIMITS.connections:
+            return ApiError("busy")
         length = request.headers.get("content-length", "")
         if length.isdigit() and int(length) > LIMITS.body_bytes:
             return ApiError("body_too_large", limit=LIMITS.body_bytes)
@@ -206,6 +219,16 @@ class RequestGuard:
         if place == "cookie":
             return request.cookies.get(_COOKIE, "")
         return request.headers.get("authorization", "").removeprefix("Bearer ")
+
+
+def _is_foreign(request: Request, host: str) -> bool:
+    """Return True for requests that a page of another server makes, except that it links here."""
+    headers = request.headers
+    origin = headers.get("origin")
+    if request.method != "GET" and origin and _parts(origin)[1] != host:
+        return True
+    links = headers.get("sec-fetch-mode", "navigate") == "navigate"
+    return headers.get("sec-fetch-site") == "cross-site" and not links
 
 
 def _parts(address: str) -> tuple[str | None, str]:
@@ -230,7 +253,7 @@ def error_response(error: Exception) -> Response:
     """Return the response to an error."""
     info = error_codes.describe_error(error)
     headers = {"cache-control": "no-store"}
-    if info.code == "queue_full":
+    if info.code in ("queue_full", "busy", "stopping"):
         headers["retry-after"] = "2"
     # As ASCII, because messages may quote half a surrogate pair, which UTF-8 cannot encode.
     body = json.dumps(ErrorResponse(error=info).model_dump())
@@ -243,7 +266,8 @@ async def _on_error(request: Request, error: Exception) -> Response:
         error = error_codes.validation_error(error.errors()[0])
     elif isinstance(error, HTTPException):
         params = {"path": request.url.path[:200], "method": request.method}
-        params |= {"limit": LIMITS.body_bytes, "problem": "it is not UTF-8"}
+        limit = LIMITS.idle_seconds if error.status_code == 408 else LIMITS.body_bytes
+        params |= {"limit": limit, "problem": "it is not UTF-8"}
         if error.status_code in _CODES_OF_STATUS:
             answer = error_response(ApiError(_CODES_OF_STATUS[error.status_code], **params))
             answer.headers.update(error.headers or {})  # Allow: the methods that exist
@@ -255,6 +279,7 @@ _CODES_OF_STATUS = {
     400: "invalid_json",
     404: "not_found",
     405: "method_not_allowed",
+    408: "body_too_slow",
     413: "body_too_large",
 }
 
@@ -293,21 +318,6 @@ def is_local(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def run(app: ASGIApp, bound: socket.socket) -> None:
-    """Serve until Ctrl-C."""
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        lifespan="on",
-        limit_concurrency=LIMITS.connections,
-        timeout_keep_alive=LIMITS.idle_seconds,
-        timeout_graceful_shutdown=LIMITS.shutdown_seconds,
-    )
-    with contextlib.suppress(KeyboardInterrupt), bound:
-        uvicorn.Server(config).run(sockets=[bound])
 
 
 def open_browser(address: str) -> bool:

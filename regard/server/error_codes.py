@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
+from starlette.requests import ClientDisconnect
 
 import regard.errors as errors
 
@@ -53,9 +54,16 @@ ERROR_CODES: dict[str, ErrorCode] = {
     **_codes(404, not_found="there is nothing at {path}."),
     **_codes(404, unknown_trace="this trace is not stored: request it again with POST /api/trace."),
     **_codes(405, method_not_allowed="{path} does not support {method}."),
+    **_codes(408, body_too_slow="no data came for {limit} seconds: send the request again."),
     **_codes(410, upload_gone="this image is no longer stored: upload it again."),
     **_codes(413, body_too_large="the request is larger than {limit} bytes: send less at once."),
     **_codes(429, queue_full="too many requests are waiting for this model: try again later."),
+    **_codes(
+        503,
+        busy="this server answers too many requests at once: try again later.",
+        stopping="this server is stopping: start it again, and repeat the request.",
+        too_slow="the request took longer than {limit} seconds: give the model less at once.",
+    ),
     **_codes(499, canceled="the request was canceled."),
     **_codes(500, internal="an internal error occurred; the terminal of the server shows it."),
     # Models, runs and inputs.
@@ -206,7 +214,7 @@ class ErrorResponse(BaseModel):
 def describe_error(error: Exception) -> ErrorInfo:
     """Return what a client learns about an error; only the log has more on internal ones."""
     if not isinstance(error, errors.RegardError):
-        canceled = isinstance(error, JobCanceledError | CancelledError)
+        canceled = isinstance(error, JobCanceledError | CancelledError | ClientDisconnect)
         error = ApiError("canceled" if canceled else "internal")
     if isinstance(error, ApiError):
         return ErrorInfo(code=error.code, params=error.params, message=str(error))

@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from html import escape
 from importlib.util import find_spec
 from math import log2
@@ -51,8 +52,27 @@ def joined_style() -> str:
 @cache
 def _packed_script() -> str:
     """Return the script of an HTML file, compressed: its template unpacks it."""
-    script = f'{joined_script()}\n$offline.startFromPage(document.getElementById("regard"));\n'
-    return _deflated(script.encode())
+    return _deflated(_script().encode())
+
+
+def _script() -> str:
+    return f'{joined_script()}\n$offline.startFromPage(document.getElementById("regard"));\n'
+
+
+@cache
+def _policy() -> str:
+    """Return the content security policy of an HTML file: its own scripts, style and images."""
+    unpacker = _TEMPLATE.partition('<script type="module">')[2].partition("</script>")[0]
+    scripts = [unpacker.replace("{script}", _packed_script()), _script()]
+    style = f"\n{_escape_end(joined_style())}\n"
+    hashes = [
+        f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+        for text in (*scripts, style)
+    ]
+    return (
+        f"default-src 'none'; script-src {hashes[0]} {hashes[1]}; style-src {hashes[2]}; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
 
 
 def _deflated(data: bytes, strategy: int = zlib.Z_DEFAULT_STRATEGY) -> str:
@@ -197,7 +217,7 @@ def as_json(
         raise InputError(f"megabytes is {megabytes}; it must be larger than 0.")
     found = payload(trace, title=title, batch=batch)
     found.about |= {"worked": DEFAULT, "edit_schema": edit_schema(), "state": state}
-    page = _packed_script() + joined_style() + _TEMPLATE
+    page = _packed_script() + joined_style() + _TEMPLATE + _policy()
     limit = (megabytes or _AIMED) * 1e6 - len(page.encode())
     plans, text = _PLANS if megabytes is None else (*_PLANS, *_ROUNDED), ""
     for plan in plans:
@@ -211,6 +231,7 @@ def as_json(
 
 def _page(data: str, title: str = "") -> str:
     return _TEMPLATE.format(
+        policy=_policy(),
         title=escape(f"regard: {title}" if title else "regard"),
         style=_escape_end(joined_style()),
         data=data.replace("<", "\\u003c"),

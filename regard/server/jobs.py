@@ -9,9 +9,11 @@ import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from math import inf
 from threading import Condition, Event, Thread
 from typing import Any
 
@@ -49,16 +51,25 @@ class Job:
     future: Future[Any] = field(default_factory=Future)
     _stopped: Event = field(default_factory=Event)
     _reported: float = 0.0
+    _deadline: float = inf
 
     def cancel(self) -> None:
         """Stop at the next check, or never start."""
         self._stopped.set()
         self.future.cancel()
 
+    def stop(self, error: Exception) -> None:
+        """Give the client an error now; the work ends at its next check."""
+        self._stopped.set()
+        with suppress(InvalidStateError):  # it is done
+            self.future.set_exception(error)
+
     def check(self) -> None:
-        """Raise `JobCanceledError` if the job was canceled."""
+        """Raise an error if the job was canceled or has run for too long."""
         if self._stopped.is_set():
             raise JobCanceledError
+        if time.monotonic() > self._deadline:
+            raise ApiError("too_slow", limit=LIMITS.job_seconds)
 
     def report(
         self, doing: str, done: int, of: int | None = None, *, text: str | None = None
@@ -72,12 +83,15 @@ class Job:
             self.on_progress(JobProgress(doing=doing, done=done, of=of, text=text))
 
     def run(self) -> None:
-        if not self.future.set_running_or_notify_cancel():
+        if self.future.done() or not self.future.set_running_or_notify_cancel():
             return
+        self._deadline = time.monotonic() + LIMITS.job_seconds
         try:
-            self.future.set_result(self.work(self))
+            result = self.work(self)
+            with suppress(InvalidStateError):  # it was stopped meanwhile
+                self.future.set_result(result)
         except BaseException as error:
-            self.future.set_exception(error)
+            self.stop(error)  # type: ignore[arg-type]
 
 
 class ProgressListener:
@@ -107,6 +121,7 @@ class ModelWorker:
         self._waiting: OrderedDict[str, deque[Job]] = OrderedDict()
         self._changed = Condition()
         self._thread: Thread | None = None
+        self._running: Job | None = None
         self._closed = False
 
     def submit(self, job: Job) -> Job:
@@ -131,9 +146,19 @@ class ModelWorker:
             self._waiting.clear()
             self._changed.notify()
 
+    def stop(self, error: Exception) -> None:
+        """Answer all waiting jobs and the running one with an error."""
+        with self._changed:
+            jobs = [*chain.from_iterable(self._waiting.values())]
+            running = self._running
+            self._waiting.clear()
+        for job in jobs if running is None else [running, *jobs]:
+            job.stop(error)
+
     def _run(self) -> None:
         while (job := self._next()) is not None:
             job.run()
+            self._running = None
             del job  # do not keep the result alive while the queue is empty
 
     def _next(self) -> Job | None:
@@ -145,6 +170,7 @@ class ModelWorker:
             job = jobs.popleft()
             if jobs:
                 self._waiting[client] = jobs  # at the end: other clients come first
+            self._running = job
             return job
 
 

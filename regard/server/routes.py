@@ -3,7 +3,6 @@
 from typing import Any, Unpack
 
 from fastapi import APIRouter, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from PIL import Image
 from pydantic import BaseModel, Field, NonNegativeInt
 
@@ -89,12 +88,16 @@ class Upload(BaseModel):
 _IMAGE_BODY = {"content": {"image/*": {"schema": {"type": "string", "format": "binary"}}}}
 
 
-@router.post("/images", openapi_extra={"requestBody": _IMAGE_BODY})
-async def upload_image(request: Request, context: Context) -> Upload:
+@router.post("/images", response_model=Upload, openapi_extra={"requestBody": _IMAGE_BODY})
+async def upload_image(request: Request, context: Context) -> Response:
     """Store an image file, sent as the request body."""
     data = await request.body()
-    await run_in_threadpool(read_image, data)  # decoding blocks, and other requests must not wait
-    return Upload(image=context.service.upload(data))
+
+    def work(job: Job) -> Upload:
+        read_image(data)
+        return Upload(image=context.service.upload(data))
+
+    return await context.read(work)
 
 
 class TranslationRequest(ApiRequest):

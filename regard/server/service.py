@@ -105,19 +105,31 @@ class Service:
         self.uploads: SizedCache[bytes] = SizedCache(LIMITS.upload_bytes)
         self._secret = secrets.token_bytes(32)
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="reader")
+        self._reading: set[Job] = set()
 
     def close(self) -> None:
         """End all threads after their current jobs."""
         self.catalog.close()
         self._readers.shutdown(wait=False, cancel_futures=True)
 
+    def stop_jobs(self) -> None:
+        """Answer all requests that wait with an error, because the server stops."""
+        for entry in self.catalog.entries.values():
+            entry.worker.stop(ApiError("stopping"))
+        for job in list(self._reading):
+            job.stop(ApiError("stopping"))
+
     def read(self, job: Job) -> Job:
         """Run a job in a reader thread, which does not wait for models."""
+        if len(self._reading) >= LIMITS.waiting_reads:
+            raise ApiError("queue_full")
+        self._reading.add(job)
+        job.future.add_done_callback(lambda _: self._reading.discard(job))
         self._readers.submit(job.run)
         return job
 
     def id_of(self, request: dict[str, Any]) -> str:
-        text = json.dumps(request, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(request, sort_keys=True)  # as ASCII: it may have half a surrogate pair
         return hmac.new(self._secret, text.encode(), "sha256").hexdigest()[:32]
 
     def upload(self, data: bytes) -> str:

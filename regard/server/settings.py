@@ -1,10 +1,12 @@
 """The limits of the server, in one place: routes read them, and the page gets them from the API."""
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 
-class Limits(BaseModel, frozen=True):
+class Limits(BaseModel):
     """Upper bounds on requests and on the memory that the server uses."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     body_bytes: int = 20 * 2**20
     """Size of a request body."""
@@ -13,18 +15,28 @@ class Limits(BaseModel, frozen=True):
     texts: int = 10_000
     """Texts of one translation request."""
     edits: int = 200
+    """Edits of one request."""
     beam: int = 16
+    """Sequences that a beam search keeps."""
     generated_tokens: int = 2_000
+    """Tokens of a generated text."""
     traced_tokens: int = 16_384
     """Tokens of a traced text and its target."""
     image_pixels: int = 16_000_000
     """Width times height of an image, which is checked before it is decoded."""
+    header_bytes: int = 64 * 2**10
+    """Size of the first line and the headers of a request."""
     connections: int = 512
-    """Open connections; further ones are answered with 503."""
+    """Open connections, of which the longest idle one is closed for a new one; and requests at
+    once, beyond which answers are 503."""
     idle_seconds: int = 10
-    """Time after which a connection without a request is closed."""
+    """Time for the next request of a connection, for its headers, and for each part of its body."""
+    read_seconds: int = 60
+    """Time for a client to read the next part of an answer."""
+    job_seconds: int = 120
+    """Time that a job may run after it has left its queue."""
     shutdown_seconds: int = 15
-    """Time that running requests have to finish when the server is stopped."""
+    """Time that requests have to finish when the server is stopped."""
     candidates: int = 50
     """Next tokens or alternatives of one answer."""
     temperature: float = 100.0
@@ -48,7 +60,9 @@ class Limits(BaseModel, frozen=True):
     logit_bytes: int = 16 * 2**20
     """Size of the logits that are stored with a trace; of larger ones, only the last row is."""
     waiting_jobs: int = 64
-    """Jobs in the queue of one model."""
+    """Jobs in the queue of one model; further ones are answered with 429."""
+    waiting_reads: int = 256
+    """Requests that wait for data of stored traces, of all clients."""
     upload_bytes: int = 128 * 2**20
     """Memory for uploaded images."""
     stored_bytes: int = 2 * 2**30

@@ -82,8 +82,12 @@ class JsonFields:
 
 def is_json(value: Any) -> bool:
     """Return True for finite numbers, texts, objects and None."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    return number or value is None or isinstance(value, str | dict)
+    if isinstance(value, int | float):
+        try:
+            return not isinstance(value, bool) and isfinite(value)
+        except OverflowError:  # an integer of hundreds of digits
+            return False
+    return value is None or isinstance(value, str | dict)
 
 
 def json_fields(kind: type[JsonFields]) -> list[Field[Any]]:

@@ -65,7 +65,8 @@ class Temperature(SiteEdit):
         if self.head is None or target.n_heads == 1:
             return self.value
         heads = torch.ones(target.n_heads, 1, 1, device=target.device) * value
-        heads[..., self.head, :, :] = self.value
+        # a tensor, because a number that is too large for float32 would be refused
+        heads[..., self.head, :, :] = torch.tensor(self.value, dtype=heads.dtype)
         return heads
 
 
@@ -195,7 +196,10 @@ class SetValue(Edit):
 
 def _as_type_of(value: Tensor, given: Any) -> Tensor:
     if isinstance(given, int | float):
-        return value.new_full((), given)
+        try:
+            return value.new_full((), given)
+        except (RuntimeError, OverflowError):
+            raise InputError(f"{given!r} is too large for values of {value.dtype}.") from None
     return torch.as_tensor(given, dtype=value.dtype, device=value.device)
 
 
@@ -286,7 +290,7 @@ def edit_from_dict(given: Any) -> Edit | SetToken:
 
 def _field_from_json(what: str, value: Any, schema: Mapping[str, Any]) -> Any:
     if "type" not in schema:  # a choice, which the edit itself checks
-        return value
+        return value if isinstance(value, str) else repr(value)
     if value == "inf" and schema.get("x-infinity"):
         return inf
     names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]

@@ -5,6 +5,7 @@ from typer.testing import CliRunner
 
 from regard.cli.main import app
 from regard.doctor import proofs as examination
+from regard.doctor import reference as agreements
 from regard.doctor.proofs import Proof
 
 
@@ -25,7 +26,7 @@ def test_model_folders_and_json(make_bundle, tmp_path):
     done = regard(str(tmp_path / "toy"), "--json")
     result = json.loads(done.output)
     assert result["model"] == str(tmp_path / "toy")
-    assert [proof["holds"] for proof in result["proofs"]] == [True] * 5
+    assert [proof["holds"] for proof in result["proofs"]] == [True] * 16
     assert result["environment"]["torch"]
 
 
@@ -42,6 +43,7 @@ def test_a_failed_proof_is_named_and_the_exit_code_is_1(monkeypatch, words):
     wrong = Proof("padding", "claimed", "log-probabilities", 0.5, 1e-4)
     idle = Proof("caching", "claimed", "only models that write keep a cache")
     monkeypatch.setattr(examination, "PROOFS", (lambda model: wrong, lambda model: idle))
+    monkeypatch.setattr(agreements, "AGREEMENTS", ())
     done = regard(*words)
     assert done.exit_code == 1
     assert "results depend on padding, but must not" in done.stderr

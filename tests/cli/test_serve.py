@@ -20,7 +20,7 @@ def served(monkeypatch):
     """Run the command without serving."""
 
     def invoke(*words):
-        monkeypatch.setattr("regard.server.app.run", lambda app, bound: bound.close())
+        monkeypatch.setattr("regard.server.connections.run", lambda app, bound, _: bound.close())
         result = CliRunner().invoke(app, ["serve", *map(str, words)])
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception

@@ -24,7 +24,8 @@ def by_name(model):
 
 def test_every_proof_holds_for_a_tiny_transformer_and_measures_something():
     proofs = by_name(tiny_model())
-    assert list(proofs) == ["padding", "batch size", "caching", "accumulation", "resuming"]
+    names = ["padding", "batch size", "caching", "causality", "threads"]
+    assert list(proofs) == [*names, "accumulation", "resuming"]
     assert all(proof.applies and proof.holds for proof in proofs.values())
     assert proofs["resuming"].difference == proofs["resuming"].bound == 0
 
@@ -34,8 +35,8 @@ def test_every_proof_holds_for_a_tiny_transformer_and_measures_something():
     [
         ("seq2seq", []),
         ("decoder", []),
-        ("encoder", ["caching"]),
-        ("vision", ["padding", "caching"]),
+        ("encoder", ["caching", "causality"]),
+        ("vision", ["padding", "caching", "causality"]),
     ],
 )
 def test_proofs_of_every_family(make_bundle, family, idle):
@@ -85,6 +86,21 @@ def test_a_forgetful_cache_is_found(monkeypatch):
     assert not proofs.prove_caching(model).holds
 
 
+def test_a_decoder_that_sees_the_future_is_found():
+    model = tiny_model()
+    decoder = model.module.decoder.layers[0]
+    decoder.register_forward_hook(lambda m, i, x: x + 0.1 * x.mean(-2, keepdim=True))
+    assert not proofs.prove_causality(model).holds
+
+
+def test_results_that_depend_on_the_threads_are_found(monkeypatch):
+    model = tiny_model()
+    model.module.tokens.register_forward_hook(lambda m, i, x: x * torch.get_num_threads())
+    before = torch.get_num_threads()
+    assert not proofs.prove_threads(model).holds
+    assert torch.get_num_threads() == before
+
+
 def test_gradients_that_are_averaged_over_parts_are_found(monkeypatch):
     monkeypatch.setattr(PairBatch, "n_targets", lambda batch: 1)
     assert not proofs.prove_accumulation(tiny_model()).holds
@@ -103,6 +119,7 @@ def test_models_that_cannot_be_trained_have_a_reason(make_bundle):
     proofs = by_name(model)
     assert [name for name, p in proofs.items() if not p.applies] == [
         "caching",
+        "causality",
         "accumulation",
         "resuming",
     ]

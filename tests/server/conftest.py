@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 import pytest
 import torch
-import uvicorn
 from fastapi.testclient import TestClient
 
 from regard.model import Model, load
 from regard.models.config import build, config_from_dict
-from regard.server.app import address_of, bind, make_app
+from regard.server.app import bind, make_app
 from regard.server.catalog import Catalog
+from regard.server.connections import make_server
 from regard.server.service import Service
 from regard.text.tokenizer_training import train_tokenizer
 
@@ -94,14 +94,14 @@ def trace(client):
 
 
 @contextmanager
-def serving(app):
-    """Serve an application in a thread and yield its address."""
+def running(app):
+    """Serve an application in a thread and yield the server and its port."""
     bound = bind("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    server = make_server(app, lifespan="off")
     thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
     thread.start()
     try:
-        yield address_of(bound, "127.0.0.1")
+        yield server, bound.getsockname()[1]
     finally:  # a thread that goes on would keep pytest from ending
         server.should_exit = True
         thread.join()
@@ -111,6 +111,13 @@ def serving(app):
 def visitor(browser):
     """Return the context of all windows: it keeps files that another one would load again."""
     return browser.new_context(viewport={"width": 1280, "height": 860}, locale="en-GB")
+
+
+@contextmanager
+def serving(app):
+    """Serve an application in a thread and yield its address."""
+    with running(app) as (_, port):
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager

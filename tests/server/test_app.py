@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from safetensors.numpy import load
 
 from regard.server import app as app_module
-from regard.server import model_inputs
+from regard.server import connections, model_inputs
 from regard.server.app import make_app
 from regard.server.catalog import Catalog
 from regard.server.error_codes import JobCanceledError
@@ -29,7 +29,7 @@ GET /api/trace/{id}/thumbnails, GET /api/trace/{id}/vectors, GET /api/trace/{id}
 GET /api/trace/{id}/steps, GET /api/trace/{id}/projections, GET /api/trace/{id}/space,
 GET /api/trace/{id}/rollout, GET /api/trace/{id}/exact, GET /api/trace/{id}/pixels,
 GET /api/trace/{id}/flow, GET /api/trace/{id}/flow/arrays, GET /api/trace/{id}/stream,
-GET /api/trace/{id}/figure, GET /api/trace/{id}/html,
+GET /api/trace/{id}/figure, GET /api/trace/{id}/figures, GET /api/trace/{id}/html,
 GET /api/trace/{id}/units, GET /api/trace/{id}/lens, GET /api/trace/{id}/attribution,
 GET /api/trace/{id}/decoding, POST /api/sweep, GET /languages, POST /translate
 """
@@ -219,6 +219,7 @@ def test_a_body_that_is_not_json_is_refused(client, headers, code):
 @pytest.mark.parametrize("has_length", [True, False])
 def test_a_body_that_is_too_large_is_not_read(client, limit, has_length, path):
     limit(app_module, body_bytes=1000)
+    limit(connections, body_bytes=1000)
     body = b"x" * 2000 if has_length else iter([b"x" * 900, b"x" * 900, b"x" * 900])
     response = client.post(path, content=body, headers={"content-type": "application/json"})
     assert response.status_code == 413
