@@ -41,7 +41,7 @@ _KEPT = re.compile(
             r"(?P<path>(?<![\w.])(?:[A-Za-z]:\\|~?/)(?:[\w.~-]+[/\\])+[\w.~-]*\w)",
             r"(?P<name>(?<!\w)(?:[@#][^\W\d]\w*|[^\W_]{1,64}_\w+|v?\d+(?:\.\d+){2,}(?:-?\w+)?)(?!\w))",
             rf"(?P<emoji>(?:{_EMOJI}[\ufe0f\u200d]*)+)",
-            r"(?P<number>(?<!\w)[$€£¥₩]?\d+(?:[.,:/'’-]\d+)*)",
+            r"(?P<number>(?<!\w)[$€£¥₩]?\d+(?:[.,:/'’-]\d+)*(?!\w))",
         )
     )
 )
@@ -151,9 +151,11 @@ def put_back(
     filled = []
     for one, text in found:
         if all(text.count(slot) == 1 for slot in slots):
-            for span, slot in zip(spans, slots, strict=True):
-                text = text.replace(slot, span.text)
-            filled.append((one, text))
+            rest = re.sub("|".join(map(re.escape, slots)) or "(?!)", "", text)
+            if not re.search(r"[{}]", rest):  # of half a placeholder
+                for span, slot in zip(spans, slots, strict=True):
+                    text = text.replace(slot, span.text)
+                filled.append((one, text))
     return filled
 
 

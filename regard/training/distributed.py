@@ -16,10 +16,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from regard.errors import InputError
+from regard.errors import InputError, RegardError
 
 _TIMEOUT = timedelta(minutes=60)
 """Maximum wait for other processes, which may be evaluating or writing a checkpoint."""
+_LOST_PEER = ("closed by peer", "reset by peer", "Broken pipe", "remote process exited", "gloo")
+"""Words in the errors of torch with which processes notice that another one is gone."""
 _last_group: list[Any] = []
 """The last process group, kept alive: the gradient reducer of a model refers to it too, and if that
 reference were the last one, its destructor would deadlock on Python's lock (pytorch #56297)."""
@@ -81,6 +83,13 @@ def join_world() -> Iterator[World]:
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
     try:
         yield World(rank, size, device)
+    except RuntimeError as error:
+        if not any(words in str(error) for words in _LOST_PEER):
+            raise
+        raise RegardError(
+            "another process of the run has ended, or cannot be reached: see its message, and "
+            "continue with --resume."
+        ) from error
     finally:
         _last_group[:] = [dist.group.WORLD]
         dist.destroy_process_group()
