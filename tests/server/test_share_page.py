@@ -163,6 +163,11 @@ def test_presenting_shows_one_large_pane_with_keys_and_ends(page, address):
     assert state(page)["head"] == "1"
     page.keyboard.press("ArrowUp")
     assert state(page)["site"] == "encoder.layers.0.self"
+    cell = page.locator("svg.grid rect.chosen").bounding_box()
+    down = cell["y"] + 2.5 * cell["height"]  # two rows below, on a page that is enlarged
+    page.mouse.click(cell["x"] + cell["width"] / 2, down)
+    page.evaluate(SETTLE, ADDRESS_DELAY)
+    assert state(page)["query"] == "2"
     page.keyboard.press("p")
     page.evaluate(SETTLE, 100)
     assert page.is_visible(".top")

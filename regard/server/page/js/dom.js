@@ -144,6 +144,25 @@ export function whenIdle() {
 }
 
 /**
+ * Return how much larger an element is on the screen than its own pixels, as while presenting.
+ * @param {Element} element
+ */
+export function zoomOf(element) {
+  return /** @type {any} */ (element).currentCSSZoom || 1;
+}
+
+/**
+ * Return where a pointer is, in pixels of an element.
+ * @param {Element} element
+ * @param {{ clientX: number, clientY: number }} event
+ */
+export function pointIn(element, event) {
+  const box = element.getBoundingClientRect();
+  const zoom = zoomOf(element);
+  return { x: (event.clientX - box.left) / zoom, y: (event.clientY - box.top) / zoom };
+}
+
+/**
  * Size a canvas for the pixel ratio of the screen and return its context, scaled to CSS pixels.
  * @param {HTMLCanvasElement} canvas
  * @param {number} width

@@ -1,6 +1,6 @@
 // The whole model: tokens flow from left to right through every layer to the predictions.
 
-import { el, fill, fontFamily, sharpen, textWidth } from "../dom.js";
+import { el, fill, fontFamily, pointIn, sharpen, textWidth, zoomOf } from "../dom.js";
 import { firstRowCount, loadRows, rowRange, ROWS_AT_ONCE } from "../flow_rows.js";
 import { hasLines, layoutFlow, placeAt, reachedParts, rowMiddle } from "../flow_layout.js";
 import { ticksOf, withReplacedTokens } from "../tokens.js";
@@ -137,7 +137,7 @@ class FlowView {
     if (!shown || !this.element.isConnected) return;
     const image = app.about.image;
     const box = this.scroll.getBoundingClientRect();
-    const height = Math.max(340, innerHeight - (box.top + scrollY) - 76);
+    const height = Math.max(340, (innerHeight - (box.top + scrollY)) / zoomOf(this.scroll) - 76);
     const shownWidth = Math.max(300, this.scroll.clientWidth);
     const width = Math.max(shownWidth, this.lens.leastWidth()); // words need more than a phone has: it scrolls
     const labels = this.ticks.map((ticks) => (image ? 56 : Math.min(116, 18 + Math.max(24, ...ticks.slice(0, 400).map((tick) => textWidth(tick.label.slice(0, 14), 13))))));
@@ -222,9 +222,9 @@ class FlowView {
 
   listen() {
     const at = (/** @type {MouseEvent} */ event) => {
-      const box = this.canvas.getBoundingClientRect();
-      const place = this.layout && placeAt(this.layout, event.clientX - box.left, event.clientY - box.top);
-      return place && { place, y: event.clientY - box.top };
+      const { x, y } = pointIn(this.canvas, event);
+      const place = this.layout && placeAt(this.layout, x, y);
+      return place && { place, y };
     };
     this.canvas.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
       const found = at(event);
@@ -259,10 +259,11 @@ class FlowView {
     this.tip.hidden = !place || !event;
     if (!place || !event || !this.layout) return;
     fill(this.tip, describePlace(this.app, this.shown(), place, stripFraction(this.layout, place, y)));
-    const stage = /** @type {HTMLElement} */ (this.tip.parentElement).getBoundingClientRect();
-    const left = Math.min(event.clientX - stage.left + 16, stage.width - this.tip.offsetWidth - 4);
-    const below = event.clientY - stage.top + 18;
-    const top = below + this.tip.offsetHeight > stage.height ? below - this.tip.offsetHeight - 30 : below;
+    const stage = /** @type {HTMLElement} */ (this.tip.parentElement);
+    const pointer = pointIn(stage, event);
+    const left = Math.min(pointer.x + 16, stage.offsetWidth - this.tip.offsetWidth - 4);
+    const below = pointer.y + 18;
+    const top = below + this.tip.offsetHeight > stage.offsetHeight ? below - this.tip.offsetHeight - 30 : below;
     this.tip.style.setProperty("transform", `translate(${Math.max(0, left)}px, ${Math.max(0, top)}px)`);
   }
 

@@ -1,6 +1,6 @@
 // A pattern as a grid of circles whose area is the weight; rings are negative scores.
 
-import { el, fill, isTouch, shape, textWidth } from "../dom.js";
+import { el, fill, isTouch, pointIn, shape, textWidth } from "../dom.js";
 import { short } from "../format.js";
 import { move, tween } from "../motion.js";
 import { shortened } from "./plot.js";
@@ -377,10 +377,10 @@ function edits({ edited, columns, turned }, cell, left, top) {
  */
 function listen(picture, plot, { cell, left, top, n_down: n, n_across: m }) {
   const at = (/** @type {MouseEvent} */ event) => {
-    const box = picture.getBoundingClientRect();
+    const { x, y } = pointIn(picture, event);
     const strip = /** @type {Element} */ (event.target).closest("svg.labels")?.classList; // may lie over cells
-    const j = strip?.contains("aside") || strip?.contains("corner") ? -1 : Math.floor((event.clientX - box.left - left) / cell);
-    const i = strip?.contains("above") || strip?.contains("corner") ? -1 : Math.floor((event.clientY - box.top - top) / cell);
+    const j = strip?.contains("aside") || strip?.contains("corner") ? -1 : Math.floor((x - left) / cell);
+    const i = strip?.contains("above") || strip?.contains("corner") ? -1 : Math.floor((y - top) / cell);
     const [down, across] = [Math.min(Math.max(i, 0), n - 1), Math.min(Math.max(j, 0), m - 1)];
     const inside = (i >= 0 && i < n) || (j >= 0 && j < m);
     if (!inside) return null;

@@ -1,6 +1,6 @@
 // Zoom and pan of a heat map: wheel, drag, two fingers, buttons and keys.
 
-import { el } from "../dom.js";
+import { el, pointIn } from "../dom.js";
 
 /**
  * @typedef {import("./plot.js").Plot} Plot
@@ -68,8 +68,8 @@ export function zoomButtons(t, zoom, chosen) {
  */
 export function listen(over, plot, size, zoom) {
   const share = (/** @type {{ clientX: number, clientY: number }} */ event) => {
-    const box = over.getBoundingClientRect();
-    return [(event.clientX - box.left - size.left) / size.wide, (event.clientY - box.top - size.top) / size.tall];
+    const { x, y } = pointIn(over, event);
+    return [(x - size.left) / size.wide, (y - size.top) / size.tall];
   };
   const place = (/** @type {any} */ event) => {
     const { across, down } = zoom.seen();

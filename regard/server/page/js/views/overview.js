@@ -1,7 +1,7 @@
 // The overview: a thumbnail of every head, by layer or sorted by a measure.
 
 import { prefetchHead } from "../controller.js";
-import { el, fill, isTouch } from "../dom.js";
+import { el, fill, isTouch, pointIn } from "../dom.js";
 import { plainNumber, short } from "../format.js";
 import { matrix } from "../matrix.js";
 import { SORTS } from "../state.js";
@@ -113,9 +113,9 @@ function group(app, name, sites, known, onpoint) {
   const places = sorted(app, sites, known);
   const at = (/** @type {MouseEvent} */ event) => {
     const { size, left, columns, gap, under } = layout();
-    const box = canvas.getBoundingClientRect();
-    const j = Math.floor((event.clientX - box.left - left) / (size + gap));
-    const i = Math.floor((event.clientY - box.top) / (size + gap + under));
+    const { x, y } = pointIn(canvas, event);
+    const j = Math.floor((x - left) / (size + gap));
+    const i = Math.floor(y / (size + gap + under));
     return j >= 0 && j < columns ? (places[i * columns + j] ?? null) : null;
   };
   /** @type {ReturnType<typeof setTimeout> | undefined} */
