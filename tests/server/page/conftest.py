@@ -159,6 +159,7 @@ def open_page(tabs):
 
     def make(path: Path, *, width=1280, height=800, **options) -> Explorer:
         explorer = tabs(width, height, options).reset(path)
+        explorer.page.set_viewport_size({"width": width, "height": height})
         used.append(explorer)
         return explorer
 

@@ -257,9 +257,10 @@ def test_few_tab_stops_a_skip_link_and_one_live_region(explorer):
     page.keyboard.press("Enter")
     assert "pattern" in page.evaluate("document.activeElement.className")
     page.wait_for_selector(".steps[data-ready]")
+    explorer.settle()  # toolbars that do not fit are folded
     stops = """[...document.querySelectorAll("button, select, input, summary, [tabindex], a")]
       .filter((one) => one.tabIndex >= 0 && one.getClientRects().length).length"""
-    assert page.evaluate(stops) <= 60
+    assert page.evaluate(stops) <= 70
     assert page.locator("[aria-live], [role=status], [role=alert]").count() == 1
     page.keyboard.press("]")  # another head: its sentence is read out
     explorer.settle()
