@@ -8,6 +8,8 @@ from regard.generation.search import BeamEvent, SearchOptions, build_tree
 from regard.generation.translator import open_translator
 from tests.generation.toy import pairs, toy
 
+pytestmark = pytest.mark.long
+
 END, TIE = 1, 1e-4
 TREE = build_tree(
     [

@@ -21,6 +21,8 @@ from regard.bench.translation_contenders import (
 from regard.errors import InputError
 from tests.generation.toy import pairs, toy
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True, scope="module")
 def own_cache(tmp_path_factory):

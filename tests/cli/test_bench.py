@@ -9,6 +9,8 @@ from regard.bench import attention_kernels
 from regard.bench.timing import median_times
 from regard.cli.main import app
 
+pytestmark = pytest.mark.long
+
 
 def bench(*words):
     return CliRunner().invoke(app, ["bench", *words])

@@ -11,6 +11,8 @@ from regard.errors import FileError, InputError
 from regard.evaluation.alignment_heads import Aligner
 from tests.generation.toy import pairs, toy
 
+pytestmark = pytest.mark.long
+
 TEST = pairs(60, seed=-20)
 
 

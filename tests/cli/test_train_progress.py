@@ -13,6 +13,8 @@ from regard.training.validation import align_sample
 from tests.backwards import write_recipe
 from tests.cli.called import call
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory) -> Path:

@@ -16,6 +16,8 @@ from regard.server.jobs import Job
 from regard.server.model_inputs import TraceRequest
 from regard.server.service import Service
 
+pytestmark = pytest.mark.long
+
 SMALL = "d_model = 16\nn_heads = 2\nd_ff = 32\nn_layers = 1\ndropout = 0.0\n"
 TRAINING = """
 [training]
