@@ -253,7 +253,7 @@ def error_response(error: Exception) -> Response:
     """Return the response to an error."""
     info = error_codes.describe_error(error)
     headers = {"cache-control": "no-store"}
-    if info.code in ("queue_full", "busy", "stopping"):
+    if info.code in error_codes.RETRIED:
         headers["retry-after"] = "2"
     # As ASCII, because messages may quote half a surrogate pair, which UTF-8 cannot encode.
     body = json.dumps(ErrorResponse(error=info).model_dump())

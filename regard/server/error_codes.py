@@ -24,6 +24,10 @@ _CODE_OF_CLASS: dict[type[Exception], str] = {
 }
 
 
+RETRIED = ("queue_full", "busy", "stopping")
+"""Codes of requests that can be repeated a moment later."""
+
+
 class ErrorCode(BaseModel, frozen=True):
     """HTTP status and English message template of an error code."""
 

@@ -20,6 +20,7 @@ from regard.model_folder import is_transformers_folder
 from regard.server.catalog import Catalog, ModelEntry
 from regard.server.error_codes import (
     ERROR_CODES,
+    RETRIED,
     ApiError,
     JobCanceledError,
     describe_error,
@@ -106,7 +107,8 @@ async def translate(request: Request, context: Context) -> Response:
         status = ERROR_CODES[info.code].status
         answer = json.dumps({"error": info.message})  # as ASCII, like other errors
         status = 400 if status == 422 else status
-        return Response(answer, status, media_type="application/json")
+        headers = {"retry-after": "2"} if info.code in RETRIED else None
+        return Response(answer, status, headers, media_type="application/json")
 
 
 def _fields_of(body: bytes, content_type: str) -> dict[str, Any]:

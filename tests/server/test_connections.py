@@ -194,6 +194,19 @@ def test_a_full_queue_of_readers_is_answered_429(own, limit):
         assert client.get(f"/api/trace/{id}/measures").status_code == 200
 
 
+def test_a_full_queue_of_a_translator_is_answered_429_with_retry_after(folders, limit, tmp_path):
+    (tmp_path / "en-de").symlink_to(folders["transformer"])
+    limit(jobs, waiting_jobs=0)
+    service = Service(Catalog([tmp_path / "en-de"]))
+    entry = next(one for one in service.catalog.entries.values() if one.name != "en-de")
+    with TestClient(make_app(service), base_url="http://127.0.0.1") as client:
+        body = {"q": "the dog", "source": "en", "target": "de"}
+        answers = [client.post("/translate", json=body)]
+        answers.append(client.post("/api/translate", json={"model": entry.name, "texts": ["a"]}))
+    for answer in answers:
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "2")
+
+
 def test_a_small_file_of_many_pixels_is_not_decoded(client, monkeypatch):
     file, decoded = io.BytesIO(), []
     Image.new("L", (10_000, 6_000)).save(file, "PNG", optimize=True)
