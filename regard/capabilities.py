@@ -247,7 +247,7 @@ class FamilyAbilities(NamedTuple):
 
     @property
     def fast_engines(self) -> tuple[str, ...]:
-        """The engines other than torch that run its usual models."""
+        """The engines besides torch that run its usual models."""
         settings = {"n_heads": 1} if self.family else {"n_heads": 1, "architecture": "other"}
         family = self.family or "decoder"
         return tuple(x for x in _RULES if unsupported_reason(x, family, settings) is None)

@@ -51,7 +51,7 @@ class MissingExtraError(RegardError, ImportError):
 LANGUAGES = ("en", "ko")
 """The languages of messages, captions and pages."""
 _LOCALE = ("REGARD_LANGUAGE", "LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
-_LEAST = 5  # letters that a template must have of its own
+_LEAST = 5  # letters that are only the template's
 _PLACE = re.compile(r"\{(\d+)\}")
 
 
@@ -96,7 +96,7 @@ def translate(text: str, language: str | None = None, *, short: bool = False) ->
 
 
 def _translate(text: str, *, least: int) -> str:
-    """Translate with a template of at least so many letters of its own."""
+    """Translate with a template of at least so many letters."""
     texts, templates = _catalogue()
     if text in texts:
         return texts[text]

@@ -87,8 +87,8 @@ def _examine(model: str | None) -> Iterable["Proof"]:
 def _print_facts(facts: "list[Fact]") -> None:
     width = max(cells(translate(fact.name)) for fact in facts)
     for fact in facts:
-        told = translate(fact.advice)
-        advice = typer.style(f"  ({told})", fg="yellow") if told else ""
+        advised = translate(fact.advice)
+        advice = typer.style(f"  ({advised})", fg="yellow") if advised else ""
         typer.echo(f"{pad(translate(fact.name), width)}  {translate(fact.value)}{advice}")
 
 

@@ -338,7 +338,7 @@ def differing_steps(
     """Return the steps of each answer at which an engine would have chosen otherwise.
 
     The engine translates; the first step that differs is marked, and it continues from there with
-    the answer's own token, until nothing differs. The number of ids stands for the end token.
+    the answer's own token, until nothing differs. The number of ids means the end token.
     """
     plain = replace(options, n_best=1, beam_tree=False, scores=False, prefix="", must=())
     steps: list[list[int]] = [[] for _ in answers]

@@ -76,7 +76,7 @@ class Translation:
     def differs(self) -> tuple[int, ...] | None:
         """The tokens that float32 would have chosen otherwise, if that was measured.
 
-        The number of tokens of a part stands for its end.
+        The number of tokens of a part means its end.
         """
         found, first = [], 0
         for part in self.parts:

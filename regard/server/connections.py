@@ -35,7 +35,7 @@ class LimitedConnection(H11Protocol):
     """A connection that is closed if a request or the reading of an answer takes too long.
 
     If there are too many, the one that has been idle for longest is closed, so that connections
-    without requests keep nobody out.
+    without requests do not block others.
     """
 
     idle_since = 0.0

@@ -86,7 +86,7 @@ class NextTokenOutput(Output):
     precision: str = ""
     differs: tuple[int, ...] = ()
     """The tokens at which the float32 model would have chosen otherwise, by their number; the
-    number of tokens stands for the end."""
+    number of tokens means the end."""
 
 
 @dataclass(frozen=True)

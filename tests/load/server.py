@@ -1,4 +1,4 @@
-"""A server of regard in a process of its own, and a small HTTP client for thousands of requests."""
+"""A server of regard in a separate process, and a small HTTP client for thousands of requests."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ class Client:
         self.port, self.name, self.streams = port, name, None
 
     async def ask(self, method, path, body=b"", kind="application/json"):
-        """Send a request and read the whole answer; a closed connection is tried once more."""
+        """Send a request and read the whole answer; a closed connection is tried again."""
         start = time.monotonic()
         for attempt in (0, 1):
             try:

@@ -81,7 +81,7 @@ class Soak:
             gc.collect()
 
     def train(self):
-        """Train small models one after the other, each in a process of its own."""
+        """Train small models one after the other, each in a separate process."""
         while self.running:
             run = self.folder / f"run-{self.counts['train']}"
             command = [sys.executable, "-m", "regard", "train", "dates", "-o", str(run)]

@@ -36,7 +36,7 @@ def limit(monkeypatch):
 
 @pytest.fixture
 def own(folders):
-    """A service of its own, which tests can stop."""
+    """A separate service, which tests can stop."""
     service = Service(Catalog([folders["encoder"]]))
     yield service
     service.close()
