@@ -104,7 +104,8 @@ def lost_spans(text: str, translation: str) -> list[KeptSpan]:
 
 def share_copied(lines: Iterable[Sequence[str]]) -> float:
     """Return the share of what can be carried over that pairs of texts do carry over."""
-    kept = [span.is_in(line[1]) for line in lines for span in kept_spans(line[0])]
+    texts = [(line[0], " ".join(span.text for span in kept_spans(line[1]))) for line in lines]
+    kept = [span.is_in(found) for source, found in texts for span in kept_spans(source)]
     return round(sum(kept) / len(kept), 3) if kept else 0.0
 
 

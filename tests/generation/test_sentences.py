@@ -176,6 +176,7 @@ def test_what_a_translation_must_carry_over_is_found():
     lost = lost_spans("1,299.50 euros in 1990, or 27-2", "1.299,50 Euro 1990-02, 272")
     assert [span.text for span in lost] == ["1990", "27-2"]  # only separators may change
     assert share_copied([("in 1990", "1990"), ("in 1991", "2")]) == 0.5
+    assert share_copied([("24 24", "x24y")]) == 0.0
     assert share_copied([("a", "b")]) == 0.0
 
 

@@ -34,7 +34,7 @@ def test_patch_and_layer_are_selected_by_clicks(open_page, image_file):
     explorer.settle()
     assert explorer.state()["query"] == "4"  # the class token, then four patches of the first row
     page.click(".stack button >> nth=0")
-    page.wait_for_function("location.hash.includes('encoder.layers.0.self')")
+    page.wait_for_url(lambda url: "encoder.layers.0.self" in url)
     page.wait_for_selector(".custom-view[data-ready] .stack button:nth-child(1)[aria-current]")
 
 
