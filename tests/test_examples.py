@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 SHOWS = {
     "change_a_head": r"unchanged: 2021-08-12\n +month hidden: 2021-02-12\n.*\n.*\n$",

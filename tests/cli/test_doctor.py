@@ -8,6 +8,8 @@ from regard.doctor import proofs as examination
 from regard.doctor import reference as agreements
 from regard.doctor.proofs import Proof
 
+pytestmark = pytest.mark.long
+
 
 def regard(*words):
     return CliRunner().invoke(app, ["doctor", *words])

@@ -19,6 +19,8 @@ from regard.model import Model, load
 from regard.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from tests.generation.toy import pairs, tokenizer, toy
 
+pytestmark = pytest.mark.long
+
 TEST = pairs(30, seed=-9)
 
 

@@ -9,6 +9,8 @@ from regard.errors import InputError
 from regard.generation.search import FATES, BeamEvent, SearchOptions, build_tree
 from regard.generation.translator import open_translator
 
+pytestmark = pytest.mark.long
+
 NAMES = ["<s>", "</s>", "a", "b"]
 
 

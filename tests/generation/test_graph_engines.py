@@ -13,6 +13,8 @@ from regard.models.encoder import Encoder, EncoderConfig
 from regard.text.tokenizer_training import train_tokenizer
 from tests.generation.conftest import lively
 
+pytestmark = pytest.mark.long
+
 TEXTS = ["the dog is sleeping [MASK]", "a [MASK]", "a cat and a dog [MASK] the [MASK]"]
 GRAPHS = ("openvino", "onnx")
 

@@ -14,6 +14,8 @@ from regard.model import load
 from regard.trace.edits import ablate
 from tests.generation.toy import pairs
 
+pytestmark = pytest.mark.long
+
 SENTENCES = [source for source, _ in pairs(12, seed=-9)]
 GREEDY = {"temperature": 0.0, "max_tokens": 60}
 

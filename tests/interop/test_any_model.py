@@ -20,6 +20,8 @@ from regard.server.catalog import Catalog
 from regard.server.service import Service
 from tests.trace.tiny_models import BART, IMAGE, TEXT
 
+pytestmark = pytest.mark.long
+
 WORDS = ["<pad>", "<s>", "</s>", "<unk>", "<mask>", *(f"w{i}" for i in range(5, 40))]
 LANGUAGES = [*WORDS[:5], "__en__", "__de__", *WORDS[7:]]
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}

@@ -13,7 +13,7 @@ from regard.model import Model
 from regard.models.config import build, config_from_dict
 from regard.text.tokenizer_training import train_tokenizer
 
-pytestmark = pytest.mark.usefixtures("no_shape_checks")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("no_shape_checks")]
 
 SIZES = {"d_model": 16, "n_heads": 2, "d_ff": 24}
 LLAMA = {

@@ -11,6 +11,8 @@ import torch
 
 import regard
 
+pytestmark = pytest.mark.long
+
 TEXTS = [f"{day} August 2021" for day in range(1, 9)]
 
 

@@ -23,6 +23,8 @@ from regard.server.service import Service
 from regard.server.settings import LIMITS
 from tests.server.conftest import running
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def limit(monkeypatch):

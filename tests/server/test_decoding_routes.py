@@ -10,6 +10,8 @@ from regard.generation.decoding_steps import describe_step, sample_steps
 from regard.generation.search import SamplingOptions
 from regard.model import load
 
+pytestmark = pytest.mark.long
+
 PROMPT = "the dog"
 
 

@@ -10,6 +10,8 @@ from regard.model_folder import read_card
 from regard.training.distill import DISTILLED, distill
 from tests.cli.called import call
 
+pytestmark = pytest.mark.long
+
 DATES = [row.fields[0].decode() for row in Dates(40, seed=3)]
 FEW_STEPS = {
     "training.steps": 3,
