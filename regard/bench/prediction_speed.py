@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ import torch
 
 from regard.bench.timing import Clock, markdown_table, median_times, take_turns
 from regard.errors import InputError
+from regard.generation.graph_engines import WORTHWHILE, reader_of
 from regard.hardware import idle_cpus, single_request_threads
 from regard.model import Model
 
@@ -172,7 +174,11 @@ def _exported(model: Model, kind: str) -> Any:
 def prediction_calls(
     model: Model, task: str, inputs: Sequence[Any], *, alone: bool = False
 ) -> Calls:
-    """Return the contenders that embed, fill or classify all inputs in float32."""
+    """Return the contenders that embed, fill or classify all inputs in float32.
+
+    regard's own engine is the one that it takes for many inputs.
+    """
+    reader_of(model, n_inputs=WORTHWHILE)
     ask = {"embed": model.embed, "fill": model.fill, "classify": model.classify}[task]
     few = list(inputs[:_BATCH])
     calls: Calls = {OURS: lambda: ask(list(inputs))}
@@ -189,7 +195,8 @@ def prediction_calls(
             if find_spec(_PEERS["read"][name]) is not None:
                 calls[name] = _graph_call(model, open_graph, threads, feeds)
     if find_spec("transformers") is not None:
-        calls["transformers"] = _transformers_reader(model, task, feeds)
+        with suppress(InputError):  # it lacks some of our architectures
+            calls["transformers"] = _transformers_reader(model, task, feeds)
     return calls
 
 

@@ -153,7 +153,7 @@ def fill_command(
     count: int = Option(5, "-n", "--count", help="Print this many candidates for each gap."),
     engine: ReaderOption = "auto",
     precision: ReaderPrecision = "float32",
-    as_json: bool = Option(False, "--json", help="Print one JSON array for each text."),
+    as_json: bool = Option(False, "--json", help="Print one JSON object for each text."),
 ) -> None:
     """Fill the gaps of a text.
 
@@ -174,7 +174,7 @@ def fill_command(
     def answer(line: str) -> None:
         gaps = fill(line)
         if as_json:
-            print_json([[asdict(candidate) for candidate in gap] for gap in gaps])
+            print_json(_gaps_record(gaps))
             return
         for number, gap in enumerate(gaps, start=1):
             heading = [translate(f"gap {number}", short=True)] if len(gaps) > 1 else []
@@ -202,10 +202,20 @@ def _line_source(given: str | None) -> str | None:
 
 def _filled(line: str, mask: str, gaps: list[list["Candidate"]], as_json: bool) -> str:
     if as_json:
-        return _to_json([[asdict(candidate) for candidate in gap] for gap in gaps])
+        return _to_json(_gaps_record(gaps))
     for gap in gaps:
         line = line.replace(mask, gap[0].text, 1)
     return line
+
+
+def _gaps_record(gaps: list[list["Candidate"]]) -> dict[str, Any]:
+    """Return the candidates of each gap of a text, and the engine that found them, if any."""
+    named = {"gaps": [[asdict(candidate) for candidate in gap] for gap in gaps]}
+    return {**named, **_spoke(gaps)}
+
+
+def _spoke(answers: Any) -> dict[str, str | None]:
+    return {name: getattr(answers, name, None) for name in ("engine", "precision")}
 
 
 def classify_command(
@@ -241,8 +251,7 @@ def classify_command(
     def line_of(image: str, candidates: list["Candidate"]) -> str:
         if as_json:
             named = {"input": image, "classes": [asdict(one) for one in candidates]}
-            spoke = {name: getattr(candidates, name) for name in ("engine", "precision")}
-            return _to_json({**named, **spoke})
+            return _to_json({**named, **_spoke(candidates)})
         return f"{image}\t" + ", ".join(f"{one.text} {one.probability:.4f}" for one in candidates)
 
     def answer_all(lines: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ Numbers, addresses, tags and emoji are found here, too, which a translation must
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Generic, TypeVar
 
 Answer = TypeVar("Answer")
@@ -23,27 +24,19 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ufeff]")
 # Scripts without spaces between words: Thai to Burmese, Khmer, Kana, Han.
 _WITHOUT_SPACES = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 # Abbreviations whose full stop does not end a sentence, always or before a number.
-_TITLES = re.compile(
-    "(mr|mrs|ms|mx|dr|prof|st|rev|gen|sen|gov|capt|lt|col|sgt|hr|fr|frl|mme)", re.IGNORECASE
-)
-_BEFORE_NUMBERS = re.compile(
-    "([0-9]+|no|nr|fig|p|pp|vol|jan|feb|mar|apr|aug|sept?|oct|nov|dec)", re.IGNORECASE
-)
+_TITLES = "(?i:mr|mrs|ms|mx|dr|prof|st|rev|gen|sen|gov|capt|lt|col|sgt|hr|fr|frl|mme)"
+_BEFORE_NUMBERS = "(?i:[0-9]+|no|nr|fig|p|pp|vol|jan|feb|mar|apr|aug|sept?|oct|nov|dec)"
 # What a translation must carry over; the name of a group is the kind.
 _EMOJI = r"[\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff\u2600-\u27bf\u2b50\u2b55\u231a-\u23ff]"
-_KEPT = re.compile(
-    "|".join(
-        (
-            r"(?P<tag></?[A-Za-z][^<>]*>)",
-            r"(?P<code>`[^`]+`)",
-            r"(?P<address>(?:https?://|www\.)[^\s<>\"]*[\w/#=&%-]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+)",
-            r"(?P<slot>\$?\{[\w.]*\}|%\(\w+\)[sd]|%(?:\d+\$)?[sd](?!\w)|&#?\w+;)",
-            r"(?P<path>(?<![\w.])(?:[A-Za-z]:\\|~?/)(?:[\w.~-]+[/\\])+[\w.~-]*\w)",
-            r"(?P<name>(?<!\w)(?:[@#][^\W\d]\w*|[^\W_]{1,64}_\w+|v?\d+(?:\.\d+){2,}(?:-?\w+)?)(?!\w))",
-            rf"(?P<emoji>(?:{_EMOJI}[\ufe0f\u200d]*)+)",
-            r"(?P<number>(?<!\w)[$€£¥₩]?\d+(?:[.,:/'’-]\d+)*(?!\w))",
-        )
-    )
+_KEPT = (
+    r"(?P<tag></?[A-Za-z][^<>]*>)",
+    r"(?P<code>`[^`]+`)",
+    r"(?P<address>(?:https?://|www\.)[^\s<>\"]*[\w/#=&%-]|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+)",
+    r"(?P<slot>\$?\{[\w.]*\}|%\(\w+\)[sd]|%(?:\d+\$)?[sd](?!\w)|&#?\w+;)",
+    r"(?P<path>(?<![\w.])(?:[A-Za-z]:\\|~?/)(?:[\w.~-]+[/\\])+[\w.~-]*\w)",
+    r"(?P<name>(?<!\w)(?:[@#][^\W\d]\w*|[^\W_]{1,64}_\w+|v?\d+(?:\.\d+){2,}(?:-?\w+)?)(?!\w))",
+    rf"(?P<emoji>(?:{_EMOJI}[\ufe0f\u200d]*)+)",
+    r"(?P<number>(?<!\w)[$€£¥₩]?\d+(?:[.,:/'’-]\d+)*(?!\w))",
 )
 _OUTER = ("tag", "emoji", "name")  # kinds that stand outside of a sentence at its ends
 _SPELLED_OUT = 12  # integers up to this one are often written in words
@@ -86,10 +79,16 @@ def _digits(number: str) -> str:
     return re.sub(r"[.,:'’$€£¥₩]", "", number)
 
 
+@cache
+def _kept_pattern() -> re.Pattern[str]:
+    """Compile the pattern when it is first used, which takes as long as a short translation."""
+    return re.compile("|".join(_KEPT))
+
+
 def kept_spans(text: str) -> list[KeptSpan]:
     """Find numbers, addresses, tags, names in code, placeholders and emoji."""
     found = []
-    for match in _KEPT.finditer(text):
+    for match in _kept_pattern().finditer(text):
         kind, span = str(match.lastgroup), match.group()
         small = kind == "number" and len(span) < 3 and int(_digits(span) or 0) <= _SPELLED_OUT
         if not small:
@@ -247,8 +246,8 @@ def _is_sentence_end(before: str, after: str) -> bool:
     initial = len(word) == 1 and word.isascii() and word.isupper() and word != "I"
     ordinal = word.isdigit() and len(word) < 3
     dated = len(words) == 1 or words[-2][:1].isdigit()  # as in "jeu. 27 févr. 2076"
-    numbered = first.isdigit() and (dated or _BEFORE_NUMBERS.fullmatch(word))
-    abbreviated = _TITLES.fullmatch(word) or "." in word.strip(".")
+    numbered = first.isdigit() and (dated or re.fullmatch(_BEFORE_NUMBERS, word))
+    abbreviated = re.fullmatch(_TITLES, word) or "." in word.strip(".")
     return not (initial or ordinal or numbered or abbreviated)
 
 

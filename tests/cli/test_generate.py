@@ -51,7 +51,12 @@ def test_a_file_is_filled_like_its_lines_piped_in(filler, tmp_path):
 
 def test_json_has_the_candidates_of_every_gap_of_every_line(filler):
     lines = piped("the [MASK]\nnone\n", "fill", filler, "--json", "-n", "2")
-    assert [[len(gap) for gap in json.loads(line)] for line in lines] == [[2], []]
+    answers = [json.loads(line) for line in lines]
+    assert [[len(gap) for gap in one["gaps"]] for one in answers] == [[2], []]
+    assert [(one["engine"], one["precision"]) for one in answers] == [
+        ("torch", "float32"),
+        (None, None),  # nothing was asked
+    ]
 
 
 def test_each_line_names_an_image():
