@@ -48,8 +48,12 @@ _WITH_CAPTIONS = ("evaluate", "curves", "figure", "work")
 
 
 @cache
-def _app(names: Iterable[str]) -> typer.Typer:
-    """Return the command line with these commands; modules of others are not imported."""
+def _app(names: Iterable[str], *, listed: bool = False) -> typer.Typer:
+    """Return the command line with these commands; modules of others are not imported.
+
+    Args:
+        listed: the commands are only shown with their help, so their options are left out.
+    """
     app = typer.Typer(
         name="regard",
         cls=QuickGroup,
@@ -65,6 +69,8 @@ def _app(names: Iterable[str]) -> typer.Typer:
         found: Any = getattr(import_module(f"regard.cli.{module}"), attribute)
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
+        elif listed:
+            app.command(name, cls=QuickCommand, help=found.__doc__)(lambda: None)
         else:
             app.command(name, cls=QuickCommand)(found)
     return app
@@ -114,8 +120,9 @@ def _chosen_language(arguments: list[str]) -> str | None:
 
 def _run() -> None:
     wanted = tuple(name for name in sys.argv[1:2] if name in _COMMANDS)
+    listed = sys.argv[1:] in ([], ["-h"], ["--help"]) and "_REGARD_COMPLETE" not in os.environ
     try:
-        _app(wanted or tuple(_COMMANDS))()
+        _app(wanted or tuple(_COMMANDS), listed=listed)()
     except RegardError as error:
         warn(str(error))
         sys.exit(2)
