@@ -167,6 +167,13 @@ def keep_freed_memory() -> bool:
     return min(done) == 1
 
 
+def bf16_gain(device: "torch.device") -> float:
+    """Measure how many times as fast as in float32 matrix products are in bf16."""
+    import torch
+
+    return matmul_rate(device, dtype=torch.bfloat16) / matmul_rate(device)
+
+
 def peak_memory(device: "torch.device") -> int:
     """Return the maximum number of bytes that this process has held so far."""
     import torch
@@ -178,12 +185,17 @@ def peak_memory(device: "torch.device") -> int:
 
 
 def matmul_rate(
-    device: "torch.device", *, seconds: float = 0.2, size: int = 1024, clock: Clock = perf_counter
+    device: "torch.device",
+    *,
+    dtype: "torch.dtype | None" = None,
+    seconds: float = 0.2,
+    size: int = 1024,
+    clock: Clock = perf_counter,
 ) -> float:
-    """Measure the best rate of a large float32 matrix product in FLOP/s."""
+    """Measure the best rate of a large matrix product in FLOP/s, in float32 by default."""
     import torch
 
-    left = torch.randn(size, size, device=device)
+    left = torch.randn(size, size, device=device).to(dtype or torch.float32)
     product = torch.empty_like(left)
     best, end = 0.0, clock() + seconds
     while clock() < end:

@@ -23,6 +23,14 @@ RENAMED_KEYS = {
     "model.initialisation": "model.initialization",
 }
 """Old spellings of keys, which are still accepted, and the current ones."""
+RENAMED_RECIPES = {
+    "dates-rnn": "dates",
+    "vit-digits": "digits",
+    "vit-fashion": "fashion",
+    "shakespeare-characters": "shakespeare",
+    "mixed-en-ko": "en-ko",
+}
+"""Old names of bundled recipes: a recipe has the name of the bundled model that it trains."""
 Task = Literal["translation", "language", "masked", "classification"]
 METRICS_OF: dict[Task, tuple[str, ...]] = {
     "translation": ("loss", "bleu", "chrf", "exact"),
@@ -178,7 +186,7 @@ class TrainingSettings(Section):
     average: NonNegative = 0
     ema: Share = 0.0
     patience: NonNegative = 0
-    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    precision: Literal["float32", "bf16", "fp16", "auto"] = "float32"
     compile: bool = False
     shard: bool = False
     freeze: list[str] = []
@@ -281,8 +289,9 @@ def find_recipe(path: str | Path) -> Path:
     if path.is_file():
         return path
     bundled = bundled_recipes()
-    for stem, file in bundled.items():
-        if path in (Path(stem), Path(file.name), Path("recipes") / file.name):
+    renamed = {old: bundled[new] for old, new in RENAMED_RECIPES.items()}
+    for stem, file in (bundled | renamed).items():
+        if path in (Path(stem), Path(f"{stem}.toml"), Path("recipes") / f"{stem}.toml"):
             return file
     raise FileError(
         f"unknown recipe {path}, neither a file nor a bundled one; {nearest(path.stem, bundled)}."

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from regard.files import file_errors, write_atomic, writing
-from regard.hardware import keep_freed_memory, matmul_rate, peak_memory, set_threads
+from regard.hardware import (
+    bf16_gain,
+    keep_freed_memory,
+    matmul_rate,
+    peak_memory,
+    set_threads,
+)
 from regard.interop.model_names import find_model
 from regard.model import Model
 from regard.training import build
@@ -30,6 +36,7 @@ from regard.training.run_folder import (
     open_folder,
     stored_recipe,
 )
+from regard.training.step import PRECISIONS
 from regard.training.validation import RunEvaluator
 
 
@@ -131,7 +138,8 @@ def _run(
     keep_freed_memory()
     set_threads(recipe.training.threads)
     if world.is_main:
-        open_folder(folder, recipe, resume=resume, report=callbacks.on_message)
+        gain = partial(bf16_gain, world.device)
+        open_folder(folder, recipe, resume=resume, report=callbacks.on_message, bf16_gain=gain)
     world.barrier()
     recipe, training = stored_recipe(folder), folder / TRAINING
     datasets, module = _prepare(recipe, training, world, callbacks)
@@ -143,7 +151,7 @@ def _run(
     )
     steps = trainer.checkpoints.steps()
     world.barrier()
-    (peak,) = world.sum(matmul_rate(world.device))
+    (peak,) = world.sum(matmul_rate(world.device, dtype=PRECISIONS[recipe.training.precision]))
     resumed_at = steps[-1] if steps else None
     info = replace(estimate(train_step, trainer.loader), peak_flops=peak, resumed_at=resumed_at)
     if world.is_main:

@@ -45,6 +45,22 @@ def test_time_limit_stays_until_another_is_given(tmp_path):
     assert stored_recipe(tmp_path).training.minutes == 40
 
 
+@pytest.mark.parametrize(("gain", "precision"), [(2.3, "bf16"), (1.1, "float32")])
+def test_automatic_precision_is_measured_once_and_kept(tmp_path, gain, precision):
+    chosen = recipe(precision="auto")
+    said = []
+    open_folder(tmp_path, chosen, resume=False, report=said.append, bf16_gain=lambda: gain)
+    assert said == [
+        f"precision: {precision}, because bf16 is {gain:.1f} times as fast as float32 in matrix "
+        "products here"
+    ]
+    assert stored_recipe(tmp_path).training.precision == precision
+    (tmp_path / "training" / "checkpoints" / "step-00000001").mkdir(parents=True)
+    open_folder(tmp_path, chosen, resume=True, report=said.append, bf16_gain=lambda: 9 - gain)
+    assert len(said) == 1
+    assert stored_recipe(tmp_path).training.precision == precision
+
+
 def test_fixed_settings_are_refused_after_the_first_checkpoint(tmp_path):
     begin(tmp_path, batch_tokens=10)
     assert begin(tmp_path, batch_tokens=20) == ["training.batch_tokens has changed from 10 to 20"]
@@ -84,7 +100,7 @@ def test_model_settings_are_checked_before_the_data_are_read(tmp_path):
     with pytest.raises(InputError, match="d_model is 10, which 4 heads"):
         regard.train(given | {"model": {"d_model": 10, "n_heads": 4}}, tmp_path / "x")
     assert not (tmp_path / "x").exists()
-    for name in ("dates", "vit-digits", "shakespeare-characters", "masked", "rnn-additive"):
+    for name in ("dates", "digits", "shakespeare", "masked", "rnn-additive"):
         check_model(load_recipe(name))
 
 
