@@ -68,6 +68,17 @@ def listen(*listeners: Listener) -> Iterator[None]:
 
 
 @contextmanager
+def listen_only(*listeners: Listener) -> Iterator[None]:
+    """Let only `listeners` receive what is tapped inside the block."""
+    token, owners = _LISTENERS.set(listeners), _OWNERS.set({})
+    try:
+        yield
+    finally:
+        _OWNERS.reset(owners)
+        _LISTENERS.reset(token)
+
+
+@contextmanager
 def attending() -> Iterator[None]:
     """Mark the kernels called inside the block as part of attention that is tapped already."""
     token = _ATTENDING.set(True)
@@ -131,6 +142,11 @@ def split_path(path: str) -> tuple[str, int, str]:
     place, _, name = path.rpartition(".")
     site, _, first = place.partition("@")
     return site, int(first or 0), name
+
+
+def listeners() -> tuple[Listener, ...]:
+    """Return the current listeners."""
+    return _LISTENERS.get()
 
 
 def listening() -> bool:

@@ -6,7 +6,7 @@ the module's own parts. What an adapter returns as states of a decoder are logit
 foreign model knows how it computes them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from inspect import signature
 from types import SimpleNamespace
@@ -21,10 +21,12 @@ from regard.errors import InputError
 from regard.layers.patch import cut
 from regard.models.encoder import pool_states
 from regard.models.transformer import shift_right
-from regard.tap import listening, path_at, tap
+from regard.tap import listeners, listening, path_at, tap
+from regard.trace.edit import Editor
 from regard.trace.found_stream import FoundStream, cannot_replace, find_stream
+from regard.trace.stream_edits import STREAM_VALUES, StreamEditor, places_of, rehearsal
 from regard.trace.stream_graph import StreamGraph
-from regard.trace.torch_calls import answering
+from regard.trace.torch_calls import AttentionCalls, answering
 from regard.trace.trace import Trace
 from regard.trace.watched_model import WATCHES, Watch
 
@@ -85,12 +87,26 @@ class Adapter(nn.Module):
         token = WATCHES.set((*WATCHES.get(), one))
         try:
             with answering() as calls:
+                if any(isinstance(x, Editor) and x.names_any(STREAM_VALUES) for x in listeners()):
+                    self._rehearse(calls, one, side, lambda: part(*args, **inputs))
                 output = part(*args, **inputs)
         finally:
             WATCHES.reset(token)
         self.unwatched = [softmax.describe() for softmax in one.softmaxes if not softmax.used]
         self._show_stream(calls.streams, one, side, find_logits(output))
         return output
+
+    def _rehearse(
+        self, calls: AttentionCalls, one: Watch, side: str, call: Callable[[], Any]
+    ) -> None:
+        """Find out which calls compute the stream, whose values edits replace in the next run."""
+        with rehearsal(calls, self.inner) as (graph, dry, _):
+            output = find_logits(call())
+            try:
+                found = find_stream(graph, id(dry), side=side, output=output, calls=dry.calls)
+            except InputError:
+                return
+            one.stream_editor = StreamEditor(one, places_of(graph, [found]))
 
     def _show_stream(self, graph: StreamGraph, one: Watch, side: str, output: Tensor) -> None:
         self.streams.pop(side, None)
@@ -101,9 +117,12 @@ class Adapter(nn.Module):
             self.stream_problem = str(error)
             return
         self.streams[side] = found
+        known = {} if one.stream_editor is None else one.stream_editor.values
         for path, value in found.values():
-            if tap(path, value, "token d_model") is not value:
+            if path not in known and tap(path, value, "token d_model") is not value:
                 raise cannot_replace(path)
+        if one.stream_editor is not None:
+            one.stream_editor.check([found])
 
     def accepts(self, name: str) -> bool:
         """Return True if the inner module has a parameter of this name."""

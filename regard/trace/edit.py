@@ -167,6 +167,11 @@ class Editor:
         site, _, name = split_path(path)
         return any(fnmatchcase(f"{site}.{name}", edit.value_path) for edit in self.edits)
 
+    def names_any(self, values: Iterable[str]) -> bool:
+        """Return True if an edit may change a value of one of these names, whatever its site."""
+        names = [edit.value_path.rpartition(".")[2] for edit in self.edits]
+        return any(fnmatchcase(value, name) for value in values for name in names)
+
     def see(self, tapped: Tapped) -> Any:
         site, first, name = split_path(tapped.path)
         path, value = f"{site}.{name}", tapped.value

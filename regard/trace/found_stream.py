@@ -76,19 +76,22 @@ class FoundStream:
 
     def values(self) -> Iterator[tuple[str, Tensor]]:
         """Yield everything that was found under its path, as (batch, token, width)."""
-        yield self.embedding, self._plain(self.start)
+        return ((path, self.plain(value)) for path, value in self.tensors())
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield everything that was found under its path, in the layout of the model."""
+        yield self.embedding, self.start
         for station in self.stations:
             for one in station.sublayers:
                 given = None if one.part.linear is None else linear_weights(one.part.linear)
                 name = "activation" if one.site is None else "joined"
                 if given is not None and given[0].numel() % one.part.output[..., 0].numel() == 0:
-                    inner = given[0].reshape(*one.part.output.shape[:-1], -1)
-                    yield f"{one.path}.{name}", self._plain(inner)
-                yield f"{one.path}.output", self._plain(one.part.output)
-            yield station.path, self._plain(station.value)
+                    yield f"{one.path}.{name}", given[0]
+                yield f"{one.path}.output", one.part.output
+            yield station.path, station.value
         end = self.output_vectors()
         if end is not None:
-            yield f"{self.side}.output", self._plain(end)
+            yield f"{self.side}.output", end
 
     def final_norm(self) -> str:
         """Return the norm between the last station and the logits: "layer", "rms" or "none"."""
@@ -119,10 +122,11 @@ class FoundStream:
                 return given[0]
         return self.output[0] if self.output[0].shape == shape else None
 
-    def _plain(self, value: Tensor) -> Tensor:
+    def plain(self, value: Tensor) -> Tensor:
+        """Return a value as (batch, token, width)."""
         lead = self.start.shape[:-1]
-        if value.shape[:-1] != lead and value[..., 0].numel() == lead.numel():
-            value = value.reshape(*lead, -1)  # texts of a batch one after the other
+        if value.shape[:-1] != lead and value.numel() % lead.numel() == 0:
+            value = value.reshape(*lead, -1)  # heads apart, or texts one after the other
         return value.transpose(0, 1) if self.turned else value
 
     def value_at(self, path: str) -> Tensor:
@@ -288,6 +292,8 @@ def _station_value(chain: Sequence[Residual], index: int, post: bool) -> tuple[T
 
 def _check_sum(one: Residual) -> None:
     """Check that stream and parts sum to what the model computed."""
+    if one.replaced:
+        return
     total = one.main + sum(part.output for part in one.parts)
     apart = float((total - one.value).detach().abs().max())
     if not apart <= _TOLERANCE * max(1.0, float(one.value.detach().abs().max())):
@@ -299,8 +305,8 @@ def _check_sum(one: Residual) -> None:
 def cannot_replace(path: str) -> InputError:
     """Return the error for an edit of a value that is only known after the run."""
     return InputError(
-        f"{path} of a model that runs as it is can be read but not replaced: change its attention "
-        "instead, or use a hook of its module."
+        f"{path} can be replaced only if the model is an nn.Module that computes it and is called "
+        "as a whole, without a cache: call it so, or change its input or its attention instead."
     )
 
 
@@ -312,6 +318,18 @@ def note_streams(
     Args:
         edited: returns True for the path of a value that an edit would change.
     """
+    for found in find_streams(trace, graph, one):
+        trace.streams[found.side] = found
+        for path, value in found.values():
+            if edited(path) and (one.stream_editor is None or path not in one.stream_editor.values):
+                raise cannot_replace(path)
+            trace.values.setdefault(path, value.detach())
+    if one.stream_editor is not None:
+        one.stream_editor.check(trace.streams.values())
+
+
+def find_streams(trace: Trace, graph: StreamGraph, one: Watch) -> Iterator[FoundStream]:
+    """Yield the streams of a watched model, and note the reason if one was not found."""
     sums = [end for end in graph.ends if set(_sites(end)) & set(one.calls)]
     if not one.calls or not sums:
         trace.stream_problem = NO_SUM if one.calls else ""
@@ -325,15 +343,9 @@ def note_streams(
                 raise InputError("it was called in steps with a cache: call it on the whole input")
             if names.count(side) > 1:
                 raise InputError(f"it has {names.count(side)} streams of the kind {side}")
-            found = find_stream(graph, id(one), side=side, output=output, end=end, calls=own)
+            yield find_stream(graph, id(one), side=side, output=output, end=end, calls=own)
         except InputError as error:
             trace.stream_problem = str(error)
-            continue
-        trace.streams[side] = found
-        for path, value in found.values():
-            if edited(path):
-                raise cannot_replace(path)
-            trace.values.setdefault(path, value.detach())
 
 
 def _side(trace: Trace, end: Residual, one: Watch) -> str:

@@ -84,6 +84,8 @@ class TensorCall:
     """The last sum of the residual stream whose numbers it holds, perhaps normalized."""
     sites: tuple[SiteCall, ...] = ()
     """The attention sites that it comes from, since the last sum of the stream."""
+    place: Any = None
+    """Where it was called in a rehearsal, as `stream_edits.CallPlace`."""
 
     def parent(self, tensor: Any) -> "TensorCall | None":
         """Return the call that computed one of the arguments."""
@@ -114,6 +116,8 @@ class Residual:
     parts: tuple[WrittenPart, ...]
     normed: tuple[Tensor, TensorCall] | None = None
     """The first norm of it."""
+    replaced: bool = False
+    """True if an edit has replaced the value, which is then not the sum of its parts."""
 
     def chain(self) -> "list[Residual]":
         """Return the sums of this stream up to this one, in the order of computation."""
@@ -164,12 +168,27 @@ class StreamGraph:
         )
         if site.linear is not None:
             joined, *weights = site.linear
+            self.nodes[joined] = node
             inputs = ((joined, node), *((x, None) for x in weights if x is not None))
             function = torch.nn.functional.linear
             node = TensorCall(
                 "linear", function, site.linear, {}, inputs, node.depth + 1, sites=(site,)
             )
         self.nodes[result] = node
+
+    def replace(self, old: Tensor, new: Tensor) -> None:
+        """Continue with another tensor in the place of one that was noted."""
+        node = self.nodes.get(old)
+        if node is None:
+            return
+        self.nodes[new] = node
+        if self.latest is not None and self.latest[0] is old:
+            self.latest = (new, node)
+        stream = node.stream
+        if stream is not None and stream.value is old:
+            stream.value, stream.replaced = new, True
+        elif stream is not None and stream.normed is not None and stream.normed[0] is old:
+            stream.normed = (new, node)
 
     def _inputs(self, args: Any, kwargs: Any) -> tuple[tuple[Tensor, TensorCall | None], ...]:
         return tuple((one, self.nodes.get(one)) for one in _tensors((*args, *kwargs.values())))

@@ -90,6 +90,10 @@ class AttentionCalls(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.n_blocks = 0
+        self.start()
+
+    def start(self) -> None:
+        """Forget everything that was followed."""
         self.follower = Follower(note_softmax, answer_product)
         self.streams = StreamGraph()
 
@@ -107,6 +111,29 @@ class AttentionCalls(TorchFunctionMode):
             raise _cannot_watch("flex_attention" if known.name == "is_nested" else known.name)
         if not all(one.called for one in watches):
             note_calls()
+        if any(one.stream_editor is not None for one in watches):
+            return self._call_and_edit(known, func, args, kwargs, sys._getframe(1))
+        return self._call(known, func, args, kwargs)
+
+    def _call_and_edit(
+        self, known: _Function, func: Any, args: Any, kwargs: Any, frame: FrameType
+    ) -> Any:
+        """Call a function from `frame` and replace values of streams in its result."""
+        editors = [one.stream_editor for one in WATCHES.get() if one.stream_editor is not None]
+        for editor in editors:
+            editor.enter(known.name, frame)
+        earlier = self.streams.node(args[0]) if args else None
+        result = self._call(known, func, args, kwargs)
+        if known.changes or not args or result is not args[0]:
+            for editor in editors:
+                result = self._edit_streams(editor, result, in_place=known.changes)
+        elif earlier is not None and (node := self.streams.node(result)) is not None:
+            node.place = earlier.place  # nothing new: `to` of the type that a tensor has
+        return result
+
+    def _call(self, known: _Function, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function, or answer it, and follow its result."""
+        watches = WATCHES.get()
         for one in watches:
             one.entered = None
         before = self.streams.before(args) if known.changes else args
@@ -114,10 +141,39 @@ class AttentionCalls(TorchFunctionMode):
         site = next((one.entered for one in watches if one.entered is not None), None)
         if site is None:
             self.streams.note(known.name, func, before, kwargs, result)
-        else:
-            first = result[0] if isinstance(result, tuple) else result
-            self.streams.note_site(site, func, before, kwargs, first)
+            return result
+        first = result[0] if isinstance(result, tuple) else result
+        self.streams.note_site(site, func, before, kwargs, first)
+        for one in watches:
+            if one.stream_editor is not None and site.linear is not None:
+                self.streams.nodes.get(site.linear[0]).place = one.stream_editor.place("joined")
         return result
+
+    def _edit_streams(self, editor: Any, result: Any, *, in_place: bool) -> Any:
+        """Note places of results in a rehearsal; after it, return what edits make of them."""
+        several = type(result) in (tuple, list)
+        given = result if several else (result,)
+        replaced = []
+        for index, old in enumerate(given):
+            node = self.streams.node(old)
+            new = old if node is None else editor.replace(index, old)
+            if node is not None and node.place is None:
+                node.place = editor.place(index)
+            if new is not old and in_place:
+                new = old.copy_(new)
+                self.streams.replace(old, new)
+            elif new is not old:
+                self.follower.notes[new] = self.follower.note(old)
+                self.streams.replace(old, new)
+            replaced.append(new)
+        return type(result)(replaced) if several else replaced[0]
+
+    def edit_joined(self, joined: Tensor) -> Tensor:
+        """Return what edits make of the joined heads inside torch's attention function."""
+        for one in WATCHES.get():
+            if one.stream_editor is not None:
+                joined = one.stream_editor.replace("joined", joined)
+        return joined
 
     def _compute(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         if func is F.scaled_dot_product_attention:
@@ -220,7 +276,7 @@ def answer_multi_head(
         sites(places, heads[0], heads[1], crosses, facts) as site,
     ):
         context = tapped_attention(*heads, pattern, site=site, dropout=dropout)
-    joined = context.permute(2, 0, 1, 3).flatten(2)
+    joined = calls.edit_joined(context.permute(2, 0, 1, 3).flatten(2))
     output = F.linear(joined, call.out_proj_weight, call.out_proj_bias)
     for place in places:
         if place.watch.entered is not None:

@@ -1,7 +1,7 @@
 """The block that records what is computed inside it, by regard or by any other model."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from regard.tap import listen
 from regard.trace.edit import Edit, Editor
 from regard.trace.found_stream import note_streams
 from regard.trace.recorder import Recorder
+from regard.trace.stream_edits import STREAM_VALUES, editing_streams
 from regard.trace.torch_calls import answering
 from regard.trace.trace import Trace
 from regard.trace.watched_model import WATCHES, LocalListener, Watch
@@ -48,7 +49,9 @@ def watch(
         try:
             listeners = (LocalListener(one, editor), LocalListener(one, recorder))
             with listen(*listeners), answering() as calls:
-                yield trace
+                edits_streams = editor.names_any(STREAM_VALUES)
+                with editing_streams(calls, one) if edits_streams else nullcontext():
+                    yield trace
         finally:
             WATCHES.reset(token)
         trace.unwatched += [softmax.describe() for softmax in one.softmaxes if not softmax.used]

@@ -63,6 +63,8 @@ class Watch:
         self.entered: SiteCall | None = None
         """The call of attention that the current function is."""
         self.calls: list[SiteCall] = []
+        self.stream_editor: Any = None
+        """Replaces values of residual streams, if an edit may name one."""
 
     def locate(self, frame: FrameType | None) -> tuple[str | None, FrameType | None]:
         """Return the part whose method is running, and the outermost call of the model.
