@@ -25,6 +25,7 @@ from regard.errors import InputError
 from regard.generation.graph_engines import WORTHWHILE, reader_of
 from regard.hardware import idle_cpus, single_request_threads
 from regard.model import Model
+from regard.text.tokenizer import suppressed_ids
 
 OURS = "regard"
 Calls = dict[str, Callable[[], object]]
@@ -150,7 +151,10 @@ def _transformers_writer(model: Model, ids: list[int], n_tokens: int) -> Callabl
     theirs = _exported(model, "AutoModelForCausalLM")
     given, tokenizer = torch.tensor([ids]), model.tokenizer
     assert tokenizer is not None
-    limits = {"min_new_tokens": n_tokens, "max_new_tokens": n_tokens, "do_sample": False}
+    limits: dict[str, Any] = {"min_new_tokens": n_tokens, "max_new_tokens": n_tokens}
+    limits |= {"do_sample": False}
+    if unknown := suppressed_ids(tokenizer, model.config.n_vocab):
+        limits["suppress_tokens"] = unknown
 
     def write() -> str:
         with torch.inference_mode():

@@ -1,12 +1,12 @@
 """Text generation: prompts in, continued texts out, on whatever engine is open; no torch."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import nan
 from pathlib import Path
-from threading import Event
-from time import sleep
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from regard.capabilities import choose_writer
@@ -163,9 +163,7 @@ class CTranslate2Writer:
             asynchronous=True,
         )
         if listener is None:
-            while not result.done():  # an interrupt must be able to end it
-                sleep(0.002)
-            written = list(result.result().sequences_ids[0])
+            written = list(_interruptible(result).sequences_ids[0])
         else:
             written = listener.wait(result)
         finished = bool(written) and written[-1] == end_id
@@ -181,6 +179,19 @@ class CTranslate2Writer:
         return sum(list(scored.log_probs)[len(prompt) - 1 :][: len(found.ids) + len(end)])
 
 
+def _interruptible(result: Any) -> Any:
+    """Return an asynchronous result; unlike its own waiting, Ctrl-C ends this one."""
+
+    def wait() -> None:
+        with suppress(Exception):  # raised again below
+            result.result()
+
+    waiting = Thread(target=wait, daemon=True)
+    waiting.start()
+    waiting.join()
+    return result.result()
+
+
 class _TokenReceiver:
     """Receives tokens on CTranslate2's thread; the caller's thread waits and can be interrupted."""
 
@@ -188,31 +199,26 @@ class _TokenReceiver:
         self.end_id, self.on_token = end_id, on_token
         self._written: list[int] = []
         self._error: BaseException | None = None
-        self._done = Event()
+        self._ended = False
 
     def __call__(self, step: Any) -> bool:
         """Pass a token on; True ends the text."""
-        if self._done.is_set():
+        if self._ended:
             return True
         self._written.append(step.token_id)
-        stopped = False
         if step.token_id != self.end_id:
             try:
-                stopped = bool(self.on_token(step.token_id))
+                self._ended = bool(self.on_token(step.token_id))
             except BaseException as error:  # raised again by `wait`
-                self._error, stopped = error, True
-        if step.is_last or stopped:
-            self._done.set()
-        return stopped
+                self._error, self._ended = error, True
+        return self._ended
 
     def wait(self, result: Any) -> list[int]:
         """Wait for the last token; return all."""
         try:
-            while not result.done() and not self._done.wait(0.05):
-                pass
-            result.result()
+            _interruptible(result)
         finally:
-            self._done.set()
+            self._ended = True
         if self._error is not None:
             raise self._error
         return self._written

@@ -110,7 +110,7 @@ def test_engines_that_cannot_run_say_why(encoder, monkeypatch):
 def test_auto_measures_once_when_there_is_enough_to_do(encoder, monkeypatch):
     asked = []
 
-    def measure(calls):
+    def measure(calls, clock):
         asked.append(sorted(calls))
         return "onnx"
 
