@@ -125,7 +125,7 @@ def train_reference(seconds: float | None) -> tuple[float, float, int]:
 
 def train_ours(seconds: float, threads: int) -> dict:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "regard", "train", "shakespeare-characters", "--json"]
+        command = [sys.executable, "-m", "regard", "train", "shakespeare", "--json"]
         command += ["-o", str(Path(folder) / "run"), "--minutes", str(seconds / 60)]
         command += ["--set", f"training.threads={threads}", "--set", "training.steps=1000000000"]
         found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)

@@ -18,7 +18,7 @@ from tests.cli.called import call
 def test_names_are_completed():
     assert options.complete_models("en-") == ["en-de", "en-ko"]
     assert "pattern" in options.complete_kinds("pa")
-    assert options.complete_recipes("vit-") == ["vit-digits", "vit-fashion"]
+    assert options.complete_recipes("dates") == ["dates", "dates-transformer"]
     context = SimpleNamespace(params={"model": "en-de"})
     assert "decoder.layers.0.cross" in options.complete_sites(context, "decoder.layers.0")
     assert options.complete_sites(context, "encoder.layers.0") == ["encoder.layers.0.self"]

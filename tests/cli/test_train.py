@@ -130,6 +130,9 @@ def test_a_bundled_recipe_is_found_by_name_and_by_path_from_anywhere(tmp_path, m
     for name in ("dates", "dates.toml", "recipes/dates.toml", "./recipes/dates.toml"):
         with pytest.raises(InputError, match=r"dates\.toml: unknown key 'training\.stpes'"):
             call("train", name, "--set", "training.stpes=1")
+    for name in ("dates-rnn", "recipes/dates-rnn.toml"):  # its name in 0.1
+        with pytest.raises(InputError, match=r"/dates\.toml: unknown key"):
+            call("train", name, "--set", "training.stpes=1")
     with pytest.raises(FileError, match=r"unknown recipe nodates\.toml, .*the nearest"):
         call("train", "nodates.toml")
     for name in ("my/dates.toml", "my/recipes/dates.toml", "dates.json", "dates.v2.toml"):

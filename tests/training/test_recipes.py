@@ -34,8 +34,8 @@ NEEDS = {
     "en": "localisation",
     "english": "english-german",
     "mixed-en-de": "english-german",
-    "mixed-en-ko": "english-korean",
-    "vit-fashion": "fashion-mnist",
+    "en-ko": "english-korean",
+    "fashion": "fashion-mnist",
 }
 
 
@@ -61,7 +61,7 @@ def beginnings(data, tmp_path_factory):
 def test_all_recipes_are_bundled():
     wanted = {
         "dates",
-        "dates-rnn",
+        "dates-transformer",
         "en-de",
         "multi30k-tiny",
         "multi30k-small",
@@ -71,9 +71,8 @@ def test_all_recipes_are_bundled():
         "english-masked",
         "english-efficient",
         "mixed-en-de",
-        "mixed-en-ko",
     }
-    wanted |= {"shakespeare-characters", "shakespeare-bpe", "vit-digits", "vit-fashion"}
+    wanted |= {"shakespeare", "shakespeare-bpe", "digits", "fashion"}
     wanted |= {f"rnn-{kind}" for kind in ATTENTIONS} | {f"attention-{form}" for form in FORMS}
     assert set(NAMES) == wanted
 
