@@ -2,8 +2,8 @@
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, islice, tee
 from pathlib import Path
@@ -38,8 +38,20 @@ class ResultFlags:
     n_best: int = Option(1, help="Write this many translations of each line.")
     prefix: str = Option("", help="Start every translation with this text.")
     must: list[str] | None = Option(None, help="Require this word; can be repeated.")
+    constraints: bool = Option(
+        False, "--constraints", help="Require in each line the words after its tabs."
+    )
     no_repeat: int = Option(0, help="Never repeat n-grams of this size; 0 allows all.")
     beam_tree: bool = Option(False, "--beam-tree", help="With --json, write every sequence tried.")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of the search."""
+        given = {**vars(self), "must": tuple(self.must or ())}
+        if given.pop("constraints") and (self.must or self.prefix or self.beam_tree):
+            raise InputError(
+                "--constraints cannot be combined with --must, --prefix or --beam-tree."
+            )
+        return given
 
 
 @dataclass(frozen=True)
@@ -109,7 +121,8 @@ def translate_command(
     known tokens are copied, and long lines are translated sentence by sentence. Bytes that are not
     valid UTF-8 are read as U+FFFD. With --alignments a line ends in ` ||| 0-0 1-2`: word 1 of the
     line gave word 2 of the translation, counted from 0 between spaces. With --n-best a line gives
-    several, `number ||| translation ||| score`.
+    several, `number ||| translation ||| score`. With --constraints a line is a text and,
+    each after a tab, the words that its translation must contain.
 
     Examples: regard translate en-de "The cat sleeps on the table."
     or regard translate en-de news.en.gz -o news.de --resume
@@ -117,9 +130,10 @@ def translate_command(
     from regard.interop.model_names import find_model
 
     options = search.options(
-        **(vars(translations) | {"must": tuple(translations.must or ())}),
-        scores=target.as_json or translations.n_best > 1,
+        **translations.settings(), scores=target.as_json or translations.n_best > 1
     )
+    if translations.constraints and (compute.on_cluster or target.differences):
+        raise InputError("--constraints cannot be combined with --differences and clusters.")
     if options.beam_tree and not target.as_json:
         raise InputError("--beam-tree needs --json, because text output cannot hold a tree.")
     _check_output(file, target.output, target.resume)
@@ -127,7 +141,7 @@ def translate_command(
     opening: dict[str, Any] = {
         **engine.opening(),
         "shortlist": compute.shortlist,
-        "torch_feature": options.torch_feature,
+        "torch_feature": "required words" if translations.constraints else options.torch_feature,
         "ensemble": [find_model(name) for name in compute.ensemble or ()],
     }
     spoken = languages.source_language, languages.target_language
@@ -139,7 +153,8 @@ def translate_command(
         as_json=target.as_json, n_best=options.n_best, folder=folder if target.alignments else None
     )
     exact = _exact_opening(opening, options, target, on_cluster=compute.on_cluster)
-    task = _Task(folder, partial(compute.open, folder, opening), options, writer, exact)
+    make = partial(compute.open, folder, opening)
+    task = _Task(folder, make, options, writer, exact, by_line=translations.constraints)
     use_utf8()
     if file is None and sys.stdin.isatty() and not compute.on_cluster:
         task.converse(model)
@@ -188,13 +203,15 @@ class _Task:
     options: "SearchOptions"
     writer: RecordWriter
     exact: dict[str, Any] | None = None  # of the translator that answers are compared with
+    by_line: bool = False  # True if lines contain the words that their translations require
 
     def converse(self, name: str) -> None:
         """Translate each line that is typed."""
         translator = self.open()
         for number, line in enumerate(typed_lines(f"{name}: type a line")):
-            done = self._compare(list(translator.translate([line], self.options)))
-            typer.echo(self.writer.format([line], done, number), nl=False)
+            (done,) = self._translated(translator, [[line]])
+            text = self._texts([line])
+            typer.echo(self.writer.format(text, self._compare(done), number), nl=False)
 
     def pipe(self, source: str) -> None:
         """Write to standard output; lines that arrive slowly are answered at once."""
@@ -247,6 +264,25 @@ class _Task:
 
         return open_translator(self.folder, **(self.exact or {}))
 
+    def _translated(
+        self, translator: "Translator", windows: Iterable[Sequence[str]]
+    ) -> Iterator[list["Translation"]]:
+        """Yield the translations of each window that has lines."""
+        if not self.by_line:
+            yield from translator.translate_windows(windows, self.options)
+            return
+        for window in filter(None, windows):
+            done: list[Translation] = []
+            for line in window:
+                text, *words = (part.strip() for part in line.split("\t"))
+                required = replace(self.options, must=tuple(filter(None, words)))
+                done += translator.translate([text], required)
+            yield done
+
+    def _texts(self, lines: Sequence[str]) -> Sequence[str]:
+        """Return the lines without the words that they require."""
+        return [line.partition("\t")[0] for line in lines] if self.by_line else lines
+
     def _run(
         self,
         translator: "Translator",
@@ -261,9 +297,9 @@ class _Task:
         given, kept = tee(windows)
         n_bytes = left.skipped_bytes
         filled = (window for window in kept if window)
-        for done in translator.translate_windows(given, self.options):
+        for done in self._translated(translator, given):
             lines, done = next(filled), self._compare(done)
-            write(self.writer.format(lines, done, left.number, skip=left.skip))
+            write(self.writer.format(self._texts(lines), done, left.number, skip=left.skip))
             left.number += len(lines)
             # Windows are read ahead: what is translated counts, not what is read.
             n_bytes += sum(len(line.encode(errors="replace")) + 1 for line in lines)

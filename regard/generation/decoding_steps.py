@@ -34,7 +34,7 @@ from regard.generation.tracing import steppable
 from regard.generation.translator import translator_limits
 from regard.model import Model
 from regard.tap import listen
-from regard.text.tokenizer import suppressed_ids, token_names
+from regard.text.tokenizer import TokenTexts, suppressed_ids
 from regard.trace.capture import TolerantEditor
 from regard.trace.edit import Edit
 
@@ -182,7 +182,6 @@ def search_tree(
         limits["ratios"], limits["max_positions"]
     )
     start_id, end_id = tokenizer.required_id("start"), tokenizer.required_id("end")
-    names = token_names(tokenizer, model.config.n_vocab)
     ends: dict[str, Any] = {"start_id": start_id, "end_id": end_id}
     prefix = prefix or getattr(model.module, "forced_ids", ())
     if prefix and prefix[-1] == end_id:  # nothing is left to search
@@ -200,7 +199,7 @@ def search_tree(
         forced = torch.tensor([list(prefix)], device=model.device) if prefix else None
         limit = options.limit(len(source_ids))
         (found,) = beam_search(stepper, [limit], options, **ends, prefix=forced)
-    return SearchedText(found[0], build_tree(found[0].events, names))
+    return SearchedText(found[0], build_tree(found[0].events, TokenTexts(tokenizer)))
 
 
 @torch.inference_mode()

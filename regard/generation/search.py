@@ -3,7 +3,7 @@
 The tree of a beam search: every sequence considered, and why it was dropped or kept.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, runtime_checkable
 
@@ -75,8 +75,8 @@ class BeamTree:
         return [one | {n: round(one[n], 6) for n in ("log_prob", "score")} for one in every]
 
 
-def build_tree(events: Iterable[BeamEvent], names: Sequence[str]) -> BeamTree:
-    """Build the tree of recorded events; `names` are the tokens by id."""
+def build_tree(events: Iterable[BeamEvent], texts: Mapping[int, str] | Sequence[str]) -> BeamTree:
+    """Build the tree of recorded events; `texts` are those of tokens by id."""
     nodes: list[Node] = []
     parents: dict[tuple[int, ...], int] = {}
     for event in sorted(events, key=lambda event: (event.step, -event.log_prob)):
@@ -84,8 +84,8 @@ def build_tree(events: Iterable[BeamEvent], names: Sequence[str]) -> BeamTree:
         parent = parents.get(tuple(before))
         if event.fate == "kept":
             parents[event.ids] = len(nodes)
-        name = names[id] if id < len(names) else str(id)
-        nodes.append(Node(event.step, parent, id, name, event.log_prob, event.score, event.fate))
+        values = event.log_prob, event.score, event.fate
+        nodes.append(Node(event.step, parent, id, texts[id], *values))
     return BeamTree(tuple(nodes))
 
 

@@ -27,7 +27,7 @@ from regard.generation.sentences import (
     segments,
 )
 from regard.model_folder import is_transformers_folder, read_description, read_tokenizers
-from regard.text.tokenizer import Tokenizer, token_names
+from regard.text.tokenizer import Tokenizer, TokenTexts
 
 if TYPE_CHECKING:
     from regard.trace.trace import Trace
@@ -61,7 +61,7 @@ class Translation:
 
     text: str
     score: float  # log-probability divided by the length penalty; the mean over the parts
-    tokens: list[str]
+    tokens: list[str]  # their texts: a token that starts a word starts with a space
     source_tokens: list[str]
     alternatives: list["Translation"] = field(default_factory=list)
     """The next best translations, if `n_best` is above 1; each is made of those of the parts."""
@@ -141,9 +141,9 @@ class Translator:
         self.max_source = min(max_source, max_positions or max_source)
         self.tokenizer, self.target = tokenizer, target_tokenizer or tokenizer
         self._empty = tokenizer.special_ids | {tokenizer.unknown_id}
-        self._source_names = token_names(self.tokenizer)
+        self._source_texts = TokenTexts(self.tokenizer)
         same = self.target is self.tokenizer
-        self._target_names = self._source_names if same else token_names(self.target)
+        self._target_texts = self._source_texts if same else TokenTexts(self.target)
 
     def translate(self, lines: Iterable[str], options: SearchOptions) -> Iterator[Translation]:
         """Yield the translation of each line, in order."""
@@ -274,11 +274,11 @@ class Translator:
     def _translation(
         self, part: Segment, ids: list[int], found: list[tuple[Hypothesis, str]]
     ) -> Translation:
-        source, engine = [self._source_names[id] for id in ids], self.engine
+        source, engine = [self._source_texts[id] for id in ids], self.engine
         several = []
         for one, text in found:
-            tokens = [self._target_names[id] for id in one.ids]
-            tree = build_tree(one.events, self._target_names) if one.events else None
+            tokens = [self._target_texts[id] for id in one.ids]
+            tree = build_tree(one.events, self._target_texts) if one.events else None
             own = TranslatedPart(
                 part.text, text, ids, one.ids, False, part.separator, tree, one.score, one.finished
             )

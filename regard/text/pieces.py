@@ -113,8 +113,13 @@ class TokenBytes:
         token = self._backend.id_to_token(id) or ""
         if not self._byte_level or id in self._added:
             return token
-        text = self.get(id, first=False).decode(errors="replace")
-        return text.translate(_VISIBLE)
+        return self.text(id).translate(_VISIBLE)
+
+    def text(self, id: int) -> str:
+        """Return what a token adds to a text: " dog" for ▁dog and Ġdog, "s" for ##s."""
+        if id in self._added:
+            return self._added[id].content
+        return self.get(id, first=False).decode(errors="replace")
 
     def _shown(self, id: int, first: bool) -> bytes:
         if first:

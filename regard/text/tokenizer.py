@@ -90,6 +90,10 @@ class Tokenizer:
         """
         return str(id) if id >= self._size else self._bytes.label(self._checked([id])[0])
 
+    def text_of(self, id: int) -> str:
+        """Return the text that a token stands for; one that starts a word starts with a space."""
+        return str(id) if id >= self._size else self._bytes.text(id)
+
     def _role_id(self, role: str) -> int | None:
         return self.backend.token_to_id(self.roles[role]) if role in self.roles else None
 
@@ -287,6 +291,18 @@ def token_names(tokenizer: Tokenizer, n_vocab: int | None = None) -> list[str]:
     """
     more = range(len(tokenizer), n_vocab or 0)
     return [*tokenizer.names, *(f"[unused {id}]" for id in more)][:n_vocab]
+
+
+class TokenTexts(dict[int, str]):
+    """The text of each token by its id, computed when it is first asked for."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, id: int) -> str:
+        self[id] = self._tokenizer.text_of(id)
+        return self[id]
 
 
 def suppressed_ids(target: Tokenizer, n_vocab: int) -> list[int]:

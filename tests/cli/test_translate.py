@@ -74,6 +74,19 @@ def test_a_text_on_the_command_line_is_translated(folder, tmp_path, monkeypatch)
     assert run(folder, "one two") == "neun zehn\n"
 
 
+def test_each_line_can_require_words_of_its_own(folder, tmp_path):
+    source = tmp_path / "lines.tsv"
+    source.write_text("one two three\tacht\none two\nten nine\tdrei\tvier\n")
+    first, second, third = run(folder, source, "--constraints").splitlines()
+    assert "acht" in first.split()
+    assert second == "zwei eins"
+    assert {"drei", "vier"} <= set(third.split())
+    record = json.loads(run(folder, source, "--constraints", "--json").splitlines()[0])
+    assert (record["source"], record["text"]) == ("one two three", first)
+    with pytest.raises(InputError, match="cannot be combined with --must"):
+        run(folder, source, "--constraints", "--must", "acht")
+
+
 @pytest.mark.parametrize("name", ["in/file", "absent.txt", "absent.en.gz"])
 def test_what_looks_like_a_file_must_exist(folder, name):
     with pytest.raises(FileError, match=f"{name} cannot be read because there is no such file"):

@@ -78,7 +78,7 @@ def test_it_finds_what_the_definition_of_beam_search_finds(toy_folder):
         ids = torch.tensor([words.encode(sentence)])
         stepper = TranslationStepper(model.module, ids, torch.tensor([ids.size(1)]))
         ((best,),) = beam_search(stepper, [60], SearchOptions(), **ends)
-        assert [words.token_of(id) for id in best.ids] == one.tokens
+        assert [words.text_of(id) for id in best.ids] == one.tokens
 
 
 def test_batching_does_not_change_translations(make_folder):

@@ -150,9 +150,9 @@ def test_separate_vocabularies_of_different_sizes_are_read_each_for_its_side(sav
     assert ours.target_tokenizer.encode("ein Hund") == [23, table["▁ein"], table["▁Hund"], 0]
     found = ours.translate("a dog runs.", engine="torch", beam=1)
     written = greedy(ours, ours.tokenizer.encode("a dog runs."))[1:]
-    tokens = [ours.target_tokenizer.token_of(id) for id in written if id]
+    tokens = [ours.target_tokenizer.token_of(id).replace("▁", " ") for id in written if id]
     assert found.tokens[:9] == tokens[:9]
-    assert set(found.tokens) <= set(table)
+    assert {one.replace(" ", "▁") for one in found.tokens} <= set(table)
 
 
 @pytest.mark.long

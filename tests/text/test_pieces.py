@@ -127,6 +127,13 @@ def test_no_text_has_no_pieces_but_specials(trained):
     assert trained["bpe"].pieces("", specials=False) == trained["bpe"].pieces_of([]) == []
 
 
+@pytest.mark.parametrize("kind", ["bpe", "byte-bpe", "wordpiece"])
+def test_texts_of_tokens_have_spaces_whatever_the_vocabulary_writes_for_them(kind):
+    tokenizer = train_tokenizer(["the dogs", "a dog"] * 4, kind=kind, vocab_size=280)
+    parts = [tokenizer.text_of(id) for id in tokenizer.encode("a dog the dogs", specials=False)]
+    assert "".join(parts).strip() == "a dog the dogs"
+
+
 def test_labels_of_byte_level_tokens_show_spaces_as_signs():
     tokenizer = train_tokenizer(["the dog", "a dog\n"] * 4, kind="byte-bpe", vocab_size=270)
     labels = [tokenizer.label_of(id) for id in tokenizer.encode("a dog\n", specials=False)]
