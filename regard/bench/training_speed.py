@@ -63,12 +63,15 @@ def _training_step(module: nn.Module, loss_of: Callable[[PairBatch], Tensor]) ->
     return step
 
 
-def _within(ids: Tensor, lengths: Tensor) -> Tensor:
+def within_lengths(ids: Tensor, lengths: Tensor) -> Tensor:
+    """Return a mask of the ids that are not padding."""
     return torch.arange(ids.size(1)) < lengths[:, None]
 
 
-def marian_step(config: TransformerConfig) -> Step:
-    """Return a step of transformers' MarianMTModel; its loss has no label smoothing."""
+def marian_model(
+    config: TransformerConfig, *, start: int | None = None, end: int | None = None
+) -> Any:
+    """Return transformers' MarianMTModel of this size; start and end token are padding if None."""
     from transformers import MarianConfig, MarianMTModel
 
     settings: dict[str, Any] = {"vocab_size": config.n_vocab, "d_model": config.d_model}
@@ -77,21 +80,33 @@ def marian_step(config: TransformerConfig) -> Step:
     for side, depth in (("encoder", config.n_encoder_layers), ("decoder", config.n_decoder_layers)):
         settings |= {f"{side}_layers": depth, f"{side}_attention_heads": config.n_heads}
         settings[f"{side}_ffn_dim"] = config.d_ff
-    for token in ("pad_token_id", "decoder_start_token_id", "eos_token_id"):
-        settings[token] = config.pad_id
-    model = MarianMTModel(MarianConfig(**settings))
+    tokens = {"pad": config.pad_id, "decoder_start": start, "eos": end}
+    for token, number in tokens.items():
+        settings[f"{token}_token_id"] = config.pad_id if number is None else number
+    return MarianMTModel(MarianConfig(**settings))
 
-    def loss_of(batch: PairBatch) -> Tensor:
-        targets = batch.target_ids[:, 1:]
-        return model(
-            input_ids=batch.source_ids,
-            attention_mask=_within(batch.source_ids, batch.source_lengths).long(),
-            decoder_input_ids=batch.target_ids[:, :-1],
-            labels=targets.masked_fill(~_within(targets, batch.target_lengths - 1), -100),
-            use_cache=False,
-        ).loss
 
-    return _training_step(model, loss_of)
+def marian_loss(model: Any, batch: PairBatch, *, smoothing: float = 0.0) -> Tensor:
+    """Return the mean loss of the targets."""
+    targets = batch.target_ids[:, 1:]
+    targets = targets.masked_fill(~within_lengths(targets, batch.target_lengths - 1), -100)
+    output = model(
+        input_ids=batch.source_ids,
+        attention_mask=within_lengths(batch.source_ids, batch.source_lengths).long(),
+        decoder_input_ids=batch.target_ids[:, :-1],
+        labels=None if smoothing else targets,
+        use_cache=False,
+    )
+    if not smoothing:
+        return output.loss
+    logits = output.logits.flatten(0, 1)
+    return F.cross_entropy(logits, targets.flatten(), label_smoothing=smoothing)
+
+
+def marian_step(config: TransformerConfig) -> Step:
+    """Return a step of transformers' MarianMTModel, whose loss has no label smoothing."""
+    model = marian_model(config)
+    return _training_step(model, partial(marian_loss, model))
 
 
 def x_transformers_step(config: TransformerConfig) -> Step:
@@ -109,7 +124,7 @@ def x_transformers_step(config: TransformerConfig) -> Step:
     model = XTransformer(dim=config.d_model, tie_token_emb=True, **padding, **sides)
 
     def loss_of(batch: PairBatch) -> Tensor:
-        mask = _within(batch.source_ids, batch.source_lengths)
+        mask = within_lengths(batch.source_ids, batch.source_lengths)
         return model(batch.source_ids, batch.target_ids, mask=mask)
 
     return _training_step(model, loss_of)
@@ -136,7 +151,7 @@ class TorchTranslator(nn.Module):
 
     def forward(self, batch: PairBatch) -> Tensor:
         """Return the mean loss of the targets."""
-        padded = ~_within(batch.source_ids, batch.source_lengths)
+        padded = ~within_lengths(batch.source_ids, batch.source_lengths)
         inputs, targets = batch.target_ids[:, :-1], batch.target_ids[:, 1:]
         states = self.transformer(
             self.embed(batch.source_ids),

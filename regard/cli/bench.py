@@ -148,15 +148,24 @@ def train_bench(
     threads: int = Option(2, min=1, help="Threads of each contender."),
     quick: Quick = False,
     cpu_time: CpuTime = False,
+    quality: bool = Option(False, "--quality", help="Measure BLEU after the same time instead."),
+    minutes: float = Option(30.0, min=0.1, help="Minutes of the peer, with --quality."),
     as_json: Json = False,
 ) -> None:
     """Measure training compared with Marian, x-transformers and nn.Transformer, in turns.
 
     All train on the same batches of 4,096 tokens; target tokens without padding are counted.
 
+    With --quality, a Marian of transformers learns Multi30k for some minutes with its paper's
+    schedule, and regard for 0.4 times as long and as long; each translates the test captions.
+
     Example: regard bench train small --rounds 1
     """
     from regard.bench import training_speed
+
+    if quality:
+        _training_quality(minutes, threads, as_json=as_json)
+        return
 
     installed = training_speed.installed_peers()
     for peer in set(training_speed.PEERS) - set(installed):
@@ -181,6 +190,14 @@ def train_bench(
             if one.name != training_speed.OURS
         ],
     )
+
+
+def _training_quality(minutes: float, threads: int, *, as_json: bool) -> None:
+    from regard.bench.training_quality import QualityPlan, measure_quality, report
+
+    found = measure_quality(QualityPlan(minutes, threads=threads), _log)
+    about = f"; {threads} threads each, Multi30k, test_2016_flickr"
+    _print(about, report(found), as_json=as_json, figures=[vars(one) for one in found])
 
 
 @app.command("generate", cls=QuickCommand)

@@ -9,6 +9,8 @@ from regard.bench.training_speed import (
     TrainingSpeed,
     installed_peers,
     make_batches,
+    marian_loss,
+    marian_model,
     measure_training,
     report,
     training_turn,
@@ -90,3 +92,18 @@ def test_medians_shares_and_ratios_by_hand(monkeypatch):
     ]
     assert order[:6] == [*order[:3], *reversed(order[:3])]  # back and forth
     assert "| small | nn.Transformer | default | 20 | 10 % | 3.00 |" in report(speeds)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_loss_of_the_peer_with_smoothing_by_hand(batches):
+    model = marian_model(TINY, start=1, end=2).eval()
+    batch = batches[0]
+    plain, smooth = marian_loss(model, batch), marian_loss(model, batch, smoothing=0.5)
+    logits = model(
+        input_ids=batch.source_ids,
+        attention_mask=(batch.source_ids > 0).long(),
+        decoder_input_ids=batch.target_ids[:, :-1],
+    ).logits.log_softmax(-1)
+    kept = [logits[0], logits[1, :5]]  # targets of 8 and 5 tokens
+    spread = -torch.cat(kept).mean()  # half of the target is spread over the vocabulary
+    torch.testing.assert_close(smooth, 0.5 * plain + 0.5 * spread)
