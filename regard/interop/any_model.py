@@ -58,6 +58,10 @@ def adapt(module: nn.Module, *, tokenizer: Any = None, processor: Any = None) ->
     adapter.processor = processor
     trace = _probe(adapter)
     adapter.config = _with_sizes(adapter, trace)
+    if task == "classification":  # the outputs of a module without settings are known only now
+        n_classes = adapter.config.n_classes or 1
+        problem = "regression" if n_classes == 1 else "single_label_classification"
+        _check_problem(config.architecture, problem, n_classes)
     source = target = text
     if family == "transformer" and text is not None:
         target = _target_tokenizer(module, text)
@@ -112,13 +116,18 @@ def _transformers_kind(module: nn.Module, name: str) -> tuple[str, str]:
         )
     config = getattr(module, "config", None)
     problem = getattr(config, "problem_type", None) or "single_label_classification"
-    single = problem == "single_label_classification" and getattr(config, "num_labels", 2) > 1
-    if task == "classification" and not single:
-        raise InputError(
-            f"{name} is for {problem} with {getattr(config, 'num_labels', 1)} labels; regard opens "
-            "classifiers that choose one of several classes."
-        )
+    if task == "classification":
+        _check_problem(name, problem, getattr(config, "num_labels", 2))
     return family, task
+
+
+def _check_problem(name: str, problem: str, n_classes: int) -> None:
+    """Refuse a head whose outputs are not the logits of one choice among several classes."""
+    if problem != "single_label_classification" or n_classes < 2:
+        raise InputError(
+            f"{name} is for {problem} with {n_classes} labels; regard opens classifiers that "
+            "choose one of several classes."
+        )
 
 
 def _own_kind(module: nn.Module, name: str, tables: list[int]) -> tuple[str, str, AdaptedConfig]:

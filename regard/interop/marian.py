@@ -30,6 +30,7 @@ _FIELDS = {
 def _read(settings: hf.CheckpointSettings, *, norm: str) -> TransformerConfig:
     fields = settings.read(_FIELDS)
     settings.check(num_hidden_layers=fields["n_encoder_layers"])
+    settings.get("decoder_attention_heads", hf.REQUIRED)  # without it transformers takes 16
     settings.check(decoder_attention_heads=fields["n_heads"], decoder_ffn_dim=fields["d_ff"])
     n_source = settings.get("vocab_size", hf.REQUIRED)
     tied = settings.get("tie_word_embeddings", True)

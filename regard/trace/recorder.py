@@ -36,6 +36,8 @@ class Recorder:
         self.values: dict[str, Tensor] = {}
         self._parts: dict[str, dict[str, Any]] = {}
         self._previous = ""
+        self.stopped = False
+        """True once a value was not finite, which ended the computation."""
 
     def wants(self, path: str) -> bool:
         """Return False: the n × n values of a site can be computed afterwards."""
@@ -104,6 +106,7 @@ class Recorder:
         if finite.all():
             self._previous = path
             return
+        self.stopped = True
         index, before = (~finite).nonzero()[0].tolist(), self._previous
         cause = f"what feeds it ({before} was still finite)" if before else "the inputs"
         raise NotFiniteError(

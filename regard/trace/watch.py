@@ -56,7 +56,7 @@ def watch(
             WATCHES.reset(token)
         trace.unwatched += [softmax.describe() for softmax in one.softmaxes if not softmax.used]
         trace.sites.update(recorder.sites())
-        if not (trace.unwatched or trace.sites):
+        if not (trace.unwatched or trace.sites or recorder.stopped):
             _explain_no_site(one)
         note_streams(trace, calls.streams, one, editor.wants)
     trace.sites.update(recorder.sites())

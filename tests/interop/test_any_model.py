@@ -262,6 +262,18 @@ def test_a_handwritten_module_is_a_model():
     assert list(model.trace("w7 w9")) == ["attention"]
 
 
+class OneOutput(Handwritten):
+    """The same with one number for the whole text, such as a rating."""
+
+    def forward(self, ids):
+        return super().forward(ids).mean(1)[:, :1]
+
+
+def test_one_output_is_not_called_a_class():
+    with pytest.raises(InputError, match="OneOutput is for regression with 1 labels"):
+        regard.load(OneOutput())
+
+
 def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path):
     module = save(tmp_path, "RobertaForMaskedLM", TEXT, make_tokenizer())
     files = sorted(tmp_path.iterdir())

@@ -95,6 +95,15 @@ def test_no_setting_is_ignored_silently(saved, transformers, kind):
         else:
             assert_close(*logits_of(kind, transformers, folder), rtol=0, atol=1e-4, msg=name)
     assert refused
+    for name in stated.keys() - STATED:  # then transformers takes the default of the family
+        rest = {key: value for key, value in stated.items() if key != name}
+        (folder / "config.json").write_text(json.dumps(rest))
+        try:
+            import_checkpoint(folder)
+            both = logits_of(kind, transformers, folder)
+        except (RegardError, RuntimeError, AssertionError):  # transformers' default does not fit
+            continue
+        assert_close(*both, rtol=0, atol=1e-4, msg=name)
     change_config(folder, **stated | {"quantum_flux": 3})
     with pytest.raises(InputError, match=r"has quantum_flux = 3, which regard's .* does not know"):
         import_checkpoint(folder)

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Thread
 
 import pytest
@@ -483,6 +484,9 @@ def test_a_value_that_is_not_finite_is_caught_inside_a_block_with_a_model():
         good = model(X, X, X)
     assert list(trace) == ["attention"]
     assert_close(trace["attention"].context(batch=0), good[:1])
+    with regard.watch(model) as trace, suppress(NotFiniteError):
+        model(X, X * math.nan, X)
+    assert list(trace) == []
 
 
 def test_a_later_key_can_be_allowed_in_a_watched_model():
