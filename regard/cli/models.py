@@ -1,16 +1,13 @@
 """`regard models`: list bundled models and presets, and show the parts of a model."""
 
-import shutil
-import sys
 from collections.abc import Sequence
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 import typer
 from typer import Argument, Option
 
 from regard.cli.options import JsonFlag, complete_models
-from regard.cli.output import cells, pad, print_json, say, wrapped
+from regard.cli.output import cells, pad, print_json, say, terminal_width, wrapped
 from regard.errors import InputError, UnknownNameError, nearest, translate, user_language
 
 if TYPE_CHECKING:
@@ -83,11 +80,12 @@ def _list_presets(*, as_json: bool) -> None:
         shown.append({**row, **sizes, **paper})
     _print_table(list(shown[0]), shown, right=("parameters", "memory", "PPL", "BLEU"))
     typer.echo()
-    say(
+    note = translate(
         "PPL and BLEU are the paper's, of English to German on newstest2013. Its models have a "
         f"vocabulary of {PAPER_VOCABULARY:,} here: the paper says about 37,000, but the numbers of "
         "parameters in its table 3 imply more."
     )
+    typer.echo("\n".join(wrapped(note, terminal_width())))
 
 
 def _list_families(*, as_json: bool) -> None:
@@ -111,24 +109,45 @@ def _show(name: str, *, as_json: bool) -> None:
         plain = {"name": name, "kind": summary.title, **totals, "parts": rows, "card": facts}
         print_json(plain, indent=1)
         return
-    typer.echo(str(summary))
+    _print_summary(summary)
     if card is not None:
+        width = terminal_width()
         known = [
             f"{translate(name)}: {translate(fact)}" for name, fact in card.facts().items() if fact
         ]
-        typer.echo("\n" + "\n".join(known))
+        typer.echo("\n" + "\n".join(part for one in known for part in wrapped(one, width)))
         if card.text:
             typer.echo("\n" + _translated_card(card.text))
 
 
+def _print_summary(summary: "Summary") -> None:
+    """Print a summary, as a table that fits the terminal."""
+    text, width = str(summary), terminal_width()
+    fits = width is None or all(cells(line) <= width for line in text.splitlines())
+    if fits and user_language() == "en":
+        typer.echo(text)
+        return
+    title, *_, end = text.splitlines()
+    typer.echo(f"{title}\n")
+    totals = {"parameters": f"{summary.parameters:,}", "FLOPs/token": f"{summary.flops:,}"}
+    rows = [row.cells() for row in summary.rows]
+    heads = list(rows[0])
+    _print_table(heads, [*rows, {"part": translate("total"), **totals}], right=heads[-2:])
+    typer.echo(f"\n{translate(end)}")
+
+
 def _translated_card(text: str) -> str:
-    """Return the text of a card with the paragraphs that have a translation in it."""
-    if user_language() == "en":
-        return text
-    paragraphs = text.split("\n\n")
-    joined = [" ".join(one.split()) for one in paragraphs]
-    pairs = zip(paragraphs, joined, strict=True)
-    return "\n\n".join(own if translate(one) == one else translate(one) for own, one in pairs)
+    """Return the text of a card as it fits the terminal, translated where a translation exists."""
+    width, shown = terminal_width(), []
+    for own in text.split("\n\n"):
+        joined = " ".join(own.split())
+        translated = translate(joined)
+        is_prose = own[:1] not in "#-|*<0123456789"
+        if translated == joined and (width is None or not is_prose):
+            shown.append(own)
+        else:
+            shown.append("\n".join(wrapped(translated, width)))
+    return "\n\n".join(shown)
 
 
 def _summary_of(name: str) -> "tuple[Summary, Card | None]":
@@ -156,22 +175,27 @@ def _summary_of(name: str) -> "tuple[Summary, Card | None]":
     return summarize(build_on_meta(config)), read_card(folder)
 
 
-_WIDE = ("score", "data", "about")
-
-
 def _print_table(
     heads: Sequence[str], rows: Sequence[dict[str, Any]], *, right: Sequence[str] = ()
 ) -> None:
     """Print a table; on a terminal, columns that do not fit follow each row, indented."""
     names = {head: translate(head) for head in heads}
-    lines = [names, *({head: translate(str(row.get(head, ""))) for head in heads} for row in rows)]
+    lines = [names]
+    for row in rows:
+        cell = {head: str(row.get(head, "")) for head in heads}
+        lines.append({x: text if x == "part" else translate(text) for x, text in cell.items()})
     widths = {head: max(cells(line[head]) for line in lines) for head in heads}
-    limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else inf
-    long = [] if sum(widths.values()) + 2 * len(heads) <= limit else _WIDE
+    limit = terminal_width()
+    long: list[str] = []
+    while limit and sum(widths[x] + 2 for x in heads if x not in long) - 2 > limit:
+        others = [x for x in heads[1:] if x not in long]
+        if not others:
+            break
+        long.append(max(others, key=lambda x: widths[x]))
     for line in lines:
         short = [pad(line[x], widths[x], right=x in right) for x in heads if x not in long]
         typer.echo("  ".join(short).rstrip())
-        for head in long if line is not names else ():
-            if line.get(head):
-                for part in wrapped(f"{names[head]}: {line[head]}", int(limit) - 4):
+        for head in heads if line is not names else ():
+            if head in long and line[head]:
+                for part in wrapped(f"{names[head]}: {line[head]}", limit and limit - 4):
                     typer.echo(f"    {part}")

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sys
 import time
 import unicodedata
@@ -134,8 +135,16 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     return space + text if right else text + space
 
 
-def wrapped(text: str, width: int) -> Iterator[str]:
-    """Yield the lines of a text that is broken at spaces to a width in cells."""
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that is written to, or None if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def wrapped(text: str, width: int | None) -> Iterator[str]:
+    """Yield the lines of a text that is broken at spaces to a width in cells, if there is one."""
+    if width is None:
+        yield text
+        return
     line = ""
     for word in text.split(" "):
         if line and cells(line) + 1 + cells(word) > width:
@@ -240,7 +249,6 @@ def decoded_lines(path: str | Path) -> Iterator[str]:
 
 def write_vectors(output: Path, windows: Iterable[Any], width: int) -> tuple[int, int]:
     """Write vectors as they come, because all of them may not fit in memory."""
-    import shutil
     import tempfile
 
     import numpy as np

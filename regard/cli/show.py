@@ -19,7 +19,7 @@ from regard.cli.options import (
     complete_models,
     complete_sites,
 )
-from regard.cli.output import print_json, say, warn
+from regard.cli.output import print_json, say, terminal_width, warn, wrapped
 from regard.errors import InputError, translate
 
 LogFormat = Literal["text", "json"]
@@ -54,12 +54,15 @@ def show_command(
         print_json(about)
         return
     is_ascii = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
-    picture = text_pattern(weights, queries, keys, shades=ASCII_SHADES if is_ascii else SHADES)
+    shades, width = ASCII_SHADES if is_ascii else SHADES, terminal_width()
+    picture = text_pattern(weights, queries, keys, shades=shades, width=width)
     rows = "rows are queries (tokens that are written)" if view.writes else "rows are queries"
-    lines = [translate(f"{path}, head {number}: {rows}, columns are keys"), "", *picture.lines, ""]
-    lines.append(translate(f"{picture.legend}; on the right each row's largest weight"))
+    heading = translate(f"{path}, head {number}: {rows}, columns are keys")
+    legend = translate(f"{picture.legend}; on the right each row's largest weight")
+    lines = [*wrapped(heading, width), "", *picture.lines, "", *wrapped(legend, width)]
     if getattr(trace.output, "text", ""):
-        lines = [f"{text} {'->' if is_ascii else '→'} {trace.output.text}", "", *lines]
+        answer = f"{text} {'->' if is_ascii else '→'} {trace.output.text}"
+        lines = [*wrapped(answer, width), "", *lines]
     shown = "\n".join(lines)
     if is_ascii:  # a question mark is better than bytes that the terminal cannot show
         shown = shown.replace("␣", "_").encode("ascii", "replace").decode()

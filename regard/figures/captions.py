@@ -240,6 +240,9 @@ ASCII_SHADES = " .:+#@"
 _MAX_LABEL = 12
 
 
+_NOTE = 8  # cells of "  0.97 " and of the space before the columns
+
+
 @dataclass(frozen=True)
 class TextPattern:
     """The lines of a pattern, and the weights that its shades mean."""
@@ -254,27 +257,47 @@ def text_pattern(
     keys: Sequence[str],
     *,
     shades: str = SHADES,
+    width: int | None = None,
 ) -> TextPattern:
     """Return weights from 0 to 1 as shades, with each row's largest weight as a number.
 
-    Labels of keys are above columns that are as wide as the labels.
+    Labels of keys are above columns that are as wide as the labels. Keys that do not fit into
+    `width` cells follow below, with the labels of the queries again.
     """
     heads = [truncate(show_spaces(key), _MAX_LABEL, measure=cell_len) for key in keys]
     names = [truncate(show_spaces(query), _MAX_LABEL, measure=cell_len) for query in queries]
     margin = max(map(cell_len, names), default=0)
     columns = [max(2, cell_len(head)) for head in heads]
-    top = " ".join(_center(*cell) for cell in zip(heads, columns, strict=True))
-    lines = [f"{'':{margin}} {top}".rstrip()]
     darkest = len(shades) - 1
-    for name, row in zip(names, weights, strict=True):
-        signs = [shades[min(darkest, int(weight * darkest + 0.5))] * 2 for weight in row]
-        cells = " ".join(_center(*cell) for cell in zip(signs, columns, strict=True))
-        best = max(range(len(row)), key=row.__getitem__)
-        note = f"{row[best]:.2f} {heads[best]}" if row[best] > 0 else "sees nothing"
-        lines.append(f"{' ' * (margin - cell_len(name))}{name} {cells}  {note}")
+    lines = []
+    for start, end in _blocks(columns, width and width - margin - _NOTE - max(columns, default=0)):
+        lines += [""] if start else []
+        lines.append(f"{'':{margin}} {_row(heads[start:end], columns[start:end])}".rstrip())
+        for name, row in zip(names, weights, strict=True):
+            signs = [shades[min(darkest, int(x * darkest + 0.5))] * 2 for x in row[start:end]]
+            best = max(range(len(row)), key=row.__getitem__)
+            note = f"{row[best]:.2f} {heads[best]}" if row[best] > 0 else "sees nothing"
+            label = " " * (margin - cell_len(name)) + name
+            line = f"{label} {_row(signs, columns[start:end])}"
+            lines.append(f"{line}  {note}" if end == len(heads) else line.rstrip())
     sign, limits = ">=" if shades.isascii() else "≥", enumerate(shades[1:])
     legend = "  ".join(f"{x * 2} {sign} {(i + 0.5) / darkest:.1f}" for i, x in limits)
     return TextPattern(lines, legend)
+
+
+def _blocks(columns: Sequence[int], width: int | None) -> list[tuple[int, int]]:
+    """Divide columns into ranges that each fit into a width, with at least one column."""
+    starts, used = [0], 0
+    for number, column in enumerate(columns):
+        used += column + 1
+        if width is not None and used > width and number > starts[-1]:
+            starts.append(number)
+            used = column + 1
+    return list(zip(starts, [*starts[1:], len(columns)], strict=True))
+
+
+def _row(texts: Sequence[str], columns: Sequence[int]) -> str:
+    return " ".join(_center(*cell) for cell in zip(texts, columns, strict=True))
 
 
 def _center(text: str, columns: int) -> str:

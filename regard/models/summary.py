@@ -28,6 +28,16 @@ class SummaryRow:
     flops: int  # FLOPs for one token, of all these parts together; multiply-add counts as two
     count: int = 1
 
+    def cells(self) -> dict[str, str]:
+        """Return the cells of a table by column."""
+        return {
+            "part": self.path,
+            "kind": self.kind if self.count == 1 else f"{self.count} × {self.kind}",
+            "shape": self.shape,
+            "parameters": f"{self.parameters:,}",
+            "FLOPs/token": f"{self.flops:,}",
+        }
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -46,17 +56,8 @@ class Summary:
         return sum(row.flops for row in self.rows)
 
     def __str__(self) -> str:
-        head = ("part", "kind", "shape", "parameters", "FLOPs/token")
-        body = [
-            (
-                row.path,
-                row.kind if row.count == 1 else f"{row.count} × {row.kind}",
-                row.shape,
-                f"{row.parameters:,}",
-                f"{row.flops:,}",
-            )
-            for row in self.rows
-        ]
+        head = tuple(self.rows[0].cells())
+        body = [tuple(row.cells().values()) for row in self.rows]
         memory = f"{self.memory / 1e6:,.1f} MB"
         lines = [head, *body, ("total", "", memory, f"{self.parameters:,}", f"{self.flops:,}")]
         widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]

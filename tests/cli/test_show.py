@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from regard.cli.main import app
 from regard.cli.show import show_command
+from regard.figures.captions import text_pattern
 from regard.model import load
 
 
@@ -50,3 +51,11 @@ def test_ascii_terminals_get_ascii(folder, monkeypatch):
     assert "A dog l?uft -> Ein Hund l?uft" in shown
     assert "_do" in shown
     assert ">= 0.1" in shown
+
+
+def test_keys_that_do_not_fit_the_terminal_follow_below():
+    weights = [[0.1, 0.2, 0.7], [1.0, 0.0, 0.0]]
+    found = text_pattern(weights, ["one", "two"], ["first", "second", "third"], width=24).lines
+    assert all(len(line) <= 24 for line in found)
+    expected = "first one ·· two ██ second one ·· two third one ▓▓ 0.70 third two 1.00 first"
+    assert " ".join(" ".join(found).split()) == expected
