@@ -234,10 +234,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(one in text for one in _NO_MEMORY)
 
 
+_MADE: set[Path] = set()
+
+
 def make_parent(path: Path, *, quiet: bool = False) -> None:
-    """Make the folder of a file and log that it is new: the path may be mistyped."""
-    if not path.parent.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not quiet:  # the command line prints it
+    """Make the folder of a file and log that it is new: the path may be mistyped.
+
+    Folders inside one that this process has made are not logged.
+    """
+    folder = path.absolute().parent
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        if not quiet and _MADE.isdisjoint(folder.parents):  # the command line prints it
             log = logging.getLogger("regard.files")
             log.info("%s did not exist and was created.", path.parent)
+        _MADE.add(folder)

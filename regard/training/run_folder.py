@@ -84,7 +84,6 @@ def open_folder(
             f"precision: {recipe.training.precision}, because bf16 is {gain:.1f} times as fast as "
             "float32 in matrix products here"
         )
-    stored.parent.mkdir(parents=True, exist_ok=True)  # the run's folder has been reported
     write_atomic(stored, recipe.model_dump_json(indent=1, exclude_unset=True))
     save_standard_input(recipe, stored.parent)
 
