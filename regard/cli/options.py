@@ -253,8 +253,10 @@ class _QuickValue:
         plain = info.parser is None and info.min is None and info.max is None and not several
         if plain and type(value) is kind:
             return value
-        if plain and kind is int and value.isascii() and value.isdecimal():
-            return int(value)
+        if plain and kind in (int, float) and isinstance(value, str):
+            digits = value.replace(".", "", 1) if kind is float else value
+            if digits.isascii() and digits.isdecimal():
+                return kind(value)
         param._runtime_param = None  # for typer to build its own
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
 

@@ -47,3 +47,11 @@ def test_a_translation_loads_no_torch_and_nothing_else_that_is_slow(tmp_path):
 def test_what_computes_nothing_loads_nothing_that_computes(words, tmp_path):
     _, modules = loaded(*words, cache=tmp_path)
     assert modules.isdisjoint({"torch", "numpy", "ctranslate2", "sacrebleu", "matplotlib"})
+
+
+def test_writing_loads_numpy_but_no_torch_and_no_pydantic_for_its_numbers(tmp_path):
+    short = ["--max-tokens", "1", "--temperature", "0.5"]
+    text, modules = loaded("generate", "shakespeare", "First", *short, cache=tmp_path)
+    assert text.startswith("First")
+    assert "numpy" in modules
+    assert modules.isdisjoint(set(HEAVY) - {"numpy"})
