@@ -1,5 +1,6 @@
 """Read images from files: one folder for each class, .npz, or MNIST's idx format."""
 
+import logging
 import struct
 import zipfile
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     """A file, an image in memory, or a normalized tensor (channel, height, width)."""
 else:
     Picture = Any
+
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # damaged files raise errors, too
 
 Size = tuple[int, int]
 _IDX_PARTS = ("images-idx3-ubyte", "labels-idx1-ubyte")

@@ -82,6 +82,7 @@ def read_backend(path: Path) -> Backend:
     failure: BaseException | None = None
     try:
         backend = Backend.from_file(str(file))
+        _check_templates(backend)
         backend.encode("a")
         return backend
     except BaseException as error:  # plain Exception, or a panic of the library
@@ -97,6 +98,18 @@ def read_backend(path: Path) -> Backend:
         f"{file} is neither a tokenizer.json nor a vocab.json: it has no 'model' "
         "and is not a table of tokens and ids."
     )
+
+
+def _check_templates(backend: Backend) -> None:
+    """Refuse a template with unknown special tokens, on which the library panics and prints."""
+    rules = backend.post_processor
+    state = {} if rules is None else json.loads(rules.__getstate__())
+    for one in state.get("processors", [state]):
+        if one.get("type") == "TemplateProcessing":
+            pieces = [*one["single"], *one["pair"]]
+            used = {piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece}
+            if unknown := sorted(used - one["special_tokens"].keys()):
+                raise InputError(f"its template has the unknown special token {unknown[0]!r}")
 
 
 def _companion(file: Path, end: str, other: str) -> Path:

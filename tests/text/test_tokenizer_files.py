@@ -6,7 +6,7 @@ import pytest
 
 from regard.errors import FileError, InputError, RegardError
 from regard.text.tokenizer import Tokenizer
-from regard.text.tokenizer_files import read_backend
+from regard.text.tokenizer_files import read_backend, wordpiece
 
 SENTENCES = [
     "Hello, how are you doing?",
@@ -166,6 +166,16 @@ def test_a_broken_file_is_named_with_the_reason(tmp_path, name, contents, messag
     (tmp_path / name).write_bytes(contents)
     with pytest.raises(RegardError, match=message):
         Tokenizer.load(tmp_path)
+
+
+def test_a_template_with_an_unknown_token_is_refused_in_one_sentence(tmp_path, capfd):
+    backend = wordpiece({name: id for id, name in enumerate(("[UNK]", "[CLS]", "[SEP]", "a"))})
+    stored = json.loads(backend.to_str())
+    del stored["post_processor"]["special_tokens"]["[SEP]"]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(stored))
+    with pytest.raises(InputError, match=r"valid .*: its template has .* special token '\[SEP\]'"):
+        Tokenizer.load(tmp_path)
+    assert capfd.readouterr().err == ""  # the library would panic, and print that
 
 
 def test_missing_files_are_named(tmp_path):
