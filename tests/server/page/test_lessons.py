@@ -429,7 +429,7 @@ def test_closing_lines_of_layers_and_output(page, address, shown):
     added = np.linalg.norm(api.vector("encoder.layers.0.self.output", at))
     stream = np.linalg.norm(api.vector("encoder.embedding.output", at))
     assert f"length {shown(added, 2)} to" in line
-    assert f"had length {shown(stream, 2)}: {100 * added / stream:.0f} %." in line
+    assert f"had length {shown(stream, 2)}: {100 * added / stream:.0f}%." in line
 
     open_lesson(page, address, "Output")
     line = finish(page, "Output")
@@ -440,7 +440,7 @@ def test_closing_lines_of_layers_and_output(page, address, shown):
     assert f"a probability of {shown(token['probability'])};" in line
     assert line.endswith(f"is {shown(lens['entropy'][-1][1], 2)} bits.")
     other = lens["names"][str(lens["ids"][-1][1][1])].strip("▁ ")
-    assert f"“{other}” came next with" in line
+    assert f"the most probable other token, “{other}”, had" in line
 
     open_lesson(page, address, "Complexity")
     line = finish(page, "Complexity")

@@ -52,6 +52,27 @@ def test_korean_sentences_are_polite_statements_or_instructions(messages):
         assert not re.search(r"\}층|헤드 \{\w+\}가", korean), key
 
 
+PARTICLE = re.compile(r"\{(\w+)\}[”\"]?(?:으로|[이가은는을를로와과])(?![가-힣(])")
+# what these stand for always ends alike: 쿼리, 키, 밸류, √d_k, d_k, W_O, "… 어텐션"
+ALIKE = {"q", "k", "v", "root", "dk", "wo", "form"}
+
+
+def test_korean_particles_fit_the_values_before_them(messages, modules):
+    def filled(text, x):
+        given = {"module": "filled_messages", "name": "fillIn", "args": [text, {"x": x}]}
+        return modules("call", given=given)
+
+    def ends(particle, values):
+        return [filled("{x}" + particle, x).removeprefix(x) for x in values.split()]
+
+    assert ends("을(를)", "0.5 0.6 12 토큰 레이어 95%") == ["를", "을", "를", "을", "를", "를"]
+    assert ends("(으)로", "0.3 0.1 20 레이블 float32") == ["으로", "로", "으로", "로", "로"]
+    assert filled("“{x}”이(가) 됩니다", "3") == "“3”이 됩니다"
+    assert filled("{x}은(는)", "snake") == "snake은(는)"  # its sound is not known
+    for key, (_, korean) in messages.items():
+        assert set(PARTICLE.findall(korean)) <= ALIKE, key
+
+
 def test_korean_terms_are_those_of_the_glossary(messages):
     """Wordings that readers found wrong; they must not come back."""
     korean = "\n".join(text for _, text in messages.values())
@@ -136,6 +157,7 @@ def test_every_error_code_of_the_server_has_a_korean_message(modules):
     assert set(korean) == set(fields)
     for code, names in fields.items():
         assert set(re.findall(r"\{(\w+)\}", korean[code])) <= names, code
+        assert not PARTICLE.search(korean[code]), code
         assert re.search(r"(니다|세요)[.(]", korean[code]), code
 
 
@@ -150,7 +172,7 @@ def test_errors_are_shown_in_the_language_of_the_page(modules):
     assert shown("ko", {**error, "code": "new_code"}) == error["message"]
     found = {"type": "less_than_equal", "loc": ("body", "beam"), "input": 99, "ctx": {"le": 16}}
     wrong = describe_error(validation_error({**found, "msg": "Input should be at most 16"}))
-    assert shown("ko", wrong.model_dump()) == "beam 값 99을(를) 쓸 수 없습니다(16 이하여야 합니다)."
+    assert shown("ko", wrong.model_dump()) == "beam 값 99를 쓸 수 없습니다(16 이하여야 합니다)."
     assert shown("ko", "only a message.") == "only a message."
     assert "응답하지 않습니다" in shown("ko", None)
 

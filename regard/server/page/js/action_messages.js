@@ -13,7 +13,7 @@ export const ACTION_MESSAGES = {
   // choices that stay, and why they cannot
   restingPosition: ["position {position} is not in this text", "이 텍스트에는 {position}번 위치가 없습니다"],
   restingTokens: ["this input has no such tokens", "이 입력에는 바꿀 토큰이 없습니다"],
-  restingSite: ["this model has no {site}", "이 모델에는 {site}이(가) 없습니다"],
+  restingSite: ["not in this model: {site}", "이 모델에는 {site} 어텐션이 없습니다"],
   restingHead: ["this layer has no head {head}", "이 레이어에는 {head}번 헤드가 없습니다"],
   pinAuto: ["auto", "자동"],
   pinKept: ["kept", "유지"],
@@ -23,6 +23,7 @@ export const ACTION_MESSAGES = {
   pinLostHelp: ["This model has no {site}, head {head}. It opens again with a model that has it. Click to let the page choose.", "이 모델에는 {site}의 {head}번 헤드가 없습니다. 그 헤드가 있는 모델에서 다시 열립니다. 누르면 헤드를 자동으로 고릅니다."],
   // share and present
   share: ["share", "공유"],
+  sharePreparing: ["preparing {name} …", "{name} 파일을 만드는 중 …"],
   shareHtml: ["this view as one HTML file", "이 화면을 HTML 파일 하나로 저장"],
   sharePdf: ["save as PDF", "PDF로 저장"],
   shareFigures: ["figures for papers and slides …", "논문과 슬라이드에 쓸 그림 …"],
@@ -59,14 +60,14 @@ export const ACTION_MESSAGES = {
   present: ["present on the full screen", "전체 화면으로 발표하기"],
   presentKeys: ["← → head or step · ↑ ↓ layer · Esc ends", "← → 헤드 또는 단계 · ↑ ↓ 레이어 · Esc로 종료"],
   // command palette
-  palette: ["find a head, token, view, lesson, model or example", "헤드, 토큰, 보기, 레슨, 모델, 예시 찾기"],
-  paletteHint: ["L5H1, a word, a view, a lesson …", "L5H1, 단어, 보기, 레슨 …"],
+  palette: ["find a head, token, view, lesson, model or example", "헤드, 토큰, 보기, 강의, 모델, 예시 찾기"],
+  paletteHint: ["L5H1, a word, a view, a lesson …", "L5H1, 단어, 보기, 강의 …"],
   paletteNone: ["nothing found", "찾은 것이 없습니다"],
   paletteCount: ["{n} found", "{n}개를 찾았습니다"],
   paletteHead: ["head", "헤드"],
   paletteToken: ["token", "토큰"],
   paletteView: ["view", "보기"],
-  paletteLesson: ["lesson", "레슨"],
+  paletteLesson: ["lesson", "강의"],
   palettePage: ["page", "페이지"],
   // images of the reader
   draw: ["draw", "그리기"],

@@ -19,7 +19,7 @@ export const COMPARE_MESSAGES = {
   compareMode: ["how to compare", "비교 방법"],
   compareTwo: ["side by side", "나란히"],
   compareDifference: ["difference", "차이"],
-  compareNoDifference: ["The two patterns have different sizes, {a} and {b}: a difference needs the same size.", "두 패턴의 크기가 {a}, {b}로 서로 다릅니다. 차이를 보려면 크기가 같아야 합니다."],
+  compareNoDifference: ["The two patterns have different sizes, {a} and {b}: a difference needs the same size.", "두 패턴의 크기가 {a}, {b}(으)로 서로 다릅니다. 차이를 보려면 크기가 같아야 합니다."],
   compareDifferenceTitle: ["second − first", "둘째 − 첫째"],
   compareDifferenceKey: ["area = size of the difference; ● the second is larger, ○ the first", "넓이 = 차이의 크기, ● 둘째가 더 큼, ○ 첫째가 더 큼"],
   compareByPosition: ["Linked by position.", "위치를 기준으로 연결됩니다."],
@@ -66,7 +66,7 @@ export const COMPARE_MESSAGES = {
   sweepOn: ["switch this head on", "이 헤드 켜기"],
   sweepLegend: ["− less probable without the head, + more probable", "− 헤드가 없으면 확률이 낮아짐, + 높아짐"],
   sweepNoEdits: ["Measured without your edits.", "수정하지 않은 상태에서 잰 값입니다."],
-  progress_sweeping: ["switching heads off …", "헤드를 끄는 중 …"],
+  progress_sweeping: ["switching heads off …", "헤드를 하나씩 끄는 중 …"],
 };
 
 const ENGLISH = [

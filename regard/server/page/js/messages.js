@@ -8,6 +8,7 @@ import { FLOW_MESSAGES } from "./flow_messages.js";
 import { LENS_MESSAGES } from "./lens_messages.js";
 import { LESSON_MESSAGES } from "./lesson_messages.js";
 import { ACTION_MESSAGES } from "./action_messages.js";
+import { fillIn, fillParts } from "./filled_messages.js";
 
 export const MESSAGES = {
   ...ACTION_MESSAGES,
@@ -34,7 +35,7 @@ export const MESSAGES = {
   loading: ["loading …", "불러오는 중 …"],
   cannotOpen: ["The explorer cannot open this trace: {why}", "추적 결과를 열 수 없습니다: {why}"],
   skip: ["skip to the picture", "그림으로 건너뛰기"],
-  startHere: ["Start here", "처음이라면 여기"],
+  startHere: ["Start here", "여기서 시작"],
   progress: ["progress", "진행 상황"],
   seconds: ["{n} s", "{n}초"],
   loadingLong: ["The first text needs the whole model; later ones are fast.", "처음에는 모델 전체를 불러와야 합니다. 다음 텍스트부터는 빠릅니다."],
@@ -117,10 +118,10 @@ export const MESSAGES = {
   after: ["after", "이후"],
   // the sentence below the pattern
   and: [" and ", ", "],
-  seeCross: ["When writing {query}, this head looks at {keys} ({sum} of its weight).", "{query} 토큰을 생성할 때 이 헤드는 {keys} 토큰을 봅니다. 가중치의 합은 {sum}입니다."],
-  seeBack: ["At {query}, this head looks back at {keys} ({sum} of its weight).", "{query} 토큰에서 이 헤드는 앞의 {keys} 토큰을 돌아봅니다. 가중치의 합은 {sum}입니다."],
-  seeSelf: ["For {query}, this head looks at {keys} ({sum} of its weight).", "{query} 토큰에서 이 헤드는 {keys} 토큰을 봅니다. 가중치의 합은 {sum}입니다."],
-  seeItself: ["For {query}, this head looks at the token itself ({sum} of its weight).", "{query} 토큰에서 이 헤드는 자기 자신을 봅니다. 가중치는 {sum}입니다."],
+  seeCross: ["When writing {query}, this head looks at {keys} ({sum} of its weight).", "{query} 토큰을 생성할 때 이 헤드는 {keys} 토큰을 봅니다(가중치 {sum})."],
+  seeBack: ["At {query}, this head looks back at {keys} ({sum} of its weight).", "{query} 토큰에서 이 헤드는 앞의 {keys} 토큰을 돌아봅니다(가중치 {sum})."],
+  seeSelf: ["For {query}, this head looks at {keys} ({sum} of its weight).", "{query} 토큰에서 이 헤드는 {keys} 토큰을 봅니다(가중치 {sum})."],
+  seeItself: ["For {query}, this head looks at the token itself ({sum} of its weight).", "{query} 토큰에서 이 헤드는 자기 자신을 봅니다(가중치 {sum})."],
   seeSpread: ["For {query}, this head spreads its weight over {n} keys; the largest weight is {most}.", "{query} 토큰에서 이 헤드는 가중치를 키 {n}개에 나누어 줍니다. 가장 큰 값은 {most}입니다."],
   seeOff: ["This head is switched off and adds nothing to {query}.", "이 헤드는 꺼져 있어 {query} 토큰에 아무것도 더하지 않습니다."],
   seeNothing: ["All keys are masked for {query}, so this head adds nothing to it.", "{query} 토큰에는 모든 키가 막혀 있어 이 헤드가 아무것도 더하지 않습니다."],
@@ -139,7 +140,7 @@ export const MESSAGES = {
   maskHelp: ["click cells to forbid or allow them", "칸을 눌러 막거나 허용하세요"],
   headOff: ["head off", "헤드 끄기"],
   headOffHelp: ["set the head's output to 0", "헤드의 출력을 0으로 만들기"],
-  headMean: ["mean", "평균값으로 대체"],
+  headMean: ["replace by mean", "평균값으로 대체"],
   headMeanHelp: ["replace the head's output by its mean over all queries", "헤드의 출력을 모든 쿼리의 평균값으로 대체하기"],
   scoreEdit: ["score", "점수"],
   weightEdit: ["weight", "가중치"],
@@ -242,7 +243,7 @@ export const MESSAGES = {
   stop: ["stop", "중지"],
   examples: ["examples", "예시"],
   alternatives: ["alternatives", "다른 번역"],
-  spoke: ["found by {engine} in {precision}", "{engine} 엔진이 {precision}로 찾음"],
+  spoke: ["found by {engine} in {precision}", "{engine} 엔진이 {precision}(으)로 찾음"],
   spokeDiffers: ["; float32 would have chosen another token than {tokens}", "; float32라면 다음 토큰을 다르게 골랐습니다: {tokens}"],
   otherWords: ["other words here", "이 자리의 다른 단어"],
   otherWordsFor: ["other words instead of {token}", "{token} 자리의 다른 단어"],
@@ -364,25 +365,11 @@ export const MESSAGES = {
 export function messagesFor(language) {
   const index = language === "ko" ? 1 : 0;
   const t = (/** @type {MessageKey} */ key, /** @type {Record<string, string | number>} */ values = {}) => fillIn(MESSAGES[key][index], values);
-  const parts = (/** @type {MessageKey} */ key, /** @type {Record<string, any>} */ values) =>
-    MESSAGES[key][index].split(/(\{\w+\})/).flatMap((piece) => {
-      const name = /^\{(\w+)\}$/.exec(piece)?.[1];
-      const given = name ? values[name] : piece;
-      const value = typeof given === "function" ? given() : given; // a node can be in one place only
-      return Array.isArray(value) ? value : value instanceof Node ? [value] : [String(value)];
-    });
+  const parts = (/** @type {MessageKey} */ key, /** @type {Record<string, any>} */ values) => fillParts(MESSAGES[key][index], values);
   const error = (/** @type {any} */ error) => {
     if (!error?.isServerError) return t("noServer");
     const template = index === 1 ? /** @type {Record<string, string>} */ (ERROR_MESSAGES)[error.code] : undefined;
     return template ? fillIn(template, koreanParams(error.params)) : error.message;
   };
   return Object.assign(t, { parts, error, language });
-}
-
-/**
- * @param {string} template
- * @param {Record<string, string | number>} values
- */
-function fillIn(template, values) {
-  return template.replace(/\{(\w+)\}/g, (whole, name) => String(values[name] ?? whole));
 }

@@ -117,10 +117,11 @@ const SCALE = {
   fits: (app) => fits(app) && app.open.site.scale !== 1,
   facts: (app) => ({ d: siteLike(app, /./).d_k, deviation: short(spreads().unscaled[9].deviation, 2), bits: short(spreads().unscaled[9].entropy, 2), even: short(spreads().scaled[9].entropy, 2) }),
   steps: [
-    { text: "lessonScale1", figure: "deviation", set: () => PLAIN },
+    { text: "lessonScale1", figure: "deviation", own: { width: 512 }, set: () => PLAIN },
     {
       text: "lessonScale2",
       figure: "spread",
+      own: { width: 512 },
       set: () => PLAIN,
       guess: {
         ask: "lessonScaleAsk",
@@ -131,7 +132,7 @@ const SCALE = {
         reveal: "lessonScaleReveal",
       },
     },
-    { text: "lessonScale3", figure: "spread", set: () => PLAIN },
+    { text: "lessonScale3", figure: "spread", own: { width: 32 }, set: () => PLAIN },
   ],
   task: {
     text: () => "lessonScaleDo",

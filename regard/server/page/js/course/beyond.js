@@ -198,6 +198,7 @@ const COMPLEXITY = {
     {
       text: "lessonComplexity2",
       figure: "cost",
+      own: { mark: "operations" },
       set: () => PLAIN,
       guess: {
         ask: "lessonComplexityAsk",
@@ -209,7 +210,7 @@ const COMPLEXITY = {
         reveal: "lessonComplexityReveal",
       },
     },
-    { text: "lessonComplexity3", figure: "cost", set: () => PLAIN },
+    { text: "lessonComplexity3", figure: "cost", own: { mark: "way" }, set: () => PLAIN },
   ],
   task: {
     text: () => "lessonComplexityDo",

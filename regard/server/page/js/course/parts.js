@@ -44,6 +44,7 @@ import { querySide, ticksOf } from "../tokens.js";
  * @property {MessageKey} text
  * @property {(app: App) => Partial<State> | Promise<Partial<State>>} [set] changes of state
  * @property {string} [figure] a figure of the course instead of the page
+ * @property {Record<string, any>} [own] settings of the figure; `mark` names the part that the paragraph talks about
  * @property {Guess} [guess]
  */
 
@@ -53,6 +54,7 @@ import { querySide, ticksOf } from "../tokens.js";
  * @property {MessageKey} [touch] the same without keys
  * @property {(app: App) => Partial<State> | Promise<Partial<State>>} [set]
  * @property {string} [figure]
+ * @property {Record<string, any>} [own]
  * @property {(app: App, progress: Progress) => boolean} done
  * @property {(app: App, progress: Progress) => Promise<{ text: MessageKey, values: Values }>} closing
  */

@@ -35,8 +35,8 @@ const TOKENS = {
         reveal: "lessonTokensReveal",
       },
     },
-    { text: "lessonTokens2", figure: "pieces", set: () => PLAIN },
-    { text: "lessonTokens3", figure: "pieces", set: () => PLAIN },
+    { text: "lessonTokens2", figure: "pieces", own: { mark: "whole" }, set: () => PLAIN },
+    { text: "lessonTokens3", figure: "pieces", own: { mark: "joined" }, set: () => PLAIN },
   ],
   task: {
     text: () => "lessonTokensDo",
@@ -126,6 +126,14 @@ const EMBEDDINGS = {
 const HERE = 10;
 const OTHERS = [2, 9, 15, 20];
 
+/**
+ * Return the settings of the figure of waves: its wavelength is known once it is drawn.
+ * @param {number} dimension
+ */
+function waveOf(dimension) {
+  return { dimension, wavelength: 0 };
+}
+
 /** @type {Lesson} */
 const POSITIONAL = {
   name: "Positions",
@@ -134,11 +142,12 @@ const POSITIONAL = {
   text: SENTENCES.long,
   facts: async (app) => ({ d: (await vectorsOf(app, POSITIONS, 1))[0].length, n: app.about.tokens.source?.length ?? 0, here: HERE }),
   steps: [
-    { text: "lessonPositions1", figure: "waves", set: () => PLAIN },
-    { text: "lessonPositions2", figure: "waves", set: () => PLAIN },
+    { text: "lessonPositions1", figure: "waves", own: waveOf(8), set: () => PLAIN },
+    { text: "lessonPositions2", figure: "waves", own: waveOf(24), set: () => PLAIN },
     {
       text: "lessonPositions3",
       figure: "waves",
+      own: waveOf(48),
       set: () => PLAIN,
       guess: {
         ask: "lessonPositionsAsk",
@@ -153,6 +162,7 @@ const POSITIONAL = {
   task: {
     text: () => "lessonPositionsDo",
     figure: "waves",
+    own: waveOf(8),
     set: () => PLAIN,
     done: (app, { own }) => own.wavelength > (app.about.tokens.source?.length ?? 0),
     closing: async (app, { own }) => {
@@ -186,10 +196,11 @@ const RECURRENT = {
   },
   steps: [
     { text: "lessonRecurrent1", set: () => ({ ...PLAIN, page: "flow" }) },
-    { text: "lessonRecurrent2", figure: "bahdanau", set: (app) => decoderStep(app, 0) },
+    { text: "lessonRecurrent2", figure: "bahdanau", own: { mark: "12" }, set: (app) => decoderStep(app, 0) },
     {
       text: "lessonRecurrent3",
       figure: "bahdanau",
+      own: { mark: "34" },
       set: (app) => decoderStep(app, MONTH),
       guess: {
         ask: "lessonRecurrentAsk",
@@ -200,8 +211,8 @@ const RECURRENT = {
         reveal: "lessonRecurrentReveal",
       },
     },
-    { text: "lessonRecurrent4", figure: "bahdanau", set: (app) => decoderStep(app, MONTH) },
-    { text: "lessonRecurrent5", figure: "bahdanau", set: (app) => decoderStep(app, MONTH) },
+    { text: "lessonRecurrent4", figure: "bahdanau", own: { mark: "34" }, set: (app) => decoderStep(app, MONTH) },
+    { text: "lessonRecurrent5", figure: "bahdanau", own: { mark: "56" }, set: (app) => decoderStep(app, MONTH) },
   ],
   task: {
     text: () => "lessonRecurrentDo",

@@ -73,7 +73,7 @@ const FEED_FORWARD = {
   ],
   task: {
     text: () => "lessonFeedForwardDo",
-    set: (app) => onFlow(app, FIRST_FEED_FORWARD, "dog"),
+    set: (app) => onFlow(app, "", "dog"),
     done: ({ store }, { first }) => hasMoved(store.state, first, ["spot"]) && /feed_forward@/.test(store.state.spot),
     closing: async (app) => {
       const [path, position] = app.store.state.spot.split("@");

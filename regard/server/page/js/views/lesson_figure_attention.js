@@ -34,7 +34,7 @@ export async function bahdanau(app, { width }) {
   const wide = Math.max(120, Math.min(460, width - 200));
   const strip = (/** @type {ArrayLike<number>} */ values, /** @type {string} */ role, /** @type {string} */ label) => drawStrip({ values, role, label, height: 26 }, wide).element;
   const step = (/** @type {number} */ n, /** @type {Node} */ math, /** @type {import("../dom.js").Child[]} */ body) =>
-    el("li", { "data-six": n }, el("div.what", {}, el("b", {}, t(/** @type {any} */ (`figureB${n}`))), math), el("div.numbers", {}, body));
+    el("li", { "data-six": n, "data-part": n % 2 ? `${n}${n + 1}` : "" }, el("div.what", {}, el("b", {}, t(/** @type {any} */ (`figureB${n}`))), math), el("div.numbers", {}, body));
   const keys = keyTable(columns, tables);
   return {
     title: t("figureBahdanau", { token: rows[query].label }),
@@ -77,11 +77,13 @@ export async function heads(app, { width, height }) {
   const list = sites.flatMap((site) => Array.from({ length: site.n_heads }, (_, head) => ({ site, head })));
   const tables = await Promise.all(list.map(({ site, head }) => tablesAt(app, site, head, query)));
   const left = 64;
-  const top = 52;
   const cell = Math.max(14, Math.min(34, (width - left - 10) / columns.length));
+  const slope = cell < 20 ? 70 : 45; // steep where labels are close to each other
+  const longest = Math.max(...columns.map((tick) => tick.label.length));
+  const top = Math.min(110, 18 + 7.5 * longest * Math.sin((slope * Math.PI) / 180));
   const tall = Math.max(18, Math.min(30, (height - top - 10) / list.length));
   const radius = Math.min(cell, tall) / 2 - 1;
-  const labels = columns.map((tick, j) => shape(`text.tick.key${tick.special ? ".special" : ""}`, { transform: `translate(${left + cell * (j + 0.5)},${top - 8}) rotate(-45)` }, tick.label));
+  const labels = columns.map((tick, j) => shape(`text.tick.key${tick.special ? ".special" : ""}`, { transform: `translate(${left + cell * (j + 0.5)},${top - 8}) rotate(${-slope})` }, tick.label));
   const lines = list.map(({ site, head }, i) => {
     const chosen = site.path === store.state.site && head === store.state.head;
     const name = site.layer === null ? t("headName", { head }) : t("layerHead", { layer: site.layer, head });

@@ -60,13 +60,14 @@ function tableOf({ t }, sizes) {
     convolution: ["k·n·d²", [v("k"), " · ", v("n"), " · ", ...power("d")], "1", "log_k n"],
     restricted: ["r·n·d", [v("r"), " · ", v("n"), " · ", v("d")], "1", "n/r"],
   };
+  const paths = { self: ["1"], recurrent: [v("n")], convolution: [el("span.var", {}, "log", el("sub", {}, v("k"))), " ", v("n")], restricted: [v("n"), "/", v("r")] };
   const rows = LAYER_TYPES.map((name) => {
     const { operations, steps, path } = found[name];
     const [spoken, parts, sequence, distance] = /** @type {[string, import("../dom.js").Child[], string, string]} */ (formulas[name]);
     return el("tr", { "data-layer": name }, el("th", { scope: "row" }, t(`cost_${name}`)),
       el("td", {}, formula(`O(${spoken})`, "O(", parts, ")"), el("span.track", {}, el("span.bar", { style: { width: `${((100 * operations) / most).toFixed(2)}%` } })), el("span.digits", { "data-value": operations }, whole(operations))),
-      el("td", {}, formula(`O(${sequence})`, `O(${sequence})`), " ", el("span.digits", { "data-value": steps }, whole(steps))),
-      el("td", {}, formula(`O(${distance})`, `O(${distance})`), " ", el("span.digits", { "data-value": path }, whole(path))));
+      el("td", {}, formula(`O(${sequence})`, "O(", sequence === "n" ? v("n") : sequence, ")"), " ", el("span.digits", { "data-value": steps }, whole(steps))),
+      el("td", {}, formula(`O(${distance})`, "O(", paths[name], ")"), " ", el("span.digits", { "data-value": path }, whole(path))));
   });
   const head = el("tr", {}, /** @type {const} */ (["figureLayer", "figureOperations", "figureSteps", "figurePath"]).map((name) => el("th", { scope: "col" }, t(name))));
   return el("table.cost", {}, el("thead", {}, head), el("tbody", {}, rows));

@@ -3,6 +3,7 @@
 import { N_KEYS, N_QUERIES, spreads, WIDTHS } from "../course/random.js";
 import { el, fill, shape } from "../dom.js";
 import { full, short } from "../format.js";
+import { formula, v } from "../formula.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -43,7 +44,7 @@ async function plots(app, { width, height, own, report }, measures) {
   const number = el("output.digits");
   const show = (/** @type {number} */ at) => {
     fill(board, measures.map(([name, title]) => el("figure", { "data-measure": name }, el("figcaption", {}, t(title)), plot(found, name, at, size), readout(app, found, name, at))));
-    fill(number, `d_k = ${WIDTHS[at]}`);
+    fill(number, formula(`d_k = ${WIDTHS[at]}`, v("d", "k"), ` = ${WIDTHS[at]}`));
     report({ width: WIDTHS[at] });
   };
   const start = own.width ? WIDTHS.indexOf(own.width) : WIDTHS.indexOf(512);

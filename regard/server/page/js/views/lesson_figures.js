@@ -44,9 +44,22 @@ export async function drawFigure(name, app, element, { own, report, isLatest }) 
     const refocus = rememberFocus(element);
     fill(element, el("h3.figure-title", {}, title), body);
     refocus();
+    showMark(element, own.mark ?? "");
   } catch (error) {
     if (isLatest()) fill(element, el("p.error", {}, app.t.error(error)));
   } finally {
     if (isLatest()) element.setAttribute("aria-busy", "false");
   }
+}
+
+/**
+ * Highlight the part that a paragraph talks about, and bring it into view when the paragraph changes.
+ * @param {HTMLElement} element
+ * @param {string} mark
+ */
+function showMark(element, mark) {
+  const isNew = element.dataset.mark !== mark;
+  element.dataset.mark = mark;
+  const part = isNew && mark ? element.querySelector(`[data-part~="${mark}"]`) : null;
+  part?.scrollIntoView({ block: "start" });
 }

@@ -275,6 +275,7 @@ class LessonPanel {
     const parts = (await step.set?.(app)) ?? {};
     if (mine !== this.activations || !this.number) return;
     this.reported = i;
+    Object.assign(this.progress.own, { mark: "" }, step.own);
     app.store.set({ ...parts, ...(isNarrow(app) ? { editing: false } : {}), step: i }); // there the drawer would hide the task
     this.showFigure();
     await settled(app.root);
@@ -373,7 +374,10 @@ class LessonPanel {
     app.root.classList.toggle("veiled", veiled);
     const covered = app.root.classList.contains("own-figure");
     app.root.classList.toggle("own-figure", veiled || Boolean(step?.figure));
-    if (covered && !app.root.classList.contains("own-figure")) app.redraw?.(); // it was drawn without a size
+    if (covered && !app.root.classList.contains("own-figure")) {
+      app.redraw?.(); // it was drawn without a size
+      settled(app.root).then(() => app.root.querySelector(".flow-details:not([hidden])")?.scrollIntoView({ block: "nearest" }));
+    }
     figure.hidden = !veiled && !step?.figure;
     figure.setAttribute("aria-busy", "false"); // a drawing that is dropped does not say so
     if (veiled) return fill(figure, veil(app, isNarrow(app)));

@@ -13,9 +13,11 @@ import { LESSONS, whyClosed } from "../lessons.js";
 export function termsOf({ t }) {
   const term = (/** @type {string} */ role, /** @type {import("../messages.js").MessageKey} */ name) => () => el(`b.term.${role}`, {}, t(name));
   const press = (/** @type {string} */ text) => el("kbd", {}, text);
+  const additive = () => formula("v · tanh(W_q q + W_k k)", v("v"), " · tanh(", v("W", "q"), " ", v("q"), " + ", v("W", "k"), " ", v("k"), ")");
   return {
+    additive,
     ...{ q: term("query", "termQuery"), k: term("key", "termKey"), v: term("value", "termValue"), w: term("weight", "termWeight") },
-    ...{ root: () => formula("√d_k", root(v("d", "k"))), dk: () => formula("d_k", v("d", "k")), left: press("←"), right: press("→") },
+    ...{ root: () => formula("√d_k", root(v("d", "k"))), dk: () => formula("d_k", v("d", "k")), wo: () => formula("W_O", v("W", "O")), left: press("←"), right: press("→") },
   };
 }
 
