@@ -94,15 +94,18 @@ export async function copyText(app, text) {
 }
 
 /**
- * Show a short notice that disappears by itself.
+ * Show a short notice that disappears by itself, or when some work is done.
  * @param {import("./app.js").App} app
  * @param {string} text
+ * @param {Promise<unknown>} [work]
  */
-export function showNotice(app, text) {
+export function showNotice(app, text, work) {
   app.root.querySelector(".notice")?.remove();
   const made = el("div.notice", { "data-says": "" }, text);
+  const end = () => made.remove();
   app.root.append(made);
-  setTimeout(() => made.remove(), 2200);
+  if (work) work.then(end, end);
+  else setTimeout(end, 2200);
 }
 
 /**
@@ -121,7 +124,8 @@ export function download(blob, name) {
  */
 function collect(element, found) {
   const style = getComputedStyle(element);
-  if (style.display === "none" || style.visibility === "hidden" || element.matches(SKIPPED)) return;
+  const unseen = style.display === "none" || style.visibility === "hidden" || style.clipPath === "inset(50%)"; // only for screen readers
+  if (unseen || element.matches(SKIPPED)) return;
   const box = element.getBoundingClientRect();
   if (element instanceof SVGSVGElement) {
     const { x, y } = box;
@@ -189,6 +193,7 @@ function collectText(node, style, found) {
       `fill="${style.color}"`,
       style.fontWeight === "400" ? "" : `font-weight="${style.fontWeight}"`,
       style.fontStyle === "normal" ? "" : `font-style="${style.fontStyle}"`,
+      style.textDecorationLine === "none" ? "" : `text-decoration="${style.textDecorationLine}"`,
       `font-family="${escape(style.fontFamily)}"`,
     ];
     const text = style.textTransform === "uppercase" ? line.text.toUpperCase() : line.text;

@@ -34,6 +34,7 @@ export function editDrawer(app) {
     element,
     update: () => {
       const { site, head } = app.open;
+      const opens = element.hidden && store.state.editing;
       element.hidden = !store.state.editing;
       app.root.classList.toggle("editing", store.state.editing);
       app.root.classList.toggle("drawing", store.state.drawing);
@@ -41,8 +42,21 @@ export function editDrawer(app) {
       const layer = site.layer === null ? "" : ` · ${t("layerName", { layer: site.layer })}`;
       fill(title, `${groupTitle(app, site.group)}${layer} · ${t("headName", { head })}`);
       controls.update();
+      if (opens) keepInSight(app, element);
     },
   };
+}
+
+/**
+ * Scroll the page until the drawer does not cover the selected cell, where they are above each other.
+ * @param {App} app
+ * @param {HTMLElement} drawer
+ */
+function keepInSight({ root }, drawer) {
+  const cell = root.querySelector(".board rect.chosen")?.getBoundingClientRect();
+  const { left, bottom } = drawer.getBoundingClientRect();
+  const top = (drawer.offsetParent?.getBoundingClientRect().top ?? bottom) - drawer.offsetHeight; // where it is when it has moved in
+  if (cell && cell.right > left && cell.bottom > top) scrollBy({ top: cell.bottom - top + 8 });
 }
 
 /** @param {App} app */

@@ -7,6 +7,7 @@ import { whyResting } from "../kept_choices.js";
 import { copyText } from "../save.js";
 import { hasAddress } from "../state.js";
 import { querySide, labelOf, ticksOf } from "../tokens.js";
+import { groupTitle } from "./overview.js";
 import { describePatch, patchedPlace } from "./patch_names.js";
 
 /**
@@ -43,7 +44,7 @@ function renderBar(app) {
     el("button.icon", { title: t("removeEdit"), "aria-label": t("removeEdit"), onclick: () => store.set({ [list]: store.state[list].filter((one) => one !== edit) }) }, "×");
   const chips = edits.map((edit) =>
     el("li", {}, el("button.chip", { title: t("showEdit"), onclick: () => store.set(placeOf(app, edit)) }, describe(app, edit)), remove("edits", edit)));
-  const gray = resting.map((edit) => el("li.resting", { title: reasonOf(app, edit) }, el("span", {}, el("span.reason", {}, reasonOf(app, edit)), " · ", describe(app, edit)), remove("resting", edit)));
+  const gray = resting.map((edit) => el("li.resting", { title: reasonOf(app, edit) }, el("span", {}, describe(app, edit), " · ", el("span.reason", {}, reasonOf(app, edit))), remove("resting", edit)));
   return [
     el("h2", {}, `${t("edits")} (${edits.length})`),
     el("ul", {}, chips, gray),
@@ -61,7 +62,18 @@ function renderBar(app) {
  */
 function reasonOf(app, edit) {
   const why = whyResting(app, edit);
-  return !why ? "" : "error" in why ? app.t.error(why.error) : app.t(why.key, why.values);
+  if (!why) return "";
+  if ("error" in why) return app.t.error(why.error);
+  return app.t(why.key, why.key === "restingSite" ? { site: nameOf(app, siteOf(app, String(why.values.site))) } : why.values);
+}
+
+/**
+ * Return what a reader calls a site: "layer 2 · cross-attention".
+ * @param {App} app
+ * @param {Pick<import("../source.js").Site, "group" | "layer">} site
+ */
+function nameOf(app, { group, layer }) {
+  return `${layer === null ? "" : `${app.t("layerName", { layer })} · `}${groupTitle(app, group)}`;
 }
 
 /**

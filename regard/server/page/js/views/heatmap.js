@@ -25,6 +25,8 @@ const FILLS_FROM = 200;
 const FONT = 11;
 /** The space above the labels, for titles and buttons. */
 const HEAD = 28;
+/** The width that the zoom buttons and gaps take from the titles of the axes. */
+const BUTTONS = 130;
 
 /**
  * Draw the heat map; return a function that moves the selection without redrawing.
@@ -105,9 +107,11 @@ function layOut(plot) {
 function labels(plot, size, part) {
   const [down, across] = plot.turned ? [plot.columns, plot.rows] : [plot.rows, plot.columns];
   const [downRole, acrossRole] = plot.turned ? ["key", "query"] : ["query", "key"];
+  const room = plot.width - BUTTONS;
+  const [asks, answers] = textWidth(`↓ ${plot.asks}  ${plot.answers} →`, 12) < room ? [plot.asks, plot.answers] : [plot.t("queriesShort"), plot.t("keysShort")];
   const made = [
-    shape(`text.axis.${acrossRole}`, { x: size.left + 4, y: 13 }, `${plot.turned ? plot.asks : plot.answers} →`),
-    shape(`text.axis.${downRole}`, { x: 0, y: 13 }, `↓ ${plot.turned ? plot.answers : plot.asks}`),
+    shape(`text.axis.${acrossRole}`, { x: size.left + 4, y: 13 }, `${plot.turned ? asks : answers} →`),
+    shape(`text.axis.${downRole}`, { x: 0, y: 13 }, `↓ ${plot.turned ? answers : asks}`),
   ];
   const title = textWidth(made[1].textContent ?? "", 12) + 16;
   if (title > size.left) made[0].setAttribute("x", String(title));

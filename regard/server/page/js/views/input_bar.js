@@ -235,7 +235,7 @@ function partChooser({ t, about }, live) {
   if (parts.length < 2) return "";
   const chooser = el("select.parts", { "aria-label": t("textPart"), onchange: () => live.run({ ...request, part: Number(chooser.value) }) },
     parts.map((one, i) => el("option", { value: i, selected: i === (request.part ?? 0) }, `${i + 1}/${parts.length} ${one.source}`)));
-  return chooser;
+  return el("label.part", {}, el("h2", {}, t("textPart")), chooser);
 }
 
 /** The largest number of tokens that a language model adds to its text. */

@@ -64,7 +64,8 @@ function messageFor(site) {
  * @param {string} label
  */
 function term(role, label) {
-  return el(`b.term.${role}`, {}, label);
+  const mark = /^[^\p{L}\p{N}]{1,2}$/u.test(label); // would read as punctuation of the sentence
+  return el(`b.term.${role}`, {}, mark ? `“${label}”` : label);
 }
 
 /**

@@ -81,8 +81,9 @@ function shownPane({ root, store }) {
  * @param {string} name
  */
 async function save(app, path, name) {
-  const response = await app.whileBusy(request(path));
-  download(await response.blob(), name);
+  const work = app.whileBusy(request(path).then((response) => response.blob()));
+  showNotice(app, app.t("sharePreparing", { name }), work);
+  download(await work, name);
 }
 
 /**

@@ -93,7 +93,7 @@ function answerOf(app) {
     return place;
   }
   if (output?.classes) return candidates(output.classes);
-  if (output?.filled?.length) return el("div.fillings", {}, output.filled.map((/** @type {any} */ one) => el("div", {}, el("span.digits", {}, `${one.position}: `), candidates(one.candidates))));
+  if (output?.filled?.length) return el("div.fillings", {}, output.filled.map((/** @type {any} */ one) => el("div", {}, el("span.gap-name", {}, `${sides.source?.[one.position] ?? ""}${output.filled.length > 1 ? ` ${one.position}` : ""} →`), candidates(one.candidates))));
   return null;
 }
 
