@@ -1,6 +1,7 @@
 """Where popular explanations slip (docs/slips.md): one test for each, by the same number."""
 
 from math import log, sqrt
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import regard
+from docs.hooks import slip_figures
 from regard.analysis.worked_example import DEFAULT, work
 from regard.attention.efficient import efficient_attention
 from regard.attention.multi_head import MultiHeadAttention
@@ -18,6 +20,8 @@ from regard.layers.stack import initialize, make_norm
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_training import train_tokenizer
+
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def small_transformer(**changes):
@@ -229,3 +233,24 @@ def test_slip_22_a_dot_product_is_the_cosine_of_vectors_of_norm_1():
     cosine = nn.functional.cosine_similarity(unit[0], unit[1], dim=0)
     assert_close(unit[0] @ unit[1], cosine)
     assert_close((10 * unit[0]) @ (10 * unit[1]), 100 * cosine)  # the slip: norms of 10
+
+
+@pytest.mark.parametrize("number", range(1, 23))
+def test_the_figure_of_a_slip_has_other_numbers_for_wrong_than_for_right(number):
+    tables = slip_figures.TABLES[number - 1]()
+    if number == 16:  # three tokenizers: only byte-level BPE has no unknown tokens
+        assert tables[0].cells == [["2"], ["1"], ["0"]]
+        return
+    assert {"wrong", "right"} <= {table.heading for table in tables}
+    wrong, right = (
+        next(table for table in tables if table.heading == one) for one in ("wrong", "right")
+    )
+    assert wrong != right
+
+
+def test_every_slip_has_a_figure_in_both_languages():
+    for language in ("en", "ko"):
+        page = REPOSITORY / "docs" / ("slips.ko.md" if language == "ko" else "slips.md")
+        shown = slip_figures.add_figures(page.read_text("utf-8"), "", language)
+        assert shown.count('<img class="figure"') == len(slip_figures.TABLES) == 22
+    assert "틀림" in slip_figures.files["figures/slip-3-ko.svg"].decode()

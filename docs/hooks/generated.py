@@ -18,6 +18,7 @@ import figure_gallery
 import live_views
 import notebooks
 import reference_tables
+import slip_figures
 
 DOCS = Path(__file__).resolve().parents[1]
 MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
@@ -33,6 +34,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if name.startswith("experiments"):
         up = "../" * path.count("/")
         markdown = experiment_figures.add_figures(markdown, up, language)
+    if name.startswith("slips"):
+        markdown = slip_figures.add_figures(markdown, "../" * path.count("/"), language)
     if name in notebooks.PAGES:
         link = live_views.notebook_link(name, "../" * path.count("/"), language)
         heading, _, rest = markdown.partition("\n\n")
@@ -45,7 +48,7 @@ def on_post_build(config: MkDocsConfig):
     site = Path(config.site_dir)
     shutil.copytree(notebooks.NOTEBOOKS, site / "notebooks", dirs_exist_ok=True)
     for name, content in (
-        figure_gallery.files | live_views.files | experiment_figures.files
+        figure_gallery.files | live_views.files | experiment_figures.files | slip_figures.files
     ).items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_bytes(content)
