@@ -181,10 +181,10 @@ def _read_tokenizers(folder: Path, settings: CheckpointSettings) -> Tokenizers:
 def _read_marian_tokenizers(folder: Path, settings: CheckpointSettings) -> Tokenizers:
     """Read two SentencePiece vocabularies with one table of ids, or with one for each."""
     target_table = folder / "target_vocab.json"
-    ids = read_json(folder / "vocab.json")
-    target_ids = read_json(target_table) if target_table.is_file() else ids
+    ids = _read_ids(folder / "vocab.json")
+    target_ids = _read_ids(target_table) if target_table.is_file() else ids
     names = {id: name for name, id in target_ids.items()}
-    start = names.get(settings.get("decoder_start_token_id", settings.get("pad_token_id")))
+    start = names.get(settings.get("decoder_start_token_id", settings.get("pad_token_id", -1)))
     end = names.get(settings.get("eos_token_id", 0))
     if start is None or end is None:
         raise FileError(
@@ -196,6 +196,15 @@ def _read_marian_tokenizers(folder: Path, settings: CheckpointSettings) -> Token
         marian_tokenizer(source, ids, start=None, end=end),
         marian_tokenizer(target, target_ids, start=start, end=end),
     )
+
+
+def _read_ids(file: Path) -> dict[str, int]:
+    """Read a table of pieces and their ids."""
+    ids = read_json(file)
+    for piece, id in ids.items():
+        if type(id) is not int:
+            raise FileError(f"{file} has {piece!r:.40} = {id!r:.40}, which is not an id.")
+    return ids
 
 
 def read_checkpoint_card(folder: Path) -> Card:

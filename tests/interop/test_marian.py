@@ -252,6 +252,9 @@ def test_vocabularies_that_do_not_fit_are_refused(translator):
     (folder / "vocab.json").write_text(json.dumps(ids | {"▁more0": 55}))
     with pytest.raises(InputError, match="has missing or repeated ids"):
         import_checkpoint(folder)
+    (folder / "vocab.json").write_text(json.dumps(ids | {"▁more0": [1]}))
+    with pytest.raises(FileError, match=r"vocab\.json has '▁more0' = \[1\], which is not an id"):
+        import_checkpoint(folder)
 
 
 @pytest.mark.parametrize(
