@@ -13,7 +13,7 @@ export const ACTION_MESSAGES = {
   // choices that stay, and why they cannot
   restingPosition: ["position {position} is not in this text", "이 텍스트에는 {position}번 위치가 없습니다"],
   restingTokens: ["this input has no such tokens", "이 입력에는 바꿀 토큰이 없습니다"],
-  restingSite: ["this model has no {site}", "이 모델에는 {site}이 없습니다"],
+  restingSite: ["this model has no {site}", "이 모델에 없음: {site}"],
   restingHead: ["this layer has no head {head}", "이 레이어에는 {head}번 헤드가 없습니다"],
   pinAuto: ["auto", "자동"],
   pinKept: ["kept", "유지"],
