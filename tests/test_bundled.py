@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 import regard
+from regard.analysis.heads import selection_between
 from regard.interop.model_names import ZOO, bundled
 from regard.model_folder import read_card
 from regard.server.catalog import Catalog, bundled_examples
@@ -46,12 +47,25 @@ def test_the_examples_of_the_explorer_are_answered_right(name):
         assert found == one["answer"], one
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["en-de", "en-ko"])
+def test_a_head_shows_what_an_example_is_chosen_to_show(name):
+    model = regard.load(name)
+    for one in Catalog()[name].examples():
+        if one.looks:
+            trace = model.trace(one.text)
+            found = selection_between(trace, *one.looks)
+            weight = trace[found.site].weights(found.head)[found.query, found.key]
+            assert weight > 0.4, one
+
+
 def test_translators_have_an_example_of_each_phenomenon():
     for name in ("en-de", "en-ko"):
         examples = Catalog()[name].examples()
         assert examples[0].shows is None  # the one that the page opens with
         shown = [one.shows for one in examples if one.shows]
         assert shown == ["negation", "reordering", "distance", "antecedent"]
+        assert all(one.looks for one in examples if one.shows)
 
 
 @pytest.mark.parametrize("name", ["dates", "dates-transformer"])

@@ -129,6 +129,24 @@ def default_selection(trace: Trace, *, batch: int = 0) -> Selection:
     return Selection(path, head, int(rows[row]), key)
 
 
+def selection_between(trace: Trace, asks: str, answers: str) -> Selection | None:
+    """Return the head in which one word gives another the largest weight; None without them.
+
+    In cross-attention, `asks` is the word being written.
+    """
+    found: dict[Selection, float] = {}
+    for path, site in trace.sites.items():
+        names = ("output", "source") if is_cross(site) else sides(trace, path)
+        rows, columns = ([token.strip() for token in trace.tokens.get(side, ())] for side in names)
+        if asks not in rows or answers not in columns:
+            continue
+        row, key = rows.index(asks), columns.index(answers)
+        for head in range(site.n_heads):
+            weight = site.weights(head, rows=slice(row, row + 1))[0, key]
+            found[Selection(path, head, row, key)] = float(weight)
+    return max(found, key=lambda one: found[one], default=None)
+
+
 def _class_token_selection(trace: Trace, batch: int) -> Selection:
     """Return the largest weight of an image's class token on a patch."""
     first = next(iter(trace.sites.values())).n_key - trace.values[_PATCHES].size(-2)

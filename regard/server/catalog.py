@@ -53,6 +53,8 @@ class ExampleInfo(BaseModel):
     """The right answer, which the model gives; for a language model, how the text continues."""
     shows: str | None = None
     """"negation", "reordering", "distance" or "antecedent", if it is chosen to show one of them."""
+    looks: tuple[str, str] | None = None
+    """The word that shows it and the word that it looks at: the page opens with this connection."""
 
 
 class ModelInfo(BaseModel):

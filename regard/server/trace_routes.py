@@ -92,6 +92,16 @@ class TraceInfo(BaseModel):
     sites: list[SiteInfo]
 
 
+def _start(service: Service, stored: StoredTrace) -> heads.Selection:
+    """Return the connection that an example is chosen to show, or else the clearest one."""
+    trace, found = stored.trace, None
+    if text := stored.request and stored.request.get("text"):
+        examples = service.catalog[stored.request["model"]].examples()
+        looks = next((one.looks for one in examples if one.text == text), None)
+        found = heads.selection_between(trace, *looks) if looks else None
+    return found or heads.default_selection(trace)
+
+
 def describe(service: Service, stored: StoredTrace) -> TraceInfo:
     """Return the description of a stored trace."""
 
@@ -112,7 +122,7 @@ def describe(service: Service, stored: StoredTrace) -> TraceInfo:
             words=trace.words,
             output=stored.answer.output,
             answer=stored.answer,
-            start=heads.default_selection(trace),
+            start=_start(service, stored),
             image=None if image is None else ImageInfo.model_validate(image),
             sites=[SiteInfo.model_validate(describe_site(trace, path)) for path in trace],
         )

@@ -8,7 +8,13 @@ from torch.testing import assert_close
 
 import regard
 from regard.analysis import heads
-from regard.analysis.heads import Selection, default_selection, measure_heads, sides
+from regard.analysis.heads import (
+    Selection,
+    default_selection,
+    measure_heads,
+    selection_between,
+    sides,
+)
 from regard.errors import InputError
 from regard.trace.trace import Trace
 
@@ -61,6 +67,16 @@ def test_measures_of_a_long_text_are_sampled():
         regard.attend(query, torch.zeros_like(query), query, site="s")  # all weights are equal
     (measures,) = measure_heads(trace["s"])
     assert measures.entropy == pytest.approx(torch.tensor(1000.0).log2().item(), abs=1e-4)
+
+
+def test_the_selection_between_two_words_is_the_head_with_their_largest_weight(trace):
+    written, read = trace.tokens["output"][1].strip(), trace.tokens["source"][2].strip()
+    found = selection_between(trace, written, read)
+    crossing = {p: site.weights()[..., 1, 2] for p, site in trace.sites.items() if "cross" in p}
+    assert (found.query, found.key) == (1, 2)
+    weight = trace[found.site].weights(found.head)[1, 2]
+    assert weight == max(weights.max() for weights in crossing.values())
+    assert selection_between(trace, "no such word", read) is None
 
 
 def test_the_default_selection_is_in_cross_attention_and_between_words(trace):

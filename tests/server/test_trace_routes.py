@@ -88,6 +88,19 @@ def test_the_answer_is_the_translation_and_its_trace(trace, model):
     assert probabilities == pytest.approx(np.exp(forced.output.log_probs), abs=1e-5)
 
 
+def test_an_example_opens_with_the_connection_that_it_shows(trace, service, monkeypatch):
+    text = "the dog is in the garden"
+    asks = trace(text=text)["tokens"]["output"][0].strip()
+    example = {"text": text, "looks": [asks, "garden"]}
+    extras = service.catalog["transformer"].description.extras
+    monkeypatch.setitem(extras, "examples", [example])
+    found = trace(text=text, beam=2)  # another request: the first one is stored
+    start = found["start"]
+    assert start["site"] == SITE
+    assert found["tokens"]["source"][start["key"]].strip() == "garden"
+    assert found["tokens"]["output"][start["query"]].strip() == asks
+
+
 def test_ids_of_a_target_are_read_as_in_python(trace, answer, model):
     ids = trace()["answer"]["ids"]
     assert ids[-1] == model.target_tokenizer.end_id

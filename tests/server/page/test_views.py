@@ -38,6 +38,15 @@ def test_the_answer_has_its_probabilities(explorer, trace):
     assert probability == pytest.approx(expected, rel=1e-6)
 
 
+def test_decoder_self_attention_asks_at_the_token_of_the_answer_that_it_reads(explorer):
+    page = explorer.open("site=decoder.layers.0.self&head=1&query=1&key=1")
+    page.click('.token[data-side="output"] >> nth=2')
+    explorer.settle()
+    assert explorer.state()["query"] == "3"  # position 0 is [CLS]
+    chosen = explorer.text('.token[data-side="output"].asks').removeprefix("##")
+    assert explorer.text(".sentence .term.query").lstrip("·") == chosen
+
+
 def test_captions_give_the_range_of_the_table(explorer, trace, shown):
     page = explorer.open("site=decoder.layers.0.self&head=1&stage=all")
     ranges = page.locator(".board figcaption .range").all_inner_texts()

@@ -61,9 +61,9 @@ import { layout } from "./views/layout.js";
  */
 
 /**
- * What to show of another trace: the selection as it is, that of an address, or by default what the
- * reader has chosen.
- * @typedef {{ selection?: boolean, address?: string }} Keep
+ * What to show of another trace: the selection as it is, that of an address, the connection that an
+ * example is chosen for, or by default what the reader has chosen.
+ * @typedef {{ selection?: boolean, address?: string, example?: boolean }} Keep
  */
 
 /** A pane of the page: built once, then updated when the selection changes. */

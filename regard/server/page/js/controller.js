@@ -162,7 +162,8 @@ export class Controller {
     if (keep.address !== undefined) return readFullState(first, keep.address);
     if (keep.selection) return state;
     if (state.lesson) return { ...state, ...next.about.start, edits: [], pinned: false, view: next.about.image ? first.view : state.view }; // the lesson chooses
-    return carryOver(next, state, this.app.about, this.wishedView());
+    if (!keep.example) return carryOver(next, state, this.app.about, this.wishedView());
+    return { ...carryOver(next, { ...state, kept: "", pinned: false }, this.app.about, this.wishedView()), pinned: true }; // opened for what it shows
   }
 
   wishedView() {

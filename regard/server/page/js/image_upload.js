@@ -27,7 +27,7 @@ export async function showImage(app, live, file, continues = false) {
   const model = imageModel(live);
   if (!file || !model) return;
   try {
-    await live.run({ model: model.name, image: await sendImage(file) }, continues);
+    await live.run({ model: model.name, image: await sendImage(file) }, { continues });
   } catch (error) {
     app.root.dispatchEvent(new CustomEvent("regard-error", { detail: error }));
   }

@@ -25,8 +25,9 @@ import { skeleton } from "./views/skeleton.js";
  * @property {TraceRequest | null} request the one that is shown
  * @property {Progress | null} progress of a running request
  * @property {unknown} error of the last request; null if it succeeded
- * @property {(request: TraceRequest, continues?: boolean) => Promise<void>} run trace a request and show it;
- *   `continues` if it replaces the last one, as while drawing
+ * @property {(request: TraceRequest, how?: { continues?: boolean, example?: boolean }) => Promise<void>} run trace
+ *   a request and show it; `continues` if it replaces the last one, as while drawing, `example` if it is opened for
+ *   the connection that it shows
  * @property {() => void} stop
  */
 
@@ -151,12 +152,12 @@ async function openPage(root, source, live) {
       if (pending === mine) app.store.waits = false;
     }
   };
-  live.run = async (request, continues = false) => {
+  live.run = async (request, { continues = false, example = false } = {}) => {
     app.store.address.flush?.(); // the entry of the old text keeps its selection and edits
     const stays = continues && live.request?.model === request.model;
     if (stays) history.replaceState(null, "", `${formatRequest(request)}${location.hash}`);
     else history.pushState(null, "", `${formatRequest(request)}${location.hash}`);
-    await show(request, { selection: stays });
+    await show(request, { selection: stays, example });
   };
   acceptDrops(app, live);
   root.addEventListener("regard-request", (event) => live.request && live.run({ model: live.request.model, .../** @type {CustomEvent} */ (event).detail }));

@@ -71,7 +71,7 @@ function introduction({ t }, live) {
   const chips = about.examples
     .map((/** @type {any} */ one, /** @type {number} */ i) => ({ ...one, i }))
     .filter((/** @type {any} */ one) => one.shows)
-    .map((/** @type {any} */ one) => el("button.chip", { title: one.text, onclick: () => requestExample(live, about, one.i) }, t(/** @type {any} */ (`shows_${one.shows}`))));
+    .map((/** @type {any} */ one) => el("button.chip", { title: one.text, onclick: () => requestExample(live, about, one.i, true) }, t(/** @type {any} */ (`shows_${one.shows}`))));
   return [el("p", {}, t(/** @type {any} */ (`intro_${name}`))), chips.length ? el("div.chips", { role: "group", "aria-label": t("examples") }, chips) : ""];
 }
 
@@ -131,10 +131,11 @@ function requestFirstExample(live, name) {
  * @param {Live} live
  * @param {any} about
  * @param {number} i
+ * @param {boolean} [example] whether it is opened for the connection that it shows
  */
-function requestExample(live, about, i) {
+function requestExample(live, about, i, example = false) {
   const one = about.examples[i];
-  if (one) live.run({ model: about.name, text: one.text ?? undefined, image: one.image ?? undefined, target: one.target ?? undefined });
+  if (one) live.run({ model: about.name, text: one.text ?? undefined, image: one.image ?? undefined, target: one.target ?? undefined }, { example });
 }
 
 /**

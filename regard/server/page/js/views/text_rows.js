@@ -46,7 +46,7 @@ export function textRows(app) {
  */
 function spansOf(app) {
   const { query, key } = app.peek ?? app.store.state;
-  const spans = Object.entries(app.about.tokens).map(([side, list]) => [side, around(list.length, isAsking(app, side) ? query : key, MAX_TOKENS)]);
+  const spans = Object.entries(app.about.tokens).map(([side, list]) => [side, around(list.length, (isAsking(app, side) ? query : key) - shiftOf(app, side), MAX_TOKENS)]);
   return Object.fromEntries(spans);
 }
 
@@ -56,6 +56,16 @@ function spansOf(app) {
  */
 function isAsking({ open }, side) {
   return open.site.asks === side || (side === "output" && open.site.asks === "target");
+}
+
+/**
+ * Return how many positions the decoder reads before a token of the answer: its self-attention asks at
+ * the token that it reads, cross-attention at the one that it writes.
+ * @param {Pick<App, "open">} app
+ * @param {string} side
+ */
+function shiftOf({ open }, side) {
+  return side === "output" && open.site.asks === "target" && open.site.answers === "target" ? 1 : 0;
 }
 
 /** @param {App} app */
@@ -93,8 +103,19 @@ function answerOf(app) {
     return place;
   }
   if (output?.classes) return candidates(output.classes);
-  if (output?.filled?.length) return el("div.fillings", {}, output.filled.map((/** @type {any} */ one) => el("div", {}, el("span.gap-name", {}, `${sides.source?.[one.position] ?? ""}${output.filled.length > 1 ? ` ${one.position}` : ""} →`), candidates(one.candidates))));
+  if (output?.filled?.length) return el("div.fillings", {}, output.filled.map((/** @type {any} */ one) => filling(app, one, output.filled.length > 1)));
   return null;
+}
+
+/**
+ * The candidates for a masked token; a click selects its position.
+ * @param {App} app
+ * @param {{ position: number, candidates: import("../source.js").Candidate[] }} filled
+ * @param {boolean} numbered
+ */
+function filling(app, { position, candidates: list }, numbered) {
+  const name = `${app.about.tokens.source?.[position] ?? ""}${numbered ? ` ${position}` : ""} →`;
+  return el("div", { onclick: () => selectToken(app, "source", position) }, el("button.gap-name", {}, name), candidates(list));
 }
 
 /**
@@ -160,9 +181,10 @@ function refresh(app, token, line, most) {
   const { open, store } = app;
   const { query, key } = app.peek ?? store.state;
   const side = token.dataset.side ?? "";
-  const i = Number(token.dataset.i);
-  const answers = open.site.answers === side;
-  const weights = answers ? line : null;
+  const shift = shiftOf(app, side);
+  const i = Number(token.dataset.i) + shift;
+  const answers = open.site.answers === side || shift > 0;
+  const weights = answers && line && i < line.length ? line : null;
   const share = weights ? ((0.75 * weights[i]) / most).toFixed(3) : "0";
   const title = token.dataset.chance ? `p = ${shortProbability(Number(token.dataset.chance))}` : weights ? short(weights[i]) : "";
   if (token.style.getPropertyValue("--share") !== share) token.style.setProperty("--share", share);
@@ -199,7 +221,7 @@ export async function selectToken(app, side, i) {
   const moves = nameHead(state) !== nameHead(store.state);
   const open = moves ? await openHead({ ...app, store: { state } }).catch(() => null) : app.open;
   if (!open || source !== app.source) return undefined;
-  return store.set({ ...place, key: largestKey(open, i), pinned: true, kept: store.state.kept && nameHead(state) });
+  return store.set({ ...place, key: largestKey(open, Math.min(place.query ?? 0, open.site.n_query - 1)), pinned: true, kept: store.state.kept && nameHead(state) });
 }
 
 /**
@@ -211,7 +233,7 @@ export async function selectToken(app, side, i) {
 function placeOf({ open, sites, about }, side, i) {
   const { site } = open;
   const asking = side === "output" ? "target" : side;
-  if (site.asks === asking) return { query: i };
+  if (site.asks === asking) return { query: i + shiftOf({ open }, side) };
   if (site.answers === side) return { key: i };
   const start = sites.find((one) => one.path === about.start.site);
   const other = start?.asks === asking ? start : sites.find((one) => one.asks === asking);
