@@ -15,7 +15,8 @@ import regard
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
 TRANSLATED = ["index.md", "getting-started/*.md", "learn/*.md", "how-to/*.md", "gallery/*.md"]
-TRANSLATED += ["explanation/*.md", "slips.md"]
+TRANSLATED += ["explanation/*.md", "slips.md", "recipes.md"]
+TRANSLATED += [f"reference/{name}.md" for name in ("index", "commands", "edits", "errors", "files")]
 RESOURCE = re.compile(
     r"<(?:script|link|img|iframe|source|video)\b[^>]*?\b(?:src|href)=\"([^\"]+)\""
 )

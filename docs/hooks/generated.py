@@ -20,6 +20,8 @@ import notebooks
 import reference_tables
 import slip_figures
 
+ONLY_ENGLISH = '!!! note "이 페이지는 영어로만 있습니다."'
+"""Stands below the heading of a page of the Korean site that has no translation."""
 DOCS = Path(__file__).resolve().parents[1]
 MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 
@@ -27,6 +29,10 @@ MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Replace the marks of a page, and add its figures and a link to its notebook."""
     path, language = page.file.dest_uri, "ko" if page.file.dest_uri.startswith("ko/") else "en"
+    if language == "ko" and not page.file.src_uri.endswith(".ko.md"):
+        markdown = re.sub(
+            r"^# .*$", rf"\g<0>\n\n{ONLY_ENGLISH}", markdown, count=1, flags=re.MULTILINE
+        )
     markdown = MARK.sub(lambda match: GENERATORS[match[1]](language), markdown)
     if page.file.src_uri.startswith(("learn/", "how-to/")):
         markdown = live_views.embed(markdown, path, language)

@@ -161,9 +161,12 @@ def draw_lens(view: HeadView) -> Drawing:
     table = _lens_table(found, view.language)
     table.place_below(draw_color_legend(view.language, label="probability"), gap=14)
     title = caption(f"lens {found.entries}", view.language)
-    return add_frame(
-        table, title, [caption(f"lens norm {found.norm}", view.language)], view.language
-    )
+    notes, last = [caption(f"lens norm {found.norm}", view.language)], first + len(found.positions)
+    count = len(view.trace.tokens.get("target", view.trace.tokens.get("source", ())))
+    if 1 < len(found.positions) < count:
+        part = caption("lens part", view.language)
+        notes.append(part.format(first=first, last=last - 1, count=count))
+    return add_frame(table, title, notes, view.language)
 
 
 def _lens_table(found: Lens, language: str) -> Drawing:

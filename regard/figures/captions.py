@@ -86,7 +86,7 @@ def show_spaces(token: str) -> str:
 def _advance(character: str) -> float:
     if unicodedata.combining(character):
         return 0.0
-    if unicodedata.east_asian_width(character) in "WF":
+    if unicodedata.east_asian_width(character) in "WF" or character == "␣":
         return 1.0
     if character in "ilj.,:;'|!":
         return 0.32

@@ -24,6 +24,8 @@ def test_a_lens_can_start_at_a_later_position(trace):
     n = len(trace.tokens["target"])
     stations = len(trace.lens().stations)
     assert len(tooltips(trace.figure("lens", query=1), "rect")) == stations * (n - 1)
+    note = f"Positions 1 to {n - 1} of {n}, counted from 0; --query chooses the first."
+    assert note in texts(trace.figure("lens", query=1))
     with pytest.raises(InputError, match="no position"):
         trace.figure("lens", query=99)
 

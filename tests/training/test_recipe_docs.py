@@ -1,4 +1,4 @@
-"""docs/recipes.md lists every key of a recipe with its default."""
+"""docs/recipes.md lists every key of a recipe with its default, and so does its translation."""
 
 import re
 import tomllib
@@ -21,6 +21,22 @@ from regard.training.recipe import (
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "recipes.md").read_text("utf-8")
 PARTS = dict(zip(*[iter(re.split(r"^## (.*)$", PAGE, flags=re.MULTILINE)[1:])] * 2, strict=True))
+
+
+def table_rows(page: str) -> list[tuple[str, ...]]:
+    return re.findall(r"^\| (`\w+`) \| (.*?) \|", page, re.MULTILINE)
+
+
+def test_the_korean_page_has_the_same_keys_defaults_and_values():
+    path = Path(__file__).resolve().parents[2] / "docs" / "recipes.ko.md"
+    korean = path.read_text("utf-8").split("## [model]")[0]
+    english = PAGE.split("## [model]")[0]
+    assert table_rows(korean) == table_rows(english)
+    model = [
+        re.findall(r"`[^`]+`", part.split("## [model]")[1])
+        for part in (PAGE, path.read_text("utf-8"))
+    ]
+    assert set(model[0]) == set(model[1])
 
 
 def rows(part: str) -> dict[str, str]:
