@@ -138,11 +138,11 @@ def test_other_words_are_those_of_the_selected_position(page, address, client, t
     page.click(".alternatives summary")
     tokens = [one["text"] for one in described["answer"]["tokens"]]
     for position in (0, 1):
-        title = page.locator(".alternatives .words h3")
+        title = page.locator(".alternatives .other-words h3")
         expect(title).to_contain_text(tokens[position].strip())
         url = f"/api/trace/{described['id']}/alternatives?position={position}"
         best = client.get(url).json()["alternatives"][0]["probability"]
-        assert f"{best:.3f}" in page.inner_text(".alternatives .words button >> nth=0")
+        assert f"{best:.3f}" in page.inner_text(".alternatives .other-words button >> nth=0")
         page.keyboard.press("ArrowDown")
     units = page.locator(".alternatives .heading .small").all_inner_texts()
     assert units == ["log-probability, divided by the length penalty", "probability"]

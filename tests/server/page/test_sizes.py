@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -228,6 +229,25 @@ def test_the_drawer_does_not_move_the_picture(explorer):
     assert page.is_hidden(".drawer")
 
 
+def test_the_page_scrolls_to_the_selected_cell_when_the_drawer_opens(open_page, longer_file):
+    touch = {"has_touch": True, "is_mobile": True}
+    page = open_page(longer_file, width=390, height=844, **touch).open(
+        f"site={SITE}&head=1&query=14&key=1&pinned=1"
+    )
+    page.tap(".edit-toggle")
+    page.wait_for_timeout(200)  # it has moved in
+    cell = page.locator("svg.grid rect.chosen").bounding_box()
+    assert cell["y"] + cell["height"] <= page.locator(".drawer").bounding_box()["y"]
+
+
+def test_a_saved_picture_has_no_title_for_screen_readers(explorer):
+    page = explorer.open()
+    page.click(".pattern .save summary")
+    with page.expect_download() as saved:
+        page.click(".pattern .save button >> nth=0")
+    assert ">PATTERN<" not in Path(saved.value.path()).read_text().upper()
+
+
 def test_escape_closes_the_save_menu(explorer):
     page = explorer.open("pinned=1")
     page.click(".pattern .save summary")
@@ -259,8 +279,13 @@ def test_few_tab_stops_a_skip_link_and_one_live_region(explorer):
     page.wait_for_selector(".steps[data-ready]")
     explorer.settle()  # toolbars that do not fit are folded
     stops = """[...document.querySelectorAll("button, select, input, summary, [tabindex], a")]
-      .filter((one) => one.tabIndex >= 0 && one.getClientRects().length).length"""
-    assert page.evaluate(stops) <= 70
+      .filter((one) => one.tabIndex >= 0 && one.checkVisibility()).length"""
+    assert page.evaluate(stops) <= 45
+    page.locator(".steps .num[data-from]").first.focus()
+    page.keyboard.press("ArrowDown")  # the numbers are one of them
+    number = "[...document.querySelectorAll('.num[data-from]')].indexOf(document.activeElement)"
+    assert page.evaluate(number) == 1
+    page.evaluate("document.activeElement.blur()")
     assert page.locator("[aria-live], [role=status], [role=alert]").count() == 1
     page.keyboard.press("]")  # another head: its sentence is read out
     explorer.settle()

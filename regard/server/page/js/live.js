@@ -1,7 +1,7 @@
 // The page of the local server. The query string of the address holds the request, the hash the selection.
 
 import { start } from "./app.js";
-import { fetchModels, ServerError } from "./http.js";
+import { fetchModels, requestJson, ServerError } from "./http.js";
 import { HttpSource } from "./http_source.js";
 import { acceptDrops } from "./image_upload.js";
 import { messagesFor } from "./messages.js";
@@ -9,7 +9,7 @@ import { startReplay } from "./replay.js";
 import { pageAddress } from "./state.js";
 import { comparison } from "./views/comparison.js";
 import { inputBar } from "./views/input_bar.js";
-import { skeleton } from "./views/skeleton.js";
+import { showNothing, skeleton } from "./views/skeleton.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -92,29 +92,42 @@ export async function startLive(root) {
     const { models, worked, example, runs } = await fetchModels();
     root.dataset.runs = String(runs.length);
     const request = parseRequest(location.search, models);
-    const live = /** @type {Live} */ ({ models, worked, request, progress: null, error: null });
+    const live = /** @type {Live} */ ({ models, worked, request, progress: null, error: await whyNot(models) });
     const source = await firstSource(live, example, show);
     return await openPage(root, source, live);
   } catch (error) {
-    root.removeAttribute("aria-busy");
-    root.textContent = t.error(error);
+    showNothing(root, t.error(error), t);
     throw error;
   }
 }
 
 /**
- * Return the first trace: that of the request, or of the worked example if there is none.
+ * Return the error of an address that names a model which the server does not have, or null.
+ * @param {any[]} models
+ * @returns {Promise<unknown>}
+ */
+async function whyNot(models) {
+  const model = new URLSearchParams(location.search).get("model");
+  if (!model || models.some((one) => one.name === model)) return null;
+  history.replaceState(null, "", location.pathname);
+  return requestJson("/api/trace", { model, text: "?" }).then(() => null, (error) => error);
+}
+
+/**
+ * Return the first trace: that of the request, of the model's first example if the request is refused, or of the worked example.
  * @param {Live} live
  * @param {string} example
  * @param {(progress: Progress) => void} show
  */
 async function firstSource(live, example, show) {
-  if (live.request) {
+  const model = live.models.find(({ name, examples }) => name === live.request?.model && examples.length);
+  const requests = [live.request, model && firstExample(model)];
+  for (const request of requests) {
     try {
-      return await HttpSource.trace(pickFields(live.request), live.worked, { onProgress: show });
+      if (request) return await HttpSource.trace(pickFields(request), live.worked, { onProgress: show });
     } catch (error) {
       if (!(error instanceof ServerError)) throw error;
-      live.error = error;
+      live.error ??= error;
     }
   }
   return HttpSource.kept(example, live.worked);

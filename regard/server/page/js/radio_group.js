@@ -1,4 +1,4 @@
-// Radio groups made of buttons: one tab stop, arrow keys choose.
+// Groups with one tab stop: arrow keys move between their buttons, and choose in radio groups.
 
 const STEPS = /** @type {Record<string, number>} */ ({ ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 });
 
@@ -12,16 +12,25 @@ const STEPS = /** @type {Record<string, number>} */ ({ ArrowRight: 1, ArrowDown:
 export function rove(element, selector, choose) {
   element.addEventListener("keydown", (event) => {
     const by = STEPS[event.key];
-    const here = /** @type {HTMLElement} */ (event.target).closest(selector);
+    const here = /** @type {HTMLElement | null} */ (/** @type {HTMLElement} */ (event.target).closest(selector));
     if (!by || !here || event.ctrlKey || event.metaKey || event.altKey) return;
     const all = /** @type {HTMLElement[]} */ ([...element.querySelectorAll(selector)]).filter((one) => !one.hidden);
-    const next = all[(all.indexOf(/** @type {HTMLElement} */ (here)) + by + all.length) % all.length];
+    const next = all[(all.indexOf(here) + by + all.length) % all.length];
     event.preventDefault();
     event.stopPropagation(); // arrow keys also move the query and the key
+    [here.tabIndex, next.tabIndex] = [-1, 0];
     next.focus({ preventScroll: false });
     choose?.(next);
   });
   return element;
+}
+
+/**
+ * Make the first of some elements their only tab stop; arrow keys reach the others.
+ * @param {Iterable<HTMLElement>} elements
+ */
+export function oneTabStop(elements) {
+  [...elements].forEach((one, i) => (one.tabIndex = i ? -1 : 0));
 }
 
 /**

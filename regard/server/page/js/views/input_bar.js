@@ -5,6 +5,7 @@ import { el, fill } from "../dom.js";
 import { probability as shortProbability, short } from "../format.js";
 import { streamRequest } from "../http.js";
 import { showImage } from "../image_upload.js";
+import { oneTabStop, rove } from "../radio_group.js";
 import { labelOf } from "../tokens.js";
 import { toggleDrawingPad } from "./drawing_pad.js";
 
@@ -72,7 +73,8 @@ function introduction({ t }, live) {
     .map((/** @type {any} */ one, /** @type {number} */ i) => ({ ...one, i }))
     .filter((/** @type {any} */ one) => one.shows)
     .map((/** @type {any} */ one) => el("button.chip", { title: one.text, onclick: () => requestExample(live, about, one.i, true) }, t(/** @type {any} */ (`shows_${one.shows}`))));
-  return [el("p", {}, t(/** @type {any} */ (`intro_${name}`))), chips.length ? el("div.chips", { role: "group", "aria-label": t("examples") }, chips) : ""];
+  oneTabStop(chips);
+  return [el("p", {}, t(/** @type {any} */ (`intro_${name}`))), chips.length ? rove(el("div.chips", { role: "group", "aria-label": t("examples") }, chips), ".chip") : ""];
 }
 
 /**
@@ -179,7 +181,7 @@ function alternatives(app, live) {
   const own = given ? el("button.quiet.own", { onclick: () => live.run({ ...request, target: undefined }) }, t("modelAnswer")) : "";
   const found = /** @type {any[]} */ (answer.alternatives ?? []);
   const list = found.map((one) => choice(one.text, short(one.score), one.ids));
-  const words = el("div.words");
+  const words = el("div.other-words");
   let wanted = -1;
   const loadWords = async () => {
     if (!details.open) return;

@@ -4,6 +4,7 @@ import { el, fill } from "../dom.js";
 import { plainNumber } from "../format.js";
 import { contextOf } from "../head.js";
 import { row } from "../matrix.js";
+import { oneTabStop, rove } from "../radio_group.js";
 import { rowAt } from "../selection.js";
 import { answerStep } from "./attribution.js";
 import { paneHead } from "./pane.js";
@@ -108,6 +109,9 @@ export function steps(app) {
   };
 }
 
+/** Numbers that highlight their inputs. */
+const NUMBERS = ".num[data-from]";
+
 /**
  * Replace the steps that are shown.
  * @param {HTMLElement} body
@@ -116,6 +120,7 @@ export function steps(app) {
 function replaceSteps(body, made) {
   const old = /** @type {HTMLCanvasElement[]} */ ([...body.querySelectorAll("canvas.strip")]);
   fill(body, made);
+  oneTabStop(body.querySelectorAll(NUMBERS));
   recycleCanvases(old);
 }
 
@@ -170,6 +175,7 @@ function vectorsAt({ open }, line, query) {
  * @param {HTMLElement} body
  */
 function highlight(body) {
+  rove(body, NUMBERS);
   const light = (/** @type {Event} */ event, /** @type {boolean} */ on) => {
     const target = /** @type {Element} */ (event.target).closest?.("[data-from]");
     if (!target) return;
