@@ -98,3 +98,10 @@ def test_a_model_that_refuses_its_input_is_still_the_chosen_one(browser, address
     assert page.locator(".own-image").count() == 1
     assert page.locator(".input-bar .text").count() == 0
     context.close()
+
+
+def test_a_link_with_a_text_for_a_model_of_images_opens_its_first_example(page, address):
+    page.goto(f"{address}/?model=vision&text=hello#page=explore")
+    page.wait_for_selector("#regard[data-ready]")
+    assert "이미지를 읽습니다" in page.inner_text(".input-bar .error")
+    assert page.locator(".texts canvas.thumbnail").count() == 1  # not the words of another model

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from regard.errors import FileError, InputError
 from regard.model import Model
 from regard.server.app import make_app
-from regard.server.catalog import Runs, is_run, open_run
+from regard.server.catalog import Catalog, Runs, is_run, open_run
 from regard.server.service import Service
 from regard.trace.capture import trace_model
 from regard.trace.trace import Trace
@@ -117,7 +117,8 @@ def test_the_api_lists_runs_and_describes_snapshots(app):
     ):
         response = client.get(f"/api/runs/{path}")
         error = response.json()["error"]
-        assert (response.status_code, error["code"]) == (422, code)
+        status = 404 if code in ("unknown_run", "unknown_step") else 422
+        assert (response.status_code, error["code"]) == (status, code)
         assert message in error["message"]
 
 
@@ -201,3 +202,25 @@ def test_another_text_and_the_link_to_the_models(page):
     page.click("nav a.link")
     page.wait_for_selector("#regard[data-ready] .input-bar .text")
     assert page.locator("nav a.link").get_attribute("href") == "?run="
+
+
+def test_the_bar_is_above_the_pattern_and_inside_the_window(page):
+    for width in (1366, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.wait_for_timeout(300)
+        bar = page.locator(".replay").bounding_box()
+        assert bar["height"] < 200  # it once took what the pattern needs
+        for part in page.locator(".replay :is(select, button, input, .numbers)").all():
+            box = part.bounding_box()
+            assert box["x"] >= 8
+            assert box["x"] + box["width"] <= width - 8
+
+
+def test_without_a_run_the_page_leads_to_the_models(browser, folders):
+    service = Service(Catalog([folders["transformer"]]), Runs([]))
+    with serving(make_app(service)) as address, window(browser, address) as page:
+        page.goto(f"{address}/?run=gone")
+        assert "regard serve --run" in page.inner_text(".nothing p")
+        page.click(".nothing .run")
+        page.wait_for_selector("#regard[data-ready] .input-bar .text")
+    service.close()

@@ -312,6 +312,27 @@ def test_every_lesson_opens_by_a_link_and_can_be_done(page, address, name, langu
     check_texts(page, language)
 
 
+def test_on_a_phone_the_replay_is_next_to_its_lesson(page, address):
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_lesson(page, address, "Training")
+    finish(page, "Training")
+
+
+def test_scrolling_marks_what_a_paragraph_talks_about(page, address):
+    open_lesson(page, address, "Positions")
+    shown = []
+    for i in range(3):
+        page.evaluate(f"document.querySelector('.paragraph[data-step=\"{i}\"]').focus()")
+        settle(page)
+        if page.locator(".veil").count():
+            page.locator(".anyway").evaluate("button => button.click()")
+            settle(page)
+        shown.append(int(page.input_value(".lesson-figure input[type=range]")))
+    assert shown == sorted(set(shown))  # slower and slower waves
+    go_to_task(page)
+    assert page.get_attribute(".task", "data-done") == "false"
+
+
 def test_steps_that_follow_each_other_quickly_end_at_the_last(page, address):
     open_lesson(page, address, "Residual")
     held = []

@@ -38,6 +38,8 @@ export const MESSAGES = {
   startHere: ["Start here", "여기서 시작"],
   progress: ["progress", "진행 상황"],
   seconds: ["{n} s", "{n}초"],
+  reload: ["reload the page", "페이지 새로 고침"],
+  openModels: ["open the models", "모델 열기"],
   loadingLong: ["The first text needs the whole model; later ones are fast.", "처음에는 모델 전체를 불러와야 합니다. 다음 텍스트부터는 빠릅니다."],
   // panes
   overview: ["overview", "전체 보기"],

@@ -6,6 +6,7 @@ import { HttpSource } from "./http_source.js";
 import { messagesFor } from "./messages.js";
 import { pageAddress } from "./state.js";
 import { replayBar } from "./views/replay_bar.js";
+import { showNothing, skeleton } from "./views/skeleton.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -62,13 +63,13 @@ class SnapshotSource extends HttpSource {
  */
 export async function startReplay(root) {
   const t = messagesFor(navigator.language.slice(0, 2));
-  root.textContent = t("loading");
+  skeleton(root, t);
   try {
     const [{ runs }, { worked }] = await Promise.all([requestJson("/api/runs"), requestJson("/api/models")]);
     root.dataset.replays = "1";
     return await openRun(root, runs, worked, t);
   } catch (error) {
-    root.textContent = t.error(error);
+    showNothing(root, t.error(error), t);
     throw error;
   }
 }
@@ -83,7 +84,7 @@ async function openRun(root, runs, worked, t) {
   const given = new URLSearchParams(location.search);
   const run = runs.find((one) => one.name === given.get("run")) ?? runs[0];
   if (!run?.checkpoints.length) {
-    root.textContent = t(run ? "replayNoCheckpoint" : "replayNoRun");
+    showNothing(root, t(run ? "replayNoCheckpoint" : "replayNoRun"), t, run ? "" : "./");
     return null;
   }
   const steps = run.checkpoints.map(({ step }) => step);

@@ -39,3 +39,15 @@ export function skeleton(root, t) {
   const clock = setInterval(() => (status.isConnected ? show() : clearInterval(clock)), 1000);
   return show;
 }
+
+/**
+ * Say in one sentence why there is nothing to show, with a link that leads on, or a button that loads the page again.
+ * @param {HTMLElement} root
+ * @param {string} why
+ * @param {import("../messages.js").Translate} t
+ * @param {string} [home] where the link leads
+ */
+export function showNothing(root, why, t, home) {
+  root.removeAttribute("aria-busy");
+  fill(root, el("header.top", {}, el("span.brand", {}, "regard")), el("main.nothing", {}, el("p", { role: "alert" }, why), home ? el("a.run", { href: home }, t("openModels")) : el("button.run", { onclick: () => location.reload() }, t("reload"))));
+}
