@@ -93,6 +93,14 @@ def test_sampling_gives_the_text_of_generate(page, address, folders):
     assert json.loads(asked.value.post_data or "{}")["text"] == wanted.text
 
 
+def test_keys_that_are_not_written_yet_are_not_shown(page, address):
+    ready(opened(page, address, model="decoder", text="the dog"))
+    given = page.locator(".strip .given").count()
+    page.locator(".written-token").nth(1).click()
+    page.wait_for_selector(".decoding-page[data-at='2']")
+    assert numbers(page, ".decoding-stage .key", "key") == list(range(given + 1))
+
+
 def test_nothing_moves_under_reduced_motion(page, address):
     ready(opened(page, address))
     page.click(".decoding-controls .play")

@@ -108,6 +108,25 @@ def test_a_click_opens_vector_units_and_head(page, address, run):
     page.wait_for_url(lambda url: "site=decoder.layers.0.cross" in url and "query=1" in url)
 
 
+def test_a_selected_word_has_its_row_and_back_returns_from_a_head(page, address):
+    opened(page, address)
+    page.locator(".text.answer .token").nth(1).click()
+    page.wait_for_selector(".flow-token.on[data-place='1 1']")
+    page.locator(".text:not(.answer) .token").nth(3).click()
+    page.wait_for_selector(".flow-token.on[data-place='0 3']")
+    page.press(".flow-board", "Escape")
+    page.wait_for_selector(".flow-token.on", state="detached")
+    page.mouse.click(*page.evaluate(PLACE, ["zone", "decoder.layers.0.cross.residual", 1]))
+    page.wait_for_selector(".pane.pattern")
+    page.keyboard.press("e")
+    page.check(".edit-controls label:has-text('head off') input")
+    page.go_back()
+    page.wait_for_selector(".flow-page[aria-busy=false] .flow-board[data-at]")
+    page.wait_for_url(lambda url: "page=flow" in url and "edits=ablate" in url)
+    page.go_forward()
+    page.wait_for_selector(".pane.pattern")
+
+
 def test_a_pass_plays_steps_and_scrubs(page, address):
     opened(page, address)
     at = lambda: float(page.get_attribute(".flow-board", "data-at"))  # noqa: E731
@@ -178,6 +197,8 @@ def test_every_family_is_drawn(page, address, model):
         }"""
     )
     assert ink > 0.02
+    # the rails of a recurrent model are not read as words
+    assert page.is_visible(".flow-lens-switch") == (model != "seq2seq")
 
 
 def test_a_long_text_has_a_window_and_a_phone_scrolls(page, address):

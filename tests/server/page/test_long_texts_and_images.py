@@ -104,8 +104,9 @@ def test_an_image_before_and_after_an_edit_fits_without_scrolling(open_page, ima
     assert page.locator("figcaption b").all_inner_texts() == ["before", "after"]
 
 
-def test_on_a_phone_two_pictures_are_side_by_side(open_page, image_file):
-    page = open_page(image_file, width=390, height=844).open("site=encoder.layers.0.self")
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1366, 768)])
+def test_two_pictures_are_side_by_side(open_page, image_file, width, height):
+    page = open_page(image_file, width=width, height=height).open("site=encoder.layers.0.self")
     one, other = (canvas.bounding_box() for canvas in page.locator(".pictures canvas").all())
     assert one["y"] == other["y"]
     assert one["width"] > 150

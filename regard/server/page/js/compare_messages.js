@@ -38,9 +38,9 @@ export const COMPARE_MESSAGES = {
   patch: ["carry over", "옮기기"],
   patchHelp: ["Replace a value of one run by that of the other, and see whether the answer follows.", "한쪽의 값을 다른 쪽의 값으로 바꾸고 출력이 따라오는지 확인하세요."],
   patchHead: ["output of head {head}", "헤드 {head}의 출력"],
-  patchHeadAt: ["output of head {head} at {position}", "{position}번 위치, 헤드 {head}의 출력"],
-  patchResidual: ["residual at {position}, layer {layer}", "{position}번 위치, 레이어 {layer}의 잔차"],
-  patchRow: ["weights of row {position}", "{position}번 행의 가중치"],
+  patchHeadAt: ["output of head {head} at {token}", "{token} 위치, 헤드 {head}의 출력"],
+  patchResidual: ["residual at {token}, layer {layer}", "{token} 위치, 레이어 {layer}의 잔차"],
+  patchRow: ["weights of {token}", "{token} 행의 가중치"],
   patchIntoFirst: ["carry it from the second into the first", "둘째의 값을 첫째로 옮기기"],
   patchIntoSecond: ["carry it from the first into the second; the sides change places", "첫째의 값을 둘째로 옮기기(양쪽의 자리가 바뀝니다)"],
   patchNoPosition: ["The other run does not have this position.", "다른 쪽에는 이 위치가 없습니다."],
@@ -82,10 +82,13 @@ const SOFTWARE = [
   ["Download the file and install it.", "Download the program and install it."],
   ["Open the file that you saved yesterday.", "Delete the file that you saved yesterday."],
 ];
+const MASKED = [["I would like a cup of [MASK].", "I would like a piece of [MASK]."], ["My brother is older [MASK] me.", "My brother is afraid [MASK] me."]];
 const DATES = [["Friday, July 4, 2025", "Friday, June 4, 2025"], ["3. Oktober 1990", "3. Oktober 1991"]];
 /** @type {Record<string, string[][]>} */
 const OF_MODEL = {
-  "en-ko": [...SOFTWARE, ...ENGLISH],
+  "en-ko": [["Do you know where my keys are?", "Do you know where my books are?"], ...SOFTWARE, ...ENGLISH],
+  "english-masked": MASKED,
+  "english-efficient": MASKED,
   dates: DATES,
   "dates-transformer": DATES,
   shakespeare: [["What is", "What of"], ["KING HENRY", "LORD HENRY"]],

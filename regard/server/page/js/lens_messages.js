@@ -34,6 +34,7 @@ export const LENS_MESSAGES = {
   partTypes: ["type embedding", "타입 임베딩"],
   partPositions: ["position", "위치 인코딩"],
   partFinalNorm: ["final norm", "마지막 정규화"],
+  partOutputNorm: ["norm before the output", "출력 앞의 정규화"],
   partBias: ["bias", "편향"],
   partNorm: ["bias of the norm", "정규화 편향"],
   partReadout: ["bias after the last layer", "마지막 레이어 뒤의 편향"],

@@ -29,13 +29,22 @@ export function withinBounds(app, state) {
 }
 
 /**
+ * Return the side whose residual stream leads to the answer, if a server or the file can read words from it.
+ * @param {App["about"]} about
+ */
+export function readableSide(about) {
+  if (!about.live && !about.readout) return null;
+  return { transformer: "decoder.", decoder: "decoder.", encoder: "encoder.", vision: "encoder." }[about.family] ?? null;
+}
+
+/**
  * Return whether the model predicts words at the queries of a site, and a server or the file can say why.
  * @param {App["about"]} about
  * @param {Site} site
  */
 export function leadsToWords(about, site) {
-  const side = { transformer: "decoder.", decoder: "decoder.", encoder: "encoder.", vision: "encoder." }[about.family];
-  return Boolean(about.live || about.readout) && side !== undefined && site.path.startsWith(side);
+  const side = readableSide(about);
+  return side !== null && site.path.startsWith(side);
 }
 
 /** The largest number of points that can be distinguished. */
@@ -111,7 +120,9 @@ const BEFORE_ROLLOUT = new WeakMap();
  * @returns {Partial<State>}
  */
 export function openView(app, view) {
-  const { site, head, kept, view: shown } = app.store.state;
+  const { site, head, kept, pinned, view: shown } = app.store.state;
+  const [gap] = app.about.output?.filled ?? []; // the answer of a model that fills gaps
+  if (gap && !pinned && (view === "lens" || view === "attribution") && shown !== "rollout") return { view, query: gap.position };
   const goTo = (/** @type {string} */ to) => ({ view, site: to, kept: kept && `${to}@${head}` });
   if (view === "rollout" && shown !== "rollout") {
     const { group } = findSite(app, site);

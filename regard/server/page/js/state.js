@@ -81,8 +81,11 @@ const READERS = {
 
 /**
  * Storage of the state: the hash of the page, or a model value in notebooks.
- * @typedef {{ read: () => string, write: (text: string) => void, listen: (f: () => void) => void, flush?: () => void }} Address
+ * @typedef {{ read: () => string, write: (text: string, turns?: boolean) => void, listen: (f: (turned?: boolean) => void) => void, flush?: () => void }} Address
  */
+
+/** Marks the entries of the history between which the reader went from page to page. */
+const TURNED = "page";
 
 /** @returns {Address} */
 export function pageAddress() {
@@ -101,13 +104,19 @@ export function pageAddress() {
   });
   return {
     read: () => location.hash.slice(1),
-    write: (text) => {
+    write: (text, turns = false) => {
       clearTimeout(writing); // browsers limit how often the address may change
+      if (turns && hasAddress()) {
+        flush();
+        history.replaceState(TURNED, "");
+        return history.pushState(TURNED, "", `#${text}`);
+      }
       waiting = () => history.replaceState(history.state, "", `#${text}`);
       if (hasAddress()) writing = setTimeout(flush, 120);
+      return undefined;
     },
     flush: () => hasAddress() && flush(),
-    listen: (f) => addEventListener("hashchange", f),
+    listen: (f) => addEventListener("hashchange", () => f(history.state === TURNED)),
   };
 }
 
@@ -134,12 +143,22 @@ export class Store {
     this.fit = (/** @type {State} */ state) => state;
     /** Whether the address belongs to a trace that is still loading. */
     this.waits = false;
-    address.listen(() => this.waits || this.change(readFullState(this.start, address.read()), false));
+    address.listen((turned = false) => this.waits || this.read(turned));
   }
 
   /** @param {(state: State, changed: Set<string>) => void} listener */
   subscribe(listener) {
     this.listeners.push(listener);
+  }
+
+  /**
+   * Take the state from the address. Back and forward between pages keep the edits.
+   * @param {boolean} turned
+   */
+  read(turned) {
+    const { edits, resting, name } = this.state;
+    this.change({ ...readFullState(this.start, this.address.read()), ...(turned ? { edits, resting, name } : {}) }, false);
+    if (turned) this.address.write(writeState(this.state, this.start));
   }
 
   /**
@@ -187,7 +206,7 @@ export class Store {
     const changed = new Set([...Object.keys(parts), "edits", "resting"].filter((key) => !same(old[key], /** @type {any} */ (next)[key])));
     if (!changed.size) return;
     this.state = next;
-    if (write) this.address.write(writeState(this.state, this.start));
+    if (write) this.address.write(writeState(this.state, this.start), changed.has("page") && !next.lesson);
     for (const listener of this.listeners) listener(this.state, changed);
   }
 }

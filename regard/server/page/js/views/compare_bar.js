@@ -153,14 +153,19 @@ function partnerOf(app, text) {
 }
 
 /**
- * Return the other models that read the same input.
+ * Return the other models that read the same input; those whose names begin alike first, as en-ko for en-de.
  * @param {App} app
  * @param {OtherRuns} choices
  */
 function otherModels(app, { models }) {
   const reads = app.about.image ? "image" : "text";
   const { model } = requestOf(app);
-  return model ? models.filter((one) => one.reads === reads && one.name !== model).map((one) => one.name) : [];
+  if (!model) return [];
+  const alike = (/** @type {string} */ name) => {
+    const differs = Array.from(name).findIndex((letter, i) => letter !== model[i]);
+    return differs < 0 ? name.length : differs;
+  };
+  return models.filter((one) => one.reads === reads && one.name !== model).map((one) => one.name).sort((a, b) => alike(b) - alike(a));
 }
 
 /**

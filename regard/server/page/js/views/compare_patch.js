@@ -53,9 +53,10 @@ export function patchControls(app, sides) {
  * @param {Sides} sides
  * @returns {Choice[]}
  */
-function choicesOf({ t, store }, { first, second, moved }) {
+function choicesOf({ t, store, open }, { first, second, moved }) {
   const { site, head } = first;
   const position = store.state.query;
+  const token = open.rows[position]?.label ?? position;
   const fits = !moved && site.path === second.site.path && site.n_heads === second.site.n_heads && site.d_v === second.site.d_v;
   const size = fits ? "" : t("patchOtherSize");
   const reached = size || (position < second.site.n_query ? "" : t("patchNoPosition"));
@@ -66,10 +67,10 @@ function choicesOf({ t, store }, { first, second, moved }) {
   const all = [
     whole
       ? { name: "head", text: t("patchHead", { head }), place: { path: `${site.path}.context`, head }, problem: size }
-      : { name: "head", text: t("patchHeadAt", { head, position }), place: { path: `${site.path}.context`, head, position }, problem: reached },
-    site.space ? { name: "residual", text: t("patchResidual", { position, layer }), place: { path: `${site.path}.residual`, position }, problem: reached } : null,
+      : { name: "head", text: t("patchHeadAt", { head, token }), place: { path: `${site.path}.context`, head, position }, problem: reached },
+    site.space ? { name: "residual", text: t("patchResidual", { token, layer }), place: { path: `${site.path}.residual`, position }, problem: reached } : null,
     EFFICIENT_FORMS.has(site.similarity) ? null : {
-      name: "row", text: t("patchRow", { position }), place: { path: `${site.path}.weights`, head, query: position },
+      name: "row", text: t("patchRow", { token }), place: { path: `${site.path}.weights`, head, query: position },
       problem: reached || (site.n_key === second.site.n_key ? "" : t("patchOtherLength")),
     },
   ];

@@ -49,11 +49,12 @@ export function decodingStage(app) {
     const keys = ticksOf(head.about, site.answers, site.n_key);
     const query = head.first + Math.max(0, at - 1);
     const row = rowOf(head, query);
+    const written = site.answers === "target" ? Math.min(keys.length, query + 1) : keys.length; // what comes later is not there yet
     const span = around(keys.length, row.indexOf(Math.max(...row)), MAX_KEYS);
     const hidden = span[1] - span[0] < keys.length ? ` ${t("decodingKeys", { first: span[0], last: span[1] - 1, n: keys.length })}` : "";
     const named = site.layer === null && site.n_heads === 1 ? t("decodingOnlyHead") : t("decodingHead", { layer: site.layer ?? 0, head: head.head });
     fill(note, t("decodingSays", { head: named }), hidden);
-    fill(scroller, drawing(head, at, pending ? names.with(at - 1, "?") : names, keys, span, Math.max(scroller.clientWidth, 200), pending));
+    fill(scroller, drawing(head, at, pending ? names.with(at - 1, "?") : names, keys, [span[0], Math.min(span[1], written), span[1]], Math.max(scroller.clientWidth, 200), pending));
     const best = scroller.querySelector(".key.best");
     if (best && scroller.scrollWidth > scroller.clientWidth) {
       scroller.scrollLeft = Number(best.getAttribute("data-x")) - 0.6 * scroller.clientWidth;
@@ -85,15 +86,15 @@ function rowOf({ weights }, query) {
  * @param {number} at
  * @param {string[]} names
  * @param {import("../tokens.js").Tick[]} keys
- * @param {[number, number]} span the keys that are drawn
+ * @param {[number, number, number]} span the keys that are drawn, and up to which one there is space
  * @param {number} space available width
  * @param {boolean} pending whether the newest row is not in the pattern yet
  */
-function drawing(head, at, names, keys, [first, stop], space, pending) {
-  const shown = keys.slice(first, stop);
+function drawing(head, at, names, keys, [first, stop, end], space, pending) {
+  const [shown, all] = [keys.slice(first, stop), keys.slice(first, end)];
   const gutter = Math.min(120, 14 + Math.max(20, ...names.map((name) => textWidth(name, FONT))));
-  const column = Math.max(MIN_COLUMN, Math.min(MAX_COLUMN, (space - gutter - 40) / shown.length));
-  const widths = shown.map((one) => textWidth(one.label, FONT)).sort((a, b) => a - b);
+  const column = Math.max(MIN_COLUMN, Math.min(MAX_COLUMN, (space - gutter - 40) / all.length));
+  const widths = all.map((one) => textWidth(one.label, FONT)).sort((a, b) => a - b);
   const common = widths[Math.floor(0.8 * (widths.length - 1))];
   const tilted = common > column - 4; // single long labels are cut
   const top = tilted ? Math.min(96, 16 + widths[widths.length - 1] * 0.72) : 24;
@@ -104,7 +105,9 @@ function drawing(head, at, names, keys, [first, stop], space, pending) {
   const row = at ? rowOf(head, head.first + at - 1) : null;
   const best = row ? row.indexOf(Math.max(...row)) : -1;
   const parts = shown.map((one, i) => keyLabel(one.label, x(first + i), top, first + i, first + i === best, tilted ? 0 : column));
-  if (row) parts.push(...asking(row, names[at - 1], [first, stop], x, top, at, names.length));
+  const [left, right] = [x(first), x(stop - 1)];
+  const middle = head.site.answers === "target" ? right : left + ((at - 0.5) / Math.max(1, names.length)) * (right - left);
+  if (row) parts.push(...asking(row, names[at - 1], [first, stop], x, top, middle));
   const labels = [];
   for (let step = from; step < at - Number(pending); step++) {
     const [line, y, newest] = [rowOf(head, head.first + step), grid + (step - from) * ROW, step === at - 1];
@@ -112,7 +115,7 @@ function drawing(head, at, names, keys, [first, stop], space, pending) {
     labels.push(shape(`text${newest ? ".newest" : ""}`, { x: gutter - 8, y: y + ROW / 2 + 5, "text-anchor": "end", "font-size": FONT }, names[step]));
   }
   const about = { role: "img", "aria-label": row ? `${names[at - 1]} → ${keys[best].label} ${short(row[best])}` : "" };
-  return [shape("svg.names", { width: gutter, height, "aria-hidden": "true" }, labels), shape("svg", { width: column * shown.length + (tilted ? 50 : 8), height, ...about }, parts)];
+  return [shape("svg.names", { width: gutter, height, "aria-hidden": "true" }, labels), shape("svg", { width: column * all.length + (tilted ? 50 : 8), height, ...about }, parts)];
 }
 
 /**
@@ -136,13 +139,11 @@ function keyLabel(label, x, top, j, best, space) {
  * @param {[number, number]} span
  * @param {(j: number) => number} x
  * @param {number} top
- * @param {number} at
- * @param {number} count
+ * @param {number} around where the query stands: in self-attention, below the last key
  */
-function asking(row, name, [first, stop], x, top, at, count) {
-  const [left, right] = [x(first), x(stop - 1)];
+function asking(row, name, [first, stop], x, top, around) {
   const wide = textWidth(name, FONT) + 16;
-  const middle = Math.max(wide / 2 + 2, left + ((at - 0.5) / Math.max(1, count)) * (right - left));
+  const middle = Math.max(wide / 2 + 2, around);
   const bottom = top + ZONE;
   const lines = [];
   for (let j = first; j < stop; j++) {

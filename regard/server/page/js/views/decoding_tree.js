@@ -12,7 +12,7 @@ import { labelOf } from "../tokens.js";
  */
 
 const ROW = 25;
-const [MIN_COLUMN, MAX_COLUMN] = [104, 150];
+const [MIN_COLUMN, MAX_COLUMN] = [122, 150];
 const NODE = 21;
 /** Space for the lines between two steps. */
 const GAP = 34;

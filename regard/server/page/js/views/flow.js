@@ -2,7 +2,7 @@
 
 import { el, fill, fontFamily, pointIn, sharpen, textWidth, zoomOf } from "../dom.js";
 import { firstRowCount, loadRows, rowRange, ROWS_AT_ONCE } from "../flow_rows.js";
-import { hasLines, layoutFlow, placeAt, reachedParts, rowMiddle } from "../flow_layout.js";
+import { hasLines, isShown, layoutFlow, placeAt, reachedParts, rowMiddle } from "../flow_layout.js";
 import { ticksOf, withReplacedTokens } from "../tokens.js";
 import { firstPlace, nextPlace, spokenPlace } from "./flow_cursor.js";
 import { describePlace, fillTable, frontName, keysOf, placeDetails, stripFraction } from "./flow_details.js";
@@ -24,7 +24,7 @@ import { followFront, Playback, playControls } from "./flow_play.js";
 /** Width of the predictions: a bar and a token. */
 const PREDICTIONS = 164;
 const [NARROW, NARROW_PREDICTIONS] = [700, 108]; // below this width the decoder stands below the encoder
-const DETAILS = { width: 400, height: 280 }; // the least space for the details next to the picture
+const DETAILS = 400; // the least width for the details below the encoder
 
 /**
  * @param {App} app
@@ -92,6 +92,24 @@ class FlowView {
     else if (changed.has("spot")) this.showDetails();
   }
 
+  /**
+   * Highlight the row of a token that the reader has clicked above the picture.
+   * @param {{ of: string, position: number }} token
+   */
+  pinToken({ of, position }) {
+    if (!this.flow || !this.layout) return;
+    const side = of === "source" ? 0 : this.flow.sides.length - 1;
+    this.pin({ side, position });
+    if (!isShown(this.layout, side, position)) this.moveWindow(side, position - Math.floor(this.layout.bands[side].count / 2));
+  }
+
+  /** @param {{ side: number, position: number } | null} row the highlighted one */
+  pin(row) {
+    this.pinned = row;
+    this.refreshTable();
+    this.paint();
+  }
+
   async load() {
     const { app } = this;
     const mine = ++this.loads;
@@ -139,7 +157,7 @@ class FlowView {
     const box = this.scroll.getBoundingClientRect();
     const height = Math.max(340, (innerHeight - (box.top + scrollY)) / zoomOf(this.scroll) - 76);
     const shownWidth = Math.max(300, this.scroll.clientWidth);
-    const width = Math.max(shownWidth, this.lens.leastWidth()); // words need more than a phone has: it scrolls
+    const width = Math.max(shownWidth, this.lens.leastWidth(shownWidth < NARROW ? 1 : shown.sides.length)); // words need more than a phone has: it scrolls
     const labels = this.ticks.map((ticks) => (image ? 56 : Math.min(116, 18 + Math.max(24, ...ticks.slice(0, 400).map((tick) => textWidth(tick.label.slice(0, 14), 13))))));
     this.layout = layoutFlow(shown, { width, height, labels, predictions: shownWidth < NARROW ? NARROW_PREDICTIONS : PREDICTIONS, stacked: shownWidth < NARROW, rowRange: rowRange(app.about), overflow: 0.3 * height, firsts: this.firsts, folded: this.folded, unfolded: this.unfolded });
     if (this.layout.bands.some(({ stop }, s) => stop > this.rows[s].stop && this.rows[s].stop - this.rows[s].start < ROWS_AT_ONCE)) this.moveWindow(0, this.firsts[0]); // a larger window shows more
@@ -149,12 +167,8 @@ class FlowView {
     const fits = shown.sides.length > 1 && this.layout.width <= width && corner > 300 && this.layout.bands[1].count * this.layout.row > 150;
     this.note.classList.toggle("corner", fits);
     const free = this.layout.height - this.layout.bands[0].top - this.layout.bands[0].count * this.layout.row - 12;
-    this.card.classList.toggle("docked", fits && corner >= DETAILS.width && free >= DETAILS.height);
-    for (const one of [this.note, this.card]) {
-      one.style.setProperty("--room", `${corner}px`);
-      one.style.setProperty("--free", `${free}px`);
-      one.style.setProperty("--below", `${this.layout.height - free}px`);
-    }
+    this.card.classList.toggle("docked", fits && corner >= DETAILS);
+    for (const [name, x] of Object.entries({ room: corner, free, below: this.layout.height - free })) this.element.style.setProperty(`--${name}`, `${x}px`);
     this.wider = this.layout.width > shownWidth;
     for (const [i, { top, height: tall }] of reachedParts(this.layout, 0).parts.entries()) {
       this.veils[i].style.setProperty("top", `${top}px`);
@@ -235,6 +249,7 @@ class FlowView {
     this.canvas.addEventListener("click", (/** @type {PointerEvent} */ event) => {
       const found = at(event);
       if (found) this.pick(found.place);
+      else this.pin(null);
     });
     this.board.addEventListener("wheel", (/** @type {WheelEvent} */ event) => {
       const place = at(event)?.place;
@@ -244,6 +259,8 @@ class FlowView {
       event.preventDefault();
       this.moveWindow(place.side, this.firsts[place.side] + Math.sign(event.deltaY) * Math.max(1, Math.round(band.count / 12)));
     }, { passive: false });
+    const follow = (/** @type {any} */ event) => (this.element.isConnected ? this.pinToken(event.detail) : this.app.root.removeEventListener("regard-token", follow));
+    this.app.root.addEventListener("regard-token", follow);
     this.board.addEventListener("blur", () => this.moveCursor(null));
   }
 
@@ -277,14 +294,14 @@ class FlowView {
    */
   pick(place) {
     const { store } = this.app;
-    this.pinned = { side: place.side, position: place.position };
-    this.refreshTable();
+    const { side, position } = place;
+    const again = this.pinned?.side === side && this.pinned.position === position;
     const station = this.layout?.columns[place.column]?.station;
-    if (!station || place.part === "label" || place.part === "prediction") return this.paint();
+    if (!station || place.part === "label" || place.part === "prediction") return this.pin(again ? null : { side, position });
+    this.pin({ side, position });
     if (place.part === "zone" && hasLines(station)) return this.openHead(place, station);
     const units = place.part === "zone" && station.kind === "feed_forward";
-    store.set({ spot: `${units ? station.path.replace(/\.residual$/, "") : station.path}@${place.position}` });
-    this.paint();
+    return store.set({ spot: `${units ? station.path.replace(/\.residual$/, "") : station.path}@${position}` });
   }
 
   /**
@@ -309,7 +326,7 @@ class FlowView {
     const opens = this.card.hidden && made;
     this.element.classList.toggle("with-details", !(this.card.hidden = !made));
     fill(this.card, made);
-    if (opens && !this.card.matches(".docked")) this.card.scrollIntoView({ block: "nearest" });
+    if (opens) this.card.scrollIntoView({ block: "nearest" });
   }
 
   refreshTable() {
@@ -341,7 +358,7 @@ class FlowView {
   /** @param {KeyboardEvent} event */
   press(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target !== this.board || !this.layout || !this.flow) return;
-    const act = { " ": () => this.playback.toggle(), Enter: () => this.pick(this.cursor ?? firstPlace()), Escape: () => this.app.store.set({ spot: "" }) }[event.key];
+    const act = { " ": () => this.playback.toggle(), Enter: () => this.pick(this.cursor ?? firstPlace()), Escape: () => (this.app.store.set({ spot: "" }), this.pin(null)) }[event.key];
     const by = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] }[event.key];
     if (!act && !by) return;
     event.preventDefault();
@@ -357,8 +374,7 @@ class FlowView {
     this.ring.hidden = !place;
     if (!place || !this.layout) return this.paint();
     const band = this.layout.bands[place.side];
-    const outside = place.position < band.first || place.position >= band.stop;
-    if (outside) this.moveWindow(place.side, place.position < band.first ? place.position : place.position - band.count + 1).then(() => this.showCursor());
+    if (!isShown(this.layout, place.side, place.position)) this.moveWindow(place.side, place.position < band.first ? place.position : place.position - band.count + 1).then(() => this.showCursor());
     else this.showCursor();
   }
 

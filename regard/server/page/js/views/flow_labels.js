@@ -138,7 +138,7 @@ function cutImage(image, left, top, wide, tall) {
 function headings({ t }, { layout, flow }, side) {
   if (flow.sides.length < 2) return [];
   const first = layout.columns.find((column) => column.side === side);
-  const across = layout.stacked ? { left: "0" } : { right: `calc(100% - ${(first?.x ?? 0) - 10}px)` };
+  const across = layout.stacked ? { left: "0" } : { left: side ? "auto" : "0", right: `calc(100% - ${(first?.x ?? 0) - 10}px)`, "text-align": "right" };
   const styles = { ...across, top: `${layout.bands[side].top - 36}px` };
   return [el("h3.flow-side", { style: styles }, t(flow.sides[side].name))];
 }

@@ -3,6 +3,7 @@
 import { el, fill } from "../dom.js";
 import { rowMiddle } from "../flow_layout.js";
 import { full, probability, short } from "../format.js";
+import { readableSide } from "../selection.js";
 import { labelOf } from "../tokens.js";
 
 /**
@@ -15,7 +16,8 @@ import { labelOf } from "../tokens.js";
 
 /** Words in less space than this are left out; from the second width on, they have a number. */
 const [MIN_WIDTH, NUMBER_WIDTH] = [26, 74];
-const LEAST_WIDTH = 880;
+/** The width that words need, for one side and for two next to each other. */
+const LEAST_WIDTHS = [880, 1310];
 /** The most that a word covers of the lines behind it. */
 const MAX_WIDTH = 118;
 
@@ -28,12 +30,20 @@ export class FlowLens {
     this.loads = 0;
     this.element = el("div.flow-lens", { "aria-hidden": "true" });
     const input = (this.input = el("input", { type: "checkbox", onchange: () => app.store.set({ lens: input.checked }) }));
-    this.button = el("label.flow-lens-switch", { title: app.t("flowLensHelp"), hidden: !app.source.lens }, input, app.t("flowLens"));
+    this.button = el("label.flow-lens-switch", { title: app.t("flowLensHelp") }, input, app.t("flowLens"));
   }
 
-  /** Return the width that the picture needs for words, in pixels. */
-  leastWidth() {
-    return this.app.store.state.lens && this.app.source.lens ? LEAST_WIDTH : 0;
+  /** Whether words can be read from the rails of this model: those of recurrent models are other vectors. */
+  get offered() {
+    return Boolean(this.app.source.lens) && readableSide(this.app.about) !== null;
+  }
+
+  /**
+   * Return the width that the picture needs for words, in pixels.
+   * @param {number} across sides that stand next to each other
+   */
+  leastWidth(across) {
+    return this.app.store.state.lens && this.offered ? LEAST_WIDTHS[across - 1] : 0;
   }
 
   /** Forget what was read, as after an edit or for another text. */
@@ -49,8 +59,9 @@ export class FlowLens {
    */
   async place(layout, flow) {
     const { app } = this;
-    const on = app.store.state.lens && app.source.lens;
-    this.input.checked = Boolean(on);
+    const on = app.store.state.lens && this.offered;
+    this.button.hidden = !this.offered;
+    this.input.checked = on;
     this.element.hidden = !on;
     if (!on) return fill(this.element);
     const mine = ++this.loads;
@@ -105,7 +116,7 @@ export class FlowLens {
     return layout.columns.flatMap(({ station, x, collapsed, side: own }, n) => {
       const next = layout.columns[n + 1];
       const ends = next?.side === own && next.station.layer !== station.layer; // the last station of a layer
-      if (own !== side || collapsed || !ends || next.collapsed) return [];
+      if (own !== side || collapsed || !ends || next.collapsed || next.station.kind === "output") return []; // the prediction stands next to the last layer
       const left = x + layout.strip + 3;
       const room = Math.min(MAX_WIDTH, next.x - left - 3);
       if (room < MIN_WIDTH) return [];

@@ -20,7 +20,7 @@ import { largest, row } from "../matrix.js";
 export function draw(element, plot, app) {
   const image = /** @type {Picture} */ (app.about.image);
   const gap = plot.width > 460 ? 28 : 16;
-  const half = (plot.width - gap) / 2;
+  const half = Math.floor((plot.width - gap) / 2) - 1; // the width is rounded: both must fit next to each other
   const side = Math.floor(Math.max(plot.alone ? Math.min(half, 172) : 100, Math.min(half, plot.height - 96, 420)));
   const style = { "max-width": `${Math.max(side, Math.min(half, 300))}px` }; // titles must not push the other picture aside
   const scale = { x: side / image.width, y: (side * image.height) / image.width / image.height };

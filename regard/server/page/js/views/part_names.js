@@ -16,7 +16,7 @@ const EMBEDDINGS = /** @type {Record<string, any>} */ ({ tokens: "partTokens", t
  */
 export function stationName(t, path) {
   const [, layer, kind] = LAYER.exec(path) ?? [];
-  if (!kind) return t(path.includes(".embedding.") ? "partEmbedding" : "partFinalNorm");
+  if (!kind) return t(path.includes(".embedding.") ? "partEmbedding" : path.startsWith("output.") ? "partOutputNorm" : "partFinalNorm");
   return `${t("layerName", { layer })} · ${t(KINDS[/** @type {keyof typeof KINDS} */ (kind)])}`;
 }
 

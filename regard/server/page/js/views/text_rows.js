@@ -215,6 +215,7 @@ function reveal(token) {
  */
 export async function selectToken(app, side, i) {
   const { store, source } = app;
+  app.root.dispatchEvent(new CustomEvent("regard-token", { detail: { of: side, position: i } }));
   const place = placeOf(app, side, i);
   if (!("query" in place)) return store.set({ ...place, pinned: true });
   const state = { ...store.state, ...place };
