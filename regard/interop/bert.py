@@ -87,12 +87,18 @@ def read_sentence_modules(folder: Path) -> SentenceModules | None:
             f"{file} has the modules {', '.join(kinds)}; regard imports a Transformer with Pooling "
             "and Normalize only."
         )
+    for path in map(Path, paths.values()):
+        if path.is_absolute() or ".." in path.parts:
+            raise FileError(f"{file} lists {str(path)!r}, which is outside of its folder.")
     own = folder / "sentence_bert_config.json"
     about = read_json(own) if own.is_file() else {}
     if about.get("do_lower_case"):
         raise InputError(f"{own} has do_lower_case = true, which regard does not support.")
+    longest = about.get("max_seq_length")
+    if longest is not None and (type(longest) is not int or longest < 1):
+        raise FileError(f"{own} has max_seq_length = {longest!r:.40}; it must be 1 or more.")
     pool = _read_pool(folder / paths["Pooling"] / "config.json")
-    return SentenceModules(pool, "Normalize" in kinds, about.get("max_seq_length"))
+    return SentenceModules(pool, "Normalize" in kinds, longest)
 
 
 def _read_pool(file: Path) -> str:

@@ -156,7 +156,7 @@ def sentence_extras(folder: Path) -> dict[str, Any]:
     found = read_sentence_modules(folder)
     if found is None:
         return {}
-    longest = {} if found.longest is None else {"longest_text": int(found.longest)}
+    longest = {} if found.longest is None else {"longest_text": found.longest}
     return {"normalize": found.normalize, **longest}
 
 

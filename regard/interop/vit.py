@@ -203,7 +203,7 @@ def read_preprocessing(folder: Path, config: VisionConfig, name: str) -> Normali
     for key, value in stated.items():
         if key not in known and key not in _NOTES and key[:1] != "_" and value not in (None, False):
             raise InputError(f"{file} has {key} = {value!r}, which regard does not know.")
-    given = {**known, **{key: x for key, x in stated.items() if x is not None}}
+    given = {**known, **stated}  # null is not the default: it switches a step off
     resize = _read_resize(file, given, short=kind in ("CLIP", "Bit"))
     side = (config.image_size,) * 2
     if (made := resize.crop or resize.size) and len(made) == 2 and made != side:

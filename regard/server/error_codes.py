@@ -72,13 +72,16 @@ ERROR_CODES: dict[str, ErrorCode] = {
     **_codes(500, internal="an internal error occurred; the terminal of the server shows it."),
     # Models, runs and inputs.
     **_codes(
-        422,
-        no_models="this server has no model {name}: start it with regard serve FOLDER.",
+        404,
         unknown_model="there is no model {name}; {hint}.",
         unknown_run="this server has no run {name}; {hint}.",
         unknown_step="the run {name} has no snapshot of step {step}; {hint}.",
-        unknown_text="the run {name} has no text {text}; it has {count}, counted from 0.",
         unknown_example="{name} has no example {number}; it has {count}, counted from 0.",
+    ),
+    **_codes(
+        422,
+        no_models="this server has no model {name}: start it with regard serve FOLDER.",
+        unknown_text="the run {name} has no text {text}; it has {count}, counted from 0.",
         text_or_image="give either a text or an image.",
         needs_text="{name} reads a text: give it one instead of an image.",
         needs_image="{name} reads an image: give it one instead of a text.",

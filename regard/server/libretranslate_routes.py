@@ -78,12 +78,21 @@ class LibreTranslateAnswer(BaseModel):
     translatedText: str | list[str]  # noqa: N815
 
 
+class LibreTranslateError(BaseModel):
+    """A sentence that says why a request was refused."""
+
+    error: str
+
+
 _SCHEMA = {"schema": LibreTranslateRequest.model_json_schema()}
 _BODY = {"content": {"application/json": _SCHEMA, "application/x-www-form-urlencoded": _SCHEMA}}
 
 
 @router.post(
-    "/translate", response_model=LibreTranslateAnswer, openapi_extra={"requestBody": _BODY}
+    "/translate",
+    response_model=LibreTranslateAnswer,
+    responses={"default": {"model": LibreTranslateError}},
+    openapi_extra={"requestBody": _BODY},
 )
 async def translate(request: Request, context: Context) -> Response:
     """Translate a text or a list of texts, given as JSON or as a form."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from regard.errors import InputError
+from regard.errors import FileError, InputError
 from regard.interop.huggingface import export_huggingface
 from regard.interop.import_checkpoint import import_checkpoint
 from regard.models.encoder import Encoder, EncoderConfig
@@ -241,6 +241,12 @@ def test_poolings_of_sentence_transformers_are_honored_and_other_modules_refused
     ):
         with pytest.raises(InputError, match=sentence):
             read(mode, *more)
+    away = {"type": "x.Normalize", "path": "../2"}
+    with pytest.raises(FileError, match=r"modules\.json lists '\.\./2', which is outside"):
+        read({"pooling_mode": "mean"}, away)
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": [9]}')
+    with pytest.raises(FileError, match=r"has max_seq_length = \[9\]; it must be 1 or more"):
+        read({"pooling_mode": "mean"})
 
 
 def test_classifiers_that_do_not_choose_one_class_are_refused(saved):

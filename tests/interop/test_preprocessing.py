@@ -33,6 +33,7 @@ PROCESSORS = [
     ("ViT", {"size": SIDE, "image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]}),
     ("DeiT", {"size": {"height": 16, "width": 16}, "crop_size": SQUARE}),
     ("CLIP", {"size": 14, "crop_size": SIDE}),
+    ("CLIP", {"size": SQUARE, "do_center_crop": None, "do_normalize": None}),  # null is not default
     ("Bit", {"size": {"shortest_edge": 13}, "crop_size": SQUARE, "do_convert_rgb": False}),
 ]
 

@@ -199,7 +199,8 @@ def test_pages_of_other_servers_are_refused(client):
 )
 def test_invalid_requests_have_a_code_and_a_message(client, body, code, message):
     response = client.post("/api/trace", json=body)
-    assert response.status_code == (410 if code == "upload_gone" else 422)
+    known = {"upload_gone": 410, "unknown_model": 404, "unknown_example": 404}
+    assert response.status_code == known.get(code, 422)
     error = response.json()["error"]
     assert error["code"] == code
     assert message in error["message"]
@@ -248,8 +249,8 @@ SITE = "site=encoder.layers.0.self"
         (f"/api/trace/0123/vectors?{SITE}", 404, "unknown_trace"),
         ("/api/nothing", 404, "not_found"),
         ("/api/trace", 405, "method_not_allowed"),
-        ("/api/examples?model=no", 422, "unknown_model"),
-        ("/api/examples/vision/9", 422, "unknown_example"),
+        ("/api/examples?model=no", 404, "unknown_model"),
+        ("/api/examples/vision/9", 404, "unknown_example"),
         ("/api/trace/ID/vectors?site=encoder", 422, "not_in_trace"),
         (f"/api/trace/ID/vectors?{SITE}&head=7", 422, "unknown_head"),
         (f"/api/trace/ID/vectors?{SITE}&head=x", 422, "invalid_field"),
