@@ -180,11 +180,12 @@ def as_texts(given: Any, what: str = "texts") -> list[str]:
 
 _WORDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
 _MAX_NUMBER = 2**63
+_hints = cache(get_type_hints)
 
 
 def check_field_types(settings: Any, *, where: str = "") -> None:
     """Refuse a dataclass with a field of another type than annotated, or a number not finite."""
-    hints = get_type_hints(cast(Any, type(settings)))
+    hints = _hints(cast(Any, type(settings)))
     for field in fields(settings):
         value = getattr(settings, field.name)
         if not _fits(value, hints[field.name]):

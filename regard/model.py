@@ -361,7 +361,11 @@ class Model:
 
     def weights_state(self) -> tuple[tuple[float, int], ...]:
         """Return a value that changes when weights are written to or replaced."""
-        weights = list(self.module.parameters())
+        weights, modules = [], [self.module]
+        while modules:  # several times as fast as parameters(), for every short answer
+            module = modules.pop()
+            weights += [one for one in module._parameters.values() if one is not None]
+            modules += [one for one in module._modules.values() if one is not None]
         versions = (0 if one.is_inference() else one._version for one in weights)
         return tuple(zip((one.data_ptr() for one in weights), versions, strict=True))
 

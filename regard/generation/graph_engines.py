@@ -278,7 +278,8 @@ def generator_of(
             model.loaded_weights = () if changed else model.weights_state()
         positions = max_positions(settings)
         model.open_engines[key] = TextGenerator(writer, model.tokenizer, n_positions=positions)
-    model.module.eval()
+    if chosen == "torch":
+        model.module.eval()
     return model.open_engines[key]
 
 

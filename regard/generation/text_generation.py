@@ -1,13 +1,13 @@
 """Text generation: prompts in, continued texts out, on whatever engine is open; no torch."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import nan
 from pathlib import Path
-from threading import Thread
+from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from weakref import ref
 
 from regard.capabilities import choose_writer
 from regard.errors import InputError
@@ -150,7 +150,7 @@ class CTranslate2Writer:
         else:  # its random numbers are those of a thread, so a seed needs a new one
             ctranslate2.set_random_seed(options.seed % 2**32)
             generator = self._open()
-        listener = None if on_token is None else _TokenReceiver(end_id, partial(on_token, row))
+        listener = _TokenReceiver(end_id, on_token and partial(on_token, row))
         (result,) = generator.generate_batch(
             [[self.tokenizer.token_of(id) for id in ids]],
             max_length=options.max_tokens,
@@ -159,13 +159,10 @@ class CTranslate2Writer:
             sampling_topp=1.0 if best else options.top_p or 1.0,
             sampling_temperature=1.0 if best else options.temperature,
             return_end_token=True,
-            callback=listener,
+            callback=listener.callback(),
             asynchronous=True,
         )
-        if listener is None:
-            written = list(_interruptible(result).sequences_ids[0])
-        else:
-            written = listener.wait(result)
+        written = listener.wait(result)
         finished = bool(written) and written[-1] == end_id
         return Hypothesis(written[:-1] if finished else written, [], nan, finished)
 
@@ -179,46 +176,44 @@ class CTranslate2Writer:
         return sum(list(scored.log_probs)[len(prompt) - 1 :][: len(found.ids) + len(end)])
 
 
-def _interruptible(result: Any) -> Any:
-    """Return an asynchronous result; unlike its own waiting, Ctrl-C ends this one."""
-
-    def wait() -> None:
-        with suppress(Exception):  # raised again below
-            result.result()
-
-    waiting = Thread(target=wait, daemon=True)
-    waiting.start()
-    waiting.join()
-    return result.result()
-
-
 class _TokenReceiver:
     """Receives tokens on CTranslate2's thread; the caller's thread waits and can be interrupted."""
 
-    def __init__(self, end_id: int | None, on_token: Callable[[int], bool | None]) -> None:
+    def __init__(self, end_id: int | None, on_token: Callable[[int], bool | None] | None) -> None:
         self.end_id, self.on_token = end_id, on_token
         self._written: list[int] = []
         self._error: BaseException | None = None
-        self._ended = False
+        self._stopped, self._released = False, Event()
 
-    def __call__(self, step: Any) -> bool:
+    def callback(self) -> Callable[[Any], bool]:
+        """Return what CTranslate2 calls with each token.
+
+        It alone holds this object and drops it at last, whatever happens. Waiting for that keeps
+        its thread from touching Python while the interpreter ends, which would abort the process.
+        """
+        called = partial(self._receive)
+        self._watch = ref(called, lambda _: self._released.set())
+        return called
+
+    def _receive(self, step: Any) -> bool:
         """Pass a token on; True ends the text."""
-        if self._ended:
+        if self._stopped:
             return True
         self._written.append(step.token_id)
-        if step.token_id != self.end_id:
+        if self.on_token is not None and step.token_id != self.end_id:
             try:
-                self._ended = bool(self.on_token(step.token_id))
+                self._stopped = bool(self.on_token(step.token_id))
             except BaseException as error:  # raised again by `wait`
-                self._error, self._ended = error, True
-        return self._ended
+                self._error, self._stopped = error, True
+        return self._stopped
 
     def wait(self, result: Any) -> list[int]:
         """Wait for the last token; return all."""
         try:
-            _interruptible(result)
+            self._released.wait()
         finally:
-            self._ended = True
+            self._stopped = True
+        result.result()  # raises errors of CTranslate2
         if self._error is not None:
             raise self._error
         return self._written

@@ -4,7 +4,7 @@ Weights of models in safetensors files.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -74,7 +74,8 @@ class ModelConfig:
         check_counts(**{name: getattr(self, name) for name in names})
 
     def to_dict(self) -> dict[str, Any]:
-        return {"family": self.family, **asdict(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # none is nested
+        return {"family": self.family, **values}
 
 
 @dataclass(frozen=True, kw_only=True)
