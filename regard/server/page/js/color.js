@@ -45,6 +45,15 @@ export function ramp(role) {
 }
 
 /**
+ * Return how dark a weight is in a heat map, relative to the largest: its square root, so that a row
+ * that looks at many keys is not white next to one that looks at a single key.
+ * @param {number} share from 0 to 1
+ */
+export function weightTone(share) {
+  return Math.sqrt(share);
+}
+
+/**
  * Return one color of a ramp as CSS.
  * @param {string} role
  * @param {number} t from 0 to 1

@@ -1,6 +1,6 @@
 // The cells of a heat map on a canvas: one table, or two in one picture, before and after the edits.
 
-import { color, ramp } from "../color.js";
+import { color, ramp, weightTone } from "../color.js";
 import { sharpen } from "../dom.js";
 import { matrix, pooled, rangeOf, row } from "../matrix.js";
 import { differenceOf } from "./plot.js";
@@ -222,13 +222,14 @@ export function tint(bytes, plot, table) {
     return;
   }
   const by = 255 / most;
+  const shade = weights ? (/** @type {number} */ x) => 255 * weightTone(x / most) : (/** @type {number} */ x) => x * by;
   const [down, across] = plot.turned ? [1, table.rows] : [table.columns, 1];
   const { rows, columns, data } = table;
   for (let i = 0, at = 0; i < rows; i++) {
     for (let j = 0, to = i * down; j < columns; j++, at++, to += across) {
       const x = data[at];
       if (x === -Infinity) pixels[to] = grey;
-      else if (x >= 0) pixels[to] = up[Math.min(255, (x * by + 0.5) | 0)];
+      else if (x >= 0) pixels[to] = up[Math.min(255, (shade(x) + 0.5) | 0)];
       else pixels[to] = under[Math.min(255, (0.5 - x * by) | 0)];
     }
   }

@@ -1,6 +1,6 @@
 // Captions and legends: what sizes and colors mean, and their range.
 
-import { tone } from "../color.js";
+import { tone, weightTone } from "../color.js";
 import { el, fill, shape } from "../dom.js";
 import { full, short } from "../format.js";
 import { differenceOf, isHeatmap, plotOf } from "./plot.js";
@@ -140,7 +140,7 @@ function heatKey(stage, range, signed = false) {
   for (let i = 0; i < steps; i++) {
     const t = low + ((1 - low) * i) / (steps - 1);
     const role = stage === "weights" ? "weight" : t < 0 ? "negative" : "positive";
-    made.append(shape("rect", { x: 4 * i, y: 4, width: 4.2, height: 10, fill: tone(role, Math.abs(t)) }));
+    made.append(shape("rect", { x: 4 * i, y: 4, width: 4.2, height: 10, fill: tone(role, stage === "weights" ? weightTone(t) : Math.abs(t)) }));
   }
   made.append(shape("text.sum", { x: 4 * steps + 6, y: 9, dy: "0.35em" }, maximumText(stage, range)));
   return made;

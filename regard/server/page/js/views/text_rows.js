@@ -167,7 +167,8 @@ function tokens(app, side, logProbs) {
     }, labelOf(token), logProbs ? el("span.chance", { style: { width: `${Math.round(100 * Math.exp(logProbs[i]))}%` } }) : "");
   });
   const hidden = list.length - (stop - first);
-  return rove(el(list.length > 30 ? "div.tokens.many" : "div.tokens", {}, first ? el("span.more", {}, "…") : "", made, hidden ? el("span.more", {}, app.t("moreTokens", { n: hidden })) : ""), ".token");
+  const characters = list.every((token, i) => (words.length > 0 && words[i] === null) || [...labelOf(token)].length < 2); // pieces to click, not words to read
+  return rove(el(`div.tokens${list.length > 30 ? ".many" : ""}${characters ? ".characters" : ""}`, {}, first ? el("span.more", {}, "…") : "", made, hidden ? el("span.more", {}, app.t("moreTokens", { n: hidden })) : ""), ".token");
 }
 
 /**
