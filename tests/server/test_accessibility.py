@@ -35,6 +35,7 @@ NARROW = {
     "comparison": (f"{TEXT}#page=explore&compare={COMPARED}", ""),
     "image": ("?model=vision#page=explore", ""),
     "sharing": (TEXT, ".share summary"),
+    "lesson": (f"{TEXT}#lesson=17&step=2", ""),
 }
 
 

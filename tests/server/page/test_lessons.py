@@ -318,6 +318,15 @@ def test_on_a_phone_the_replay_is_next_to_its_lesson(page, address):
     finish(page, "Training")
 
 
+def test_on_a_phone_the_edit_controls_are_above_the_story(page, address):
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_lesson(page, address, "Scale")
+    go_to_task(page)
+    page.click(".edit-toggle")
+    switch_scaling_off(page)  # it fails if something covers the checkbox
+    page.wait_for_selector('.task[data-done="true"]')
+
+
 def test_scrolling_marks_what_a_paragraph_talks_about(page, address):
     open_lesson(page, address, "Positions")
     shown = []

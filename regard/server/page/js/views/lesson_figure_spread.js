@@ -43,7 +43,7 @@ async function plots(app, { width, height, own, report }, measures) {
   const board = el("div.spreads", { style: { "--across": across } });
   const number = el("output.digits");
   const show = (/** @type {number} */ at) => {
-    fill(board, measures.map(([name, title]) => el("figure", { "data-measure": name }, el("figcaption", {}, t(title)), plot(found, name, at, size), readout(app, found, name, at))));
+    fill(board, measures.map(([name, title]) => el("figure", { "data-measure": name }, el("figcaption", {}, t(title)), plot(found, name, at, size, t(title)), readout(app, found, name, at))));
     fill(number, formula(`d_k = ${WIDTHS[at]}`, v("d", "k"), ` = ${WIDTHS[at]}`));
     report({ width: WIDTHS[at] });
   };
@@ -73,8 +73,9 @@ function readout({ t }, found, name, at) {
  * @param {"deviation" | "entropy" | "gradient"} name
  * @param {number} at the marked width
  * @param {{ width: number, height: number }} size
+ * @param {string} label
  */
-function plot(found, name, at, { width, height }) {
+function plot(found, name, at, { width, height }, label) {
   const most = Math.max(...found.scaled.map((one) => one[name]), ...found.unscaled.map((one) => one[name]));
   const [left, bottom] = [34, 22];
   const x = (/** @type {number} */ i) => left + ((width - left - 10) * i) / (WIDTHS.length - 1);
@@ -85,5 +86,5 @@ function plot(found, name, at, { width, height }) {
   ].flat();
   const ticks = [0, most / 2, most].map((value) => [shape("path.hairlines", { d: `M${left} ${y(value)}H${width - 8}` }), shape("text.number", { x: left - 5, y: y(value) + 4, "text-anchor": "end" }, short(value, value >= 10 ? 1 : 2))]);
   const widths = WIDTHS.map((d, i) => (i % 2 ? null : shape("text.number", { x: x(i), y: height - 4, "text-anchor": "middle" }, String(d))));
-  return shape("svg", { width, height, role: "img" }, ticks.flat(), widths, shape("path.marked", { d: `M${x(at)} 4V${height - bottom}` }), line("unscaled"), line("scaled"));
+  return shape("svg", { width, height, role: "img", "aria-label": label }, ticks.flat(), widths, shape("path.marked", { d: `M${x(at)} 4V${height - bottom}` }), line("unscaled"), line("scaled"));
 }

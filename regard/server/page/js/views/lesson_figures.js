@@ -45,6 +45,7 @@ export async function drawFigure(name, app, element, { own, report, isLatest }) 
     fill(element, el("h3.figure-title", {}, title), body);
     refocus();
     showMark(element, own.mark ?? "");
+    for (const part of [element, .../** @type {NodeListOf<HTMLElement>} */ (element.querySelectorAll(".scrolled"))]) makeScrollable(part);
   } catch (error) {
     if (isLatest()) fill(element, el("p.error", {}, app.t.error(error)));
   } finally {
@@ -62,4 +63,14 @@ function showMark(element, mark) {
   element.dataset.mark = mark;
   const part = isNew && mark ? element.querySelector(`[data-part~="${mark}"]`) : null;
   part?.scrollIntoView({ block: "start" });
+}
+
+/**
+ * Let the keyboard reach a part of the picture that does not fit.
+ * @param {HTMLElement} element
+ */
+function makeScrollable(element) {
+  const scrolls = element.scrollHeight > element.clientHeight + 1 || element.scrollWidth > element.clientWidth + 1;
+  if (scrolls) element.tabIndex = 0;
+  else element.removeAttribute("tabindex");
 }

@@ -49,5 +49,5 @@ export function skeleton(root, t) {
  */
 export function showNothing(root, why, t, home) {
   root.removeAttribute("aria-busy");
-  fill(root, el("header.top", {}, el("span.brand", {}, "regard")), el("main.nothing", {}, el("p", { role: "alert" }, why), home ? el("a.run", { href: home }, t("openModels")) : el("button.run", { onclick: () => location.reload() }, t("reload"))));
+  fill(root, el("header.top", {}, el("h1.brand", {}, "regard")), el("main.nothing", {}, el("p", { role: "alert" }, why), home ? el("a.run", { href: home }, t("openModels")) : el("button.run", { onclick: () => location.reload() }, t("reload"))));
 }
