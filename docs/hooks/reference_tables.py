@@ -238,6 +238,13 @@ def kind_of(schema: dict[str, Any]) -> str:
     )
 
 
+def paragraph(text: str, language: str) -> str:
+    """Return a paragraph of a card in a language, if there is a translation."""
+    joined = " ".join(text.split())
+    found = said(joined, language)
+    return text if found == joined else f"{found}\n"
+
+
 def models(language: str) -> str:
     """Show the card of every bundled model."""
     parts = []
@@ -246,9 +253,11 @@ def models(language: str) -> str:
         text = (folder / "card.md").read_text("utf-8")
         _, _, body = text.removeprefix("---\n").partition("\n---\n")
         rows = [
-            ("task", f"{description.task}, {description.family}"),
+            ("task", f"{said(description.task, language)}, {description.family}"),
             *((field, str(getattr(card, field))) for field in ("score", "size", "data", "license")),
         ]
+        rows = [(said(field, language), said(fact, language)) for field, fact in rows]
+        body = "\n\n".join(paragraph(one, language) for one in body.split("\n\n"))
         parts += [
             f"## {name}\n",
             table(("", ""), rows),

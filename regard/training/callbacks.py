@@ -27,7 +27,7 @@ import numpy as np
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.errors import translate
-from regard.figures.captions import cell_len, text_pattern
+from regard.figures.captions import cell_len, text_pattern, truncate
 from regard.hardware import peak_memory
 from regard.training.loader import BatchLoader, batches_of_rank
 from regard.training.step import StepResult, TrainStep
@@ -240,7 +240,9 @@ def sample_lines(result: ValidationResult, columns: int = 0) -> list[str]:
         lines += [f"{name}: {value}" for name, value in sample.items() if isinstance(value, str)]
         if "alignment" in sample:
             drawn = _draw_alignment(sample["alignment"], columns - len(_INDENT))
-            lines += drawn or [_alignment_line(sample["alignment"])]
+            line = _alignment_line(sample["alignment"])
+            width = columns - len(_INDENT) if columns else None
+            lines += drawn or [line if width is None else truncate(line, width, measure=cell_len)]
     return [_INDENT + line for line in lines]
 
 
