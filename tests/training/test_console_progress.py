@@ -102,7 +102,8 @@ def test_alignments_are_drawn_if_the_terminal_is_wide_enough():
     assert wide[3].split() == ["ein", "██", "1.00", "a"]
     assert wide[4].split() == ["Hund", "··", "▓▓", "0.75", "dog"]
     plain = ["    output: ein Hund", "    alignment: ein←a Hund←dog"]
-    assert sample_lines(result, 12) == plain == sample_lines(result)
+    assert sample_lines(result) == plain
+    assert sample_lines(result, 12) == [plain[0], "    alignme…"]
 
 
 def test_estimate_counts_the_operations_of_matrix_products(make):
