@@ -141,6 +141,7 @@ def _stream_text(generate: Callable[[Callable[[str], None]], Any], prompt: str) 
 
 VECTOR_FILES = (".npy", ".safetensors", ".jsonl")
 _WINDOW = 1024  # texts or images that are read before answers are written
+_to_json = partial(json.dumps, ensure_ascii=False)
 
 
 def fill_command(
@@ -210,8 +211,7 @@ def _filled(line: str, mask: str, gaps: list[list["Candidate"]], as_json: bool) 
 
 def _gaps_record(gaps: list[list["Candidate"]]) -> dict[str, Any]:
     """Return the candidates of each gap of a text, and the engine that found them, if any."""
-    named = {"gaps": [[asdict(candidate) for candidate in gap] for gap in gaps]}
-    return {**named, **_spoke(gaps)}
+    return {"gaps": [[asdict(candidate) for candidate in gap] for gap in gaps], **_spoke(gaps)}
 
 
 def _spoke(answers: Any) -> dict[str, str | None]:
@@ -250,8 +250,8 @@ def classify_command(
 
     def line_of(image: str, candidates: list["Candidate"]) -> str:
         if as_json:
-            named = {"input": image, "classes": [asdict(one) for one in candidates]}
-            return _to_json({**named, **_spoke(candidates)})
+            classes = [asdict(one) for one in candidates]
+            return _to_json({"input": image, "classes": classes, **_spoke(candidates)})
         return f"{image}\t" + ", ".join(f"{one.text} {one.probability:.4f}" for one in candidates)
 
     def answer_all(lines: list[str]) -> list[str]:
@@ -288,10 +288,6 @@ def _classify_files(
     if failed:
         warn(f"{failed:,} of {len(files):,} inputs could not be read; see above.")
         raise typer.Exit(1)
-
-
-def _to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _files(names: Iterable[str]) -> Iterator[str]:
@@ -356,12 +352,17 @@ def embed_command(
     lines = iter([text]) if is_text(text) else decoded_lines(text)
     encoder = load(model)
     embed = partial(encoder.embed, engine=engine, precision=precision)
+
+    def spoke() -> dict[str, str]:
+        reader = reader_of(encoder, engine, precision)
+        return {"engine": reader.name, "precision": reader.precision}
+
     if similarity:
-        _print_similarity(embed, list(lines), as_json=as_json)
+        _print_similarity(embed, list(lines), spoke if as_json else None)
         return
-    progress = CountLine(None)
 
     def windows() -> Iterator[Any]:
+        progress = CountLine(None)
         for window in chunks(lines, _WINDOW):
             yield embed(window, normalize=normalize)
             progress.advance(len(window))
@@ -370,14 +371,11 @@ def embed_command(
     if output is None:
         for vectors in windows():
             for vector in vectors.tolist():
-                print_json(vector)
+                print_json({"vector": vector, **spoke()} if as_json else vector)
     else:
         count, width = write_vectors(output, windows(), encoder.config.d_model)
-        spoke = reader_of(encoder, engine, precision)
-        say(
-            f"{output}: {count:,} vectors of {width} numbers by {spoke.name} in {spoke.precision}",
-            err=True,
-        )
+        by, kind = spoke().values()
+        say(f"{output}: {count:,} vectors of {width} numbers by {by} in {kind}", err=True)
 
 
 def _check_vector_file(output: Path | None, *, similarity: bool) -> None:
@@ -387,13 +385,15 @@ def _check_vector_file(output: Path | None, *, similarity: bool) -> None:
         raise InputError("give either -o or --similarity, not both.")
 
 
-def _print_similarity(embed: Callable[..., Any], texts: list[str], *, as_json: bool) -> None:
+def _print_similarity(
+    embed: Callable[..., Any], texts: list[str], spoke: Callable[[], dict[str, str]] | None
+) -> None:
     if len(texts) > 50:
         raise InputError(f"there are {len(texts):,} texts; --similarity prints at most 50.")
     vectors = embed(texts, normalize=True)
     cosines = (vectors @ vectors.T).tolist()
-    if as_json:
-        print_json({"texts": texts, "similarity": cosines})
+    if spoke:
+        print_json({"texts": texts, "similarity": cosines, **spoke()})
         return
     for number, (text, row) in enumerate(zip(texts, cosines, strict=True), 1):
         numbers = "  ".join(f"{value:6.3f}" for value in row)

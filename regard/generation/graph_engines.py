@@ -91,7 +91,7 @@ def _unusable_readers(model: Model) -> dict[str, str]:
         if any(find_spec(one) is None for one in (module, "onnx", "onnxscript")):
             reasons[name] = f"it is not installed (pip install 'regard[{name}]' installs it)"
         elif model.folder is None:
-            reasons[name] = "the model was not loaded from a folder"
+            reasons[name] = "it reads folders that regard wrote (regard import makes one)"
         elif model.changed:
             reasons[name] = "weights were changed after loading"
         elif model.device.type != "cpu":

@@ -119,6 +119,9 @@ def test_vectors_are_printed_and_written_in_every_format(filler, tmp_path):
     ):
         piped("", *words, "-o", str(tmp_path / f"x{suffix}"))
         assert read(tmp_path / f"x{suffix}") == pytest.approx(wanted, abs=1e-6)
+    answer = json.loads(piped("the dog\n", "embed", filler, "-", "--json")[0])
+    assert answer.pop("vector") == pytest.approx(wanted[0])
+    assert answer == {"engine": "torch", "precision": "float32"}
     similar = json.loads(piped("", *words, "--similarity", "--json")[0])["similarity"]
     unit = wanted / np.linalg.norm(wanted, axis=1, keepdims=True)
     assert np.array(similar) == pytest.approx(unit @ unit.T, abs=1e-5)
