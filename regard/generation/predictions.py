@@ -80,7 +80,7 @@ def fill(
         for state, ids in zip(states, rows, strict=True):
             where = [i for i, id in enumerate(ids) if id == tokenizer.mask_id]
             logits = model.module.fill_logits(state[where])
-            names = [_most_probable(x, count, lambda id: tokenizer.decode([id])) for x in logits]
+            names = _most_probable(logits, count, lambda id: tokenizer.decode([id]))
             found.append(NamedAnswers(names, reader))
         return found
 
@@ -103,7 +103,7 @@ def classify(
         raise InputError("this model has no classes: use one that was trained for classification.")
 
     def names(logits: Tensor) -> list[list[Candidate]]:
-        ranked = (_most_probable(line, count, lambda i: labels[i]) for line in logits)
+        ranked = _most_probable(logits, count, lambda i: labels[i])
         return [NamedAnswers(one, reader) for one in ranked]
 
     reader = reader_of(model, engine, precision, n_inputs=len(given))
@@ -182,20 +182,23 @@ def _encode(
 
 @torch.inference_mode()
 def _image_batches(reader: Reader, model: Model, given: Sequence[Picture]) -> Iterator[Tensor]:
-    """Yield the logits of images, which are decoded on all cores."""
+    """Yield the logits of images; files are decoded on all cores."""
     read = partial(read_image, model)
     with ThreadPoolExecutor(cpu_count()) as pool:
         for batch in chunks(given, _IMAGES):
-            pixels = torch.cat(list(pool.map(read, batch)))
-            yield reader(pixels)
+            each = map if all(isinstance(one, Tensor) for one in batch) else pool.map
+            yield reader(torch.cat(list(each(read, batch))))
 
 
-def _most_probable(logits: Tensor, count: int, name: Callable[[int], str]) -> list[Candidate]:
+def _most_probable(logits: Tensor, count: int, name: Callable[[int], str]) -> list[list[Candidate]]:
+    """Return the best candidates of each row."""
     if count < 1:
         raise InputError(f"count is {count}; it must be 1 or more.")
-    values, ids = torch.softmax(logits, dim=-1).topk(min(count, len(logits)))
-    pairs = zip(ids.tolist(), values.tolist(), strict=True)
-    return [Candidate(name(id), value) for id, value in pairs]
+    values, ids = torch.softmax(logits, dim=-1).topk(min(count, logits.shape[-1]))
+    return [
+        [Candidate(name(id), value) for id, value in zip(*row, strict=True)]
+        for row in zip(ids.tolist(), values.tolist(), strict=True)
+    ]
 
 
 def _tokenizer_of(model: Model, family: str, ability: str) -> Tokenizer:
