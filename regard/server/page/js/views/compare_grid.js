@@ -2,7 +2,7 @@
 
 import { placeInSecond } from "../compare_sides.js";
 import { el, fill, shape } from "../dom.js";
-import { full, short } from "../format.js";
+import { full, probability, short } from "../format.js";
 import { rangeOf } from "../matrix.js";
 import { draw as drawGrid } from "./grid.js";
 import { draw as drawHeat } from "./heatmap.js";
@@ -32,6 +32,8 @@ import { isHeatmap, plotPlace, shortened } from "./plot.js";
 const MIN_WIDTH = 250;
 const MIN_HEIGHT = 200;
 const GAP = 16;
+/** The largest disc of a difference stands for this at least: noise stays small. */
+const LEAST_DIFFERENCE = 0.05;
 /** The space of names, answers and captions, in pixels. */
 const TEXT_HEIGHT = 80;
 /** The share of the board for each picture of a stack, which scrolls. */
@@ -81,22 +83,27 @@ export function drawPair(element, app, given) {
 function drawDifference(element, app, given, difference, room) {
   const { t } = app;
   const range = rangeOf(difference);
+  const most = Math.max(LEAST_DIFFERENCE, ...range.map(Math.abs));
   const place = plotPlace(app);
-  const legend = el("figcaption", {}, el("b", {}, t("compareDifferenceTitle")), el("span.range", { title: `${full(range[0])} … ${full(range[1])}` }, `${short(range[0])} … ${short(range[1])}`), signKey(range), el("span", {}, t("compareDifferenceKey")));
+  const legend = el("figcaption", {}, el("b", {}, t("compareDifferenceTitle")), el("span.range", { title: `${full(range[0])} … ${full(range[1])}` }, `${signed(range[0])} … ${signed(range[1])}`), signKey(most), el("span", {}, t("compareDifferenceKey")));
   fill(element, el("div.compare-heads", {}, given.heads), el("figure.difference", {}, place, legend));
   const high = Math.max(MIN_HEIGHT, room.height - 30);
-  const plot = plotOfSide(app, given.sides.first, given, { table: difference, range, room: { ...room, height: high }, act: given.act });
+  const plot = plotOfSide(app, given.sides.first, given, { table: difference, range: [-most, most], room: { ...room, height: high }, act: given.act });
   // both are masked: nothing differs
   const select = drawSide(place, { ...plot, stage: "scores", off: false, allowed: null }, { window: null });
   return (/** @type {number} */ query, /** @type {number} */ key, peek = false) => select(query, key, peek);
 }
 
+/** @param {number} x */
+function signed(x) {
+  return x < 0 ? `−${probability(-x)}` : probability(x);
+}
+
 /**
  * A legend of signs: discs and rings.
- * @param {[number, number]} range
+ * @param {number} most
  */
-function signKey(range) {
-  const most = Math.max(Math.abs(range[0]), Math.abs(range[1]));
+function signKey(most) {
   const made = shape("svg.key", { width: 132, height: 18, "aria-hidden": "true" });
   made.append(shape("circle.positive", { cx: 8, cy: 9, r: 7 }), shape("text.sum", { x: 19, y: 9, dy: "0.35em" }, `+${short(most)}`),
     shape("circle.negative", { cx: 74, cy: 9, r: 6.2 }), shape("text.sum", { x: 85, y: 9, dy: "0.35em" }, short(-most)));

@@ -159,7 +159,7 @@ class FlowView {
     const shownWidth = Math.max(300, this.scroll.clientWidth);
     const width = Math.max(shownWidth, this.lens.leastWidth(shownWidth < NARROW ? 1 : shown.sides.length)); // words need more than a phone has: it scrolls
     const labels = this.ticks.map((ticks) => (image ? 56 : Math.min(116, 18 + Math.max(24, ...ticks.slice(0, 400).map((tick) => textWidth(tick.label.slice(0, 14), 13))))));
-    this.layout = layoutFlow(shown, { width, height, labels, predictions: shownWidth < NARROW ? NARROW_PREDICTIONS : PREDICTIONS, stacked: shownWidth < NARROW, rowRange: rowRange(app.about), overflow: 0.3 * height, firsts: this.firsts, folded: this.folded, unfolded: this.unfolded });
+    this.layout = layoutFlow(shown, { width, height, labels, predictions: shownWidth < NARROW ? Math.max(NARROW_PREDICTIONS, ...(app.about.output?.classes ?? []).map((/** @type {any} */ one) => 70 + textWidth(one.name.slice(0, 12), 12))) : PREDICTIONS, stacked: shownWidth < NARROW, rowRange: rowRange(app.about), overflow: 0.3 * height, firsts: this.firsts, folded: this.folded, unfolded: this.unfolded });
     if (this.layout.bands.some(({ stop }, s) => stop > this.rows[s].stop && this.rows[s].stop - this.rows[s].start < ROWS_AT_ONCE)) this.moveWindow(0, this.firsts[0]); // a larger window shows more
     this.playback.reset(this.layout.stops.length, shown);
     flowLabels(app, this.labels, { layout: this.layout, flow: shown, ticks: this.ticks, onfold: (name, folded) => this.fold(name, folded), onhover: (place) => this.hover(place, null), onpick: (place) => this.pick(place) });
@@ -169,6 +169,7 @@ class FlowView {
     const free = this.layout.height - this.layout.bands[0].top - this.layout.bands[0].count * this.layout.row - 12;
     this.card.classList.toggle("docked", fits && corner >= DETAILS);
     for (const [name, x] of Object.entries({ room: corner, free, below: this.layout.height - free })) this.element.style.setProperty(`--${name}`, `${x}px`);
+    this.element.style.setProperty("--note", fits ? `${this.note.offsetHeight}px` : "0px"); // it may be taller than the picture
     this.wider = this.layout.width > shownWidth;
     for (const [i, { top, height: tall }] of reachedParts(this.layout, 0).parts.entries()) {
       this.veils[i].style.setProperty("top", `${top}px`);

@@ -64,7 +64,7 @@ function tokens(app, { layout, ticks, onhover, onpick }, side) {
  */
 function wholeImage(image, { layout, onhover, onpick }, nClasses) {
   const top = layout.bands[0].top + 26 * nClasses + 14;
-  const room = Math.min(150, layout.bands[0].top + layout.bands[0].count * layout.row - top);
+  const room = Math.min(150, layout.width - layout.predictions - 4, layout.bands[0].top + layout.bands[0].count * layout.row - top);
   if (room < 60) return null;
   const canvas = cutImage(image, 0, 0, image.width, image.height);
   const placeOf = (/** @type {PointerEvent} */ event) => {
