@@ -134,7 +134,9 @@ class CheckpointSettings:
 def _is_a(kind: type, value: Any) -> bool:
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
-    return isinstance(value, kind) or (kind is float and isinstance(value, int))
+    return isinstance(value, kind) or (
+        kind is float and isinstance(value, int) and abs(value) < 1e308
+    )
 
 
 def write_fields(config: Any, fields: Fields) -> dict[str, Any]:

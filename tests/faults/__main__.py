@@ -31,6 +31,7 @@ from tests.faults.processes import (
     finish,
     leftovers,
     shell,
+    shell_to_a_closed_pipe,
 )
 
 TRAINING = "batch_tokens = 200\nsteps = 40\nvalidate_every = 8\nsave_every = 3\naverage = 2"
@@ -331,12 +332,7 @@ class Faults:
             ("show", self.whole, "1 2 3"),
             ("train", self.recipe, "-o", folder),
         ):
-            reading, writing = os.pipe()
-            child = command(*words, output=writing)
-            os.close(writing)
-            os.read(reading, 1)
-            os.close(reading)
-            code, text = child.wait()
+            code, text = shell_to_a_closed_pipe(*words)
             self.tries += 1
             self.check(code == 0 and TRACEBACK not in text, f"{words[0]}: {code} {text[-300:]}")
         self.check_run(folder)

@@ -22,7 +22,7 @@ TRACEBACK = "Traceback (most recent call last)"
 class Child:
     """A forked process that runs a function or a command of regard; its output goes to a file."""
 
-    def __init__(self, work, *, environment=None, limits=None, output=None):
+    def __init__(self, work, *, environment=None, limits=None):
         self.file = Path(tempfile.mkstemp(prefix="faults-")[1])
         self.start, self.code = time.monotonic(), None
         self.pid = os.fork()
@@ -32,9 +32,9 @@ class Child:
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             handle = os.open(self.file, os.O_WRONLY)
-            os.dup2(handle if output is None else output, 1)
+            os.dup2(handle, 1)
             os.dup2(handle, 2)
-            for name, number in (("stdout", 1), ("stderr", 2)):  # a pipe is not a file
+            for name, number in (("stdout", 1), ("stderr", 2)):
                 setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115
             os.environ.update(environment or {})
             for kind, size in (limits or {}).items():
@@ -108,6 +108,26 @@ def shell(*words, **options):
         **options,
     )
     return done.returncode, done.stdout.decode(errors="replace")
+
+
+def shell_to_a_closed_pipe(*words, seconds=600):
+    """Run `python -m regard … | head -c 1`, and return exit code and errors.
+
+    A forked process would hold the reading end itself, so its pipe would never break.
+    """
+    place = [sys.executable, "-m", "regard", *map(str, words)]
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(place, stdout=subprocess.PIPE, stderr=errors) as child,
+    ):
+        child.stdout.read(1)
+        child.stdout.close()
+        try:
+            code = child.wait(seconds)
+        finally:
+            child.kill()
+        errors.seek(0)
+        return code, errors.read().decode(errors="replace")
 
 
 def leftovers(folder):

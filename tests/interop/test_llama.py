@@ -128,6 +128,7 @@ def test_a_decoder_unlike_llama_is_refused_with_the_reason(tmp_path, changes, se
         {"hidden_size": {}},
         {"rope_parameters": 7},
         {"rope_parameters": {"rope_type": "default", "rope_theta": []}},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 10**400}},
         {"pad_token_id": "0"},
     ],
 )
