@@ -312,6 +312,13 @@ def test_every_lesson_opens_by_a_link_and_can_be_done(page, address, name, langu
     check_texts(page, language)
 
 
+def test_a_link_to_a_later_paragraph_opens_the_sentence_of_the_lesson(page, address):
+    page.goto(f"{address}/#lesson={NAMES.index('Heads') + 1}&step=2&language=en")
+    page.wait_for_selector('.paragraph[data-step="2"][aria-current]')
+    settle(page)
+    assert "snake" in page.input_value(".input-bar .text")
+
+
 def test_on_a_phone_the_replay_is_next_to_its_lesson(page, address):
     page.set_viewport_size({"width": 390, "height": 844})
     open_lesson(page, address, "Training")

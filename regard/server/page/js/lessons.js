@@ -71,6 +71,14 @@ export function requestOf({ about }, lesson, keepsText) {
   return wanted;
 }
 
+/**
+ * Return whether a link to a later paragraph also says with which text to read it.
+ * @param {App} app
+ */
+export function keepsText({ store, root }) {
+  return store.state.step > 0 && root.dataset.chosen !== "page";
+}
+
 const LEARNED = "regard-lessons";
 
 /**

@@ -140,6 +140,8 @@ async function firstSource(live, example, show) {
  */
 async function openPage(root, source, live) {
   if (root.dataset.embed && !/page=/.test(location.hash)) history.replaceState(null, "", `#${location.hash.slice(1)}&page=${root.dataset.embed === "flow" ? "flow" : "explore"}`);
+  const given = new URLSearchParams(location.search);
+  if (!given.has("text") && !given.has("image")) root.dataset.chosen = "page"; // the text is an example that nobody asked for
   if (!live.models.length && !location.hash) history.replaceState(null, "", "#page=worked");
   const app = await start(root, source, pageAddress(), [(app) => inputBar(app, live), comparison]);
   /** @type {AbortController | null} */
@@ -166,6 +168,7 @@ async function openPage(root, source, live) {
     }
   };
   live.run = async (request, { continues = false, example = false } = {}) => {
+    delete root.dataset.chosen;
     app.store.address.flush?.(); // the entry of the old text keeps its selection and edits
     const stays = continues && live.request?.model === request.model;
     if (stays) history.replaceState(null, "", `${formatRequest(request)}${location.hash}`);

@@ -70,5 +70,5 @@ function tableOf({ t }, sizes) {
       el("td", {}, formula(`O(${distance})`, "O(", paths[name], ")"), " ", el("span.digits", { "data-value": path }, whole(path))));
   });
   const head = el("tr", {}, /** @type {const} */ (["figureLayer", "figureOperations", "figureSteps", "figurePath"]).map((name) => el("th", { scope: "col" }, t(name))));
-  return el("table.cost", {}, el("thead", {}, head), el("tbody", {}, rows));
+  return el("table.cost", { "data-part": "operations way" }, el("thead", {}, head), el("tbody", {}, rows));
 }

@@ -1,10 +1,10 @@
 // The lesson panel: a story whose paragraphs set up the page next to it, with guesses and a task.
 
-import { LESSONS, loadServed, requestOf, saveLessons, whyClosed } from "../lessons.js";
+import { keepsText, LESSONS, loadServed, requestOf, saveLessons, whyClosed } from "../lessons.js";
 import { el, fill, isTouch } from "../dom.js";
 import { bestOption, guessBlock } from "./lesson_guess.js";
 import { drawFigure } from "./lesson_figures.js";
-import { courseList, navigation, newProgress, settled, taskBlock, termsOf, veil, whenReady } from "./lesson_parts.js";
+import { courseList, navigation, newProgress, settled, taskBlock, termsOf, uncover, veil, whenReady } from "./lesson_parts.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -155,7 +155,7 @@ class LessonPanel {
     this.why = whyClosed(app, this.lesson);
     if (this.why) return this.build();
     if (this.lesson.replay && !app.root.dataset.replays) return void location.assign(`?run=${encodeURIComponent(served?.runs[0] ?? "")}#lesson=${number}&language=${app.store.state.language}`);
-    const request = requestOf(app, this.lesson, app.store.state.step > 0);
+    const request = requestOf(app, this.lesson, keepsText(app));
     if (!request) return this.renew();
     await whenReady(app.root);
     app.root.dispatchEvent(new CustomEvent("regard-request", { detail: { target: undefined, text: undefined, image: undefined, ...request } }));
@@ -167,7 +167,7 @@ class LessonPanel {
     const mine = ++this.turn;
     const fresh = this.opening || this.progress.first === null;
     this.source = app.source;
-    const wanted = this.lesson.replay ? null : requestOf(app, this.lesson, !this.opening || app.store.state.step > 0);
+    const wanted = this.lesson.replay ? null : requestOf(app, this.lesson, !this.opening || keepsText(app));
     if (wanted) return; // another trace came first
     const facts = (await this.lesson.facts?.(app)) ?? {};
     const options = await Promise.all(this.lesson.steps.map(async ({ guess }, i) => /** @type {const} */ ([i, guess ? (this.progress.guesses.get(i)?.options ?? (await guess.options(app).catch(() => []))) : []])));
@@ -374,10 +374,7 @@ class LessonPanel {
     app.root.classList.toggle("veiled", veiled);
     const covered = app.root.classList.contains("own-figure");
     app.root.classList.toggle("own-figure", veiled || Boolean(step?.figure));
-    if (covered && !app.root.classList.contains("own-figure")) {
-      app.redraw?.(); // it was drawn without a size
-      settled(app.root).then(() => app.root.querySelector(".flow-details:not([hidden])")?.scrollIntoView({ block: "nearest" }));
-    }
+    if (covered && !app.root.classList.contains("own-figure")) uncover(app);
     figure.hidden = !veiled && !step?.figure;
     figure.setAttribute("aria-busy", "false"); // a drawing that is dropped does not say so
     if (veiled) return fill(figure, veil(app, isNarrow(app)));

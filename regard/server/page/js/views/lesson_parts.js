@@ -117,3 +117,13 @@ export async function settled(root) {
   await frame();
   while (root.getAttribute("aria-busy") === "true") await frame();
 }
+
+/**
+ * Draw the page again after a figure or a veil: it was drawn without a size.
+ * @param {App} app
+ */
+export async function uncover({ root, redraw }) {
+  redraw?.();
+  await settled(root);
+  root.querySelector(".flow-details:not([hidden])")?.scrollIntoView({ block: "nearest" });
+}
