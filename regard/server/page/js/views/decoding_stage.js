@@ -107,7 +107,7 @@ function drawing(head, at, names, keys, [first, stop, end], space, pending) {
   const parts = shown.map((one, i) => keyLabel(one.label, x(first + i), top, first + i, first + i === best, tilted ? 0 : column));
   const [left, right] = [x(first), x(stop - 1)];
   const place = head.site.answers === "target" ? right : left + ((at - 0.5) / Math.max(1, names.length)) * (right - left);
-  const near = 0.3 * space; // the query stays in view with its best key
+  const near = 0.2 * space; // the query stays in view with its best key
   const middle = Math.max(x(best) - near, Math.min(x(best) + near, place));
   if (row) parts.push(...asking(row, names[at - 1], [first, stop], x, top, middle));
   const labels = [];
