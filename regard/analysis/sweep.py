@@ -188,7 +188,7 @@ class _Inputs:
             read = read_target(model.target_tokenizer, target)
             self.tensors = [source.batch(model), read.batch(model)]
         elif model.family == "vision":
-            self.tensors = [read_image(model, given)]
+            self.tensors = [read_image(model, given).to(model.device)]
         else:
             decoder = model.family == "decoder"
             read = read_prompt(model, given) if decoder else read_tokens(model.tokenizer, given)

@@ -40,6 +40,7 @@ from regard.models.config import ModelConfig, build_from_weights
 
 WORTHWHILE = 256
 """Texts or images from which on "auto" exports a graph and measures."""
+_SMALL = 2_000_000  # parameters
 _MODULES = {"openvino": "openvino", "onnx": "onnxruntime"}
 _GRAPH_FILE = "model.onnx"
 
@@ -144,10 +145,12 @@ def measured_fastest(
 
 
 def _example(model: Model) -> tuple[Tensor, ...]:
+    """Return a batch of the usual size, or a smaller one for a model that needs long for it."""
     config = model.config
+    rows = 32 if sum(one.numel() for one in model.module.parameters()) < _SMALL else 8
     if model.family == "vision":
-        return (torch.zeros(8, config.n_channels, config.image_size, config.image_size),)
-    return torch.zeros(8, 24, dtype=torch.long), torch.full((8,), 24)
+        return (torch.zeros(rows, config.n_channels, config.image_size, config.image_size),)
+    return torch.zeros(rows, 24, dtype=torch.long), torch.full((rows,), 24)
 
 
 def _graph(model: Model, precision: str = "float32") -> str:

@@ -187,7 +187,7 @@ def _image_batches(reader: Reader, model: Model, given: Sequence[Picture]) -> It
     with ThreadPoolExecutor(cpu_count()) as pool:
         for batch in chunks(given, _IMAGES):
             each = map if all(isinstance(one, Tensor) for one in batch) else pool.map
-            yield reader(torch.cat(list(each(read, batch))))
+            yield reader(torch.cat(list(each(read, batch))).to(model.device))
 
 
 def _most_probable(logits: Tensor, count: int, name: Callable[[int], str]) -> list[list[Candidate]]:

@@ -242,20 +242,18 @@ def _run_decoder(model: Model, given: Any, trace: Trace) -> None:
 
 
 def read_image(model: Model, given: Any) -> Tensor:
-    """Return the normalized pixels of an image as a batch of one, on the model's device."""
+    """Return the normalized pixels of an image as a batch of one."""
     config, processor = model.config, getattr(model.module, "processor", None)
     if processor is not None and not isinstance(given, Tensor):
         image = Image.fromarray(load_image(given)) if isinstance(given, str | Path) else given
-        pixels = processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"]
-        return pixels.to(model.device)
-    images = read_pixels(
+        return processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"]
+    return read_pixels(
         given, normalization=model.pixels, n_channels=config.n_channels, size=config.image_size
     )
-    return images.to(model.device)
 
 
 def _run_vision(model: Model, given: Any, trace: Trace) -> None:
-    config, images = model.config, read_image(model, given)
+    config, images = model.config, read_image(model, given).to(model.device)
     logits = model.module(images)
     size, first = config.patch_size, config.n_special
     grid = cut_grid(images.size(2), images.size(3), size, first=first)
