@@ -153,11 +153,7 @@ def replay(node: TensorCall, known: dict[int, Any]) -> Any:
         return given if parent is None or not _depends(parent, known) else replay(parent, known)
 
     args = [again(one) for one in node.args]
-    if node.func.__name__[-1:] == "_" and isinstance(args[0], Tensor):
-        args[0] = args[0].clone()
-    result = node.func(*args, **{name: again(one) for name, one in node.kwargs.items()})
-    if isinstance(result, tuple | list):
-        result = result[int(node.name.rpartition("[")[2][:-1])]
+    result = node.call(args, {name: again(one) for name, one in node.kwargs.items()})
     known[id(node)] = result
     return result
 
@@ -222,6 +218,10 @@ def find_stream(
     )
     for one in chain:
         _check_sum(one)
+    if node is not None:
+        for _, after in list(_ancestors(node, until=stations[-1].node)):
+            if _depends(after, {id(stations[-1].node): None}):
+                after.restore()
     return found
 
 
@@ -294,7 +294,11 @@ def _check_sum(one: Residual) -> None:
     """Check that stream and parts sum to what the model computed."""
     if one.replaced:
         return
-    total = one.main + sum(part.output for part in one.parts)
+    total = one.main + one.parts[0].output
+    for part in one.parts[1:]:
+        total += part.output
+    if torch.equal(total, one.value):
+        return
     apart = float((total - one.value).detach().abs().max())
     if not apart <= _TOLERANCE * max(1.0, float(one.value.detach().abs().max())):
         raise InputError(

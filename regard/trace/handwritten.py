@@ -30,6 +30,7 @@ _SHIFTS = frozenset(("add", "sub", "subtract", "masked_fill", "where", "clamp"))
 _ON_WEIGHTS = frozenset(("dropout", "alpha_dropout", "masked_fill", "nan_to_num", "mul", "clamp"))
 _PRODUCTS = frozenset(("matmul", "bmm", "mm", "baddbmm", "einsum", "__rmatmul__"))
 _PROJECTIONS = frozenset(("linear", "conv1d", "conv2d", "conv3d", "addmm", "bilinear"))
+_NEW_NOTES = _PROJECTIONS | _SCALES.keys()
 SOFTMAX = frozenset(("softmax", "softmax.int", "_softmax", "special_softmax"))
 
 
@@ -144,20 +145,24 @@ class Follower:
 
     def _note_result(self, name: str, func: Any, args: Any, kwargs: Any, result: Tensor) -> None:
         tensors = _tensors(args)
-        if not tensors:
-            return
-        if name in SOFTMAX:
+        if name in SOFTMAX and tensors:
             self._note_softmax(name, args, kwargs, result)
-            return
+        elif tensors:
+            self._note_made(name, func, args, tensors, kwargs, result)
+
+    def _note_made(
+        self, name: str, func: Any, args: Any, tensors: list[Tensor], kwargs: Any, result: Tensor
+    ) -> None:
+        """Note what a result was made from."""
+        if len(tensors) == 1 and name not in _NEW_NOTES:
+            first = self.note(tensors[0])
+            if first.table is None and first.weights is None:
+                self.notes[result] = first
+                return
         given = [self.note(x) for x in tensors]
         if name in _PROJECTIONS:
             activations = [x for x in given if not x.parameter] or given[:1]
             self.notes[result] = Note(next(self.numbers), source=activations[0].identity)
-            return
-        first = given[0]
-        plain = first.table is None and first.weights is None
-        if plain and len(given) == 1 and name not in _SCALES:
-            self.notes[result] = first
             return
         merged = self._merge(given)
         if name in _SCALES and len(args) > 1 and (by := _number(args[1])) is not None:

@@ -31,6 +31,15 @@ LAYOUT = frozenset(
 DROPOUT = frozenset(("dropout", "dropout1d", "feature_dropout"))
 SCALES = frozenset(("mul", "multiply", "div", "true_divide", "divide"))
 SUMS = frozenset(("add", "sub", "subtract"))
+_CHEAP = frozenset(
+    (
+        *("pow", "square", "tanh", "gelu", "silu", "relu", "relu6", "leaky_relu", "elu", "sigmoid"),
+        *("erf", "exp", "neg", "hardswish", "mish", "softplus", "clamp", *SCALES, *SUMS),
+    )
+)
+"""Functions whose inputs are not kept inside a sublayer, since they can be computed again."""
+_GONE = torch.empty(0)
+"""Stands for an input that is not kept."""
 _STARTS = frozenset(("embedding", "linear", "addmm", "conv1d", "conv2d", "conv3d", *NORMS))
 """Functions whose result is followed although nothing that they read is."""
 
@@ -90,6 +99,31 @@ class TensorCall:
     def parent(self, tensor: Any) -> "TensorCall | None":
         """Return the call that computed one of the arguments."""
         return next((node for one, node in self.inputs if one is tensor), None)
+
+    def call(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Return what the function gives for other arguments."""
+        if self.func.__name__[-1:] == "_" and isinstance(args[0], Tensor):
+            args[0] = args[0].clone()
+        result = self.func(*args, **kwargs)
+        if isinstance(result, tuple | list):
+            result = result[int(self.name.rpartition("[")[2][:-1])]
+        return result
+
+    def release(self) -> None:
+        """Let go of the inputs that can be computed again."""
+        calls = {id(tensor): node for tensor, node in self.inputs if node is not None}
+        self.args = tuple(calls.get(id(one), one) for one in self.args)
+        self.inputs = tuple((one if node is None else _GONE, node) for one, node in self.inputs)
+
+    def restore(self) -> None:
+        """Compute released inputs again."""
+        calls = {id(node): node for one, node in self.inputs if one is _GONE and node is not None}
+        again = {}
+        for key, node in calls.items():
+            node.restore()
+            again[key] = node.call(list(node.args), node.kwargs)
+        self.args = tuple(again.get(id(one), one) for one in self.args)
+        self.inputs = tuple((again.get(id(node), one), node) for one, node in self.inputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,12 +187,13 @@ class StreamGraph:
 
     def note(self, name: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Remember how a tensor was computed."""
-        if isinstance(result, tuple | list):
+        if isinstance(result, Tensor):
+            if result.is_floating_point():
+                self._note_one(name, func, args, kwargs, result)
+        elif isinstance(result, tuple | list):
             for index, one in enumerate(result):
                 if isinstance(one, Tensor) and one.is_floating_point():
                     self._note_one(f"{name}[{index}]", func, args, kwargs, one)
-        elif isinstance(result, Tensor) and result.is_floating_point():
-            self._note_one(name, func, args, kwargs, result)
 
     def note_site(self, site: SiteCall, func: Any, args: Any, kwargs: Any, result: Tensor) -> None:
         """Remember that a tensor is what attention returned."""
@@ -191,7 +226,8 @@ class StreamGraph:
             stream.normed = (new, node)
 
     def _inputs(self, args: Any, kwargs: Any) -> tuple[tuple[Tensor, TensorCall | None], ...]:
-        return tuple((one, self.nodes.get(one)) for one in _tensors((*args, *kwargs.values())))
+        get = self.nodes.get
+        return tuple([(one, get(one)) for one in _tensors((*args, *kwargs.values()))])
 
     def _note_one(self, name: str, func: Any, args: Any, kwargs: Any, result: Tensor) -> None:
         inputs = self._inputs(args, kwargs)
@@ -211,9 +247,15 @@ class StreamGraph:
         else:
             self._keep(node, kept, result)
         self.nodes[result] = node
+        if name in _CHEAP and node.stream is None and self._is_inside(result):
+            node.release()
         follows = self.latest is not None and kept is not None and kept[1] is self.latest[1]
         if name in LINEAR or follows:
             self.latest = (result, node)
+
+    def _is_inside(self, result: Tensor) -> bool:
+        """Return True for the hidden values of a sublayer, which are wider than the stream."""
+        return bool(self.ends) and result.shape[-1] != self.ends[-1].value.shape[-1]
 
     def _keep(
         self, node: TensorCall, kept: tuple[Tensor, TensorCall | None], result: Tensor
@@ -343,7 +385,7 @@ def _cut(part: WrittenPart) -> None:
 
 
 def _depth(inputs: tuple[tuple[Tensor, TensorCall | None], ...]) -> int:
-    return min((node.depth for _, node in inputs if node is not None), default=0)
+    return min([node.depth for _, node in inputs if node is not None], default=0)
 
 
 def _tensors(values: Any) -> list[Tensor]:

@@ -56,6 +56,8 @@ class _Function(NamedTuple):
     changes: bool
     """True if it changes its first argument."""
     refused: bool
+    asks_nested: bool
+    """True for the attribute that flex attention asks for first."""
 
 
 @cache
@@ -64,7 +66,7 @@ def _known(func: Any) -> _Function:
     changes = full[-1] == "_" and full[0] != "_"
     name = full[:-1] if changes else full
     refused = any(word in name for word in _REFUSED) and func is not F.scaled_dot_product_attention
-    return _Function(name, name in _NO_TENSOR, changes, refused)
+    return _Function(name, name in _NO_TENSOR, changes, refused, name == "is_nested")
 
 
 @contextmanager
@@ -101,17 +103,18 @@ class AttentionCalls(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        watches = WATCHES.get()
-        if not watches or is_attending():
+        known, watches = _known(func), WATCHES.get()
+        if known.inert or not watches or is_attending():
             return func(*args, **kwargs)
-        known = _known(func)
-        if known.inert:
-            return func(*args, **kwargs)
-        if known.refused or (known.name == "is_nested" and _is_flex(sys._getframe(1))):
-            raise _cannot_watch("flex_attention" if known.name == "is_nested" else known.name)
-        if not all(one.called for one in watches):
-            note_calls()
-        if any(one.stream_editor is not None for one in watches):
+        if known.refused or (known.asks_nested and _is_flex(sys._getframe(1))):
+            raise _cannot_watch("flex_attention" if known.asks_nested else known.name)
+        edited = False
+        for one in watches:
+            if not one.called:
+                note_calls()
+            one.entered = None
+            edited = edited or one.stream_editor is not None
+        if edited:
             return self._call_and_edit(known, func, args, kwargs, sys._getframe(1))
         return self._call(known, func, args, kwargs)
 
@@ -133,18 +136,16 @@ class AttentionCalls(TorchFunctionMode):
 
     def _call(self, known: _Function, func: Any, args: Any, kwargs: Any) -> Any:
         """Call a function, or answer it, and follow its result."""
-        watches = WATCHES.get()
-        for one in watches:
-            one.entered = None
         before = self.streams.before(args) if known.changes else args
-        result = self._compute(known.name, func, args, kwargs)
-        site = next((one.entered for one in watches if one.entered is not None), None)
+        result, site = self._compute(known.name, func, args, kwargs), None
+        for one in WATCHES.get():
+            site = one.entered if site is None else site
         if site is None:
             self.streams.note(known.name, func, before, kwargs, result)
             return result
         first = result[0] if isinstance(result, tuple) else result
         self.streams.note_site(site, func, before, kwargs, first)
-        for one in watches:
+        for one in WATCHES.get():
             if one.stream_editor is not None and site.linear is not None:
                 self.streams.nodes.get(site.linear[0]).place = one.stream_editor.place("joined")
         return result

@@ -47,7 +47,8 @@ def watch(
         one = Watch(model, trace)
         token = WATCHES.set((*WATCHES.get(), one))
         try:
-            listeners = (LocalListener(one, editor), LocalListener(one, recorder))
+            used = (editor, recorder) if editor.edits else (recorder,)
+            listeners = [LocalListener(one, listener) for listener in used]
             with listen(*listeners), answering() as calls:
                 edits_streams = editor.names_any(STREAM_VALUES)
                 with editing_streams(calls, one) if edits_streams else nullcontext():

@@ -25,6 +25,7 @@ from regard.trace.trace import CallFacts, Trace
 
 ROOT = "attention"
 """The path of a site that the watched model itself computes, not one of its parts."""
+_PLAIN = frozenset((bool, int, float, str, type(None), torch.dtype, torch.Size))
 WATCHES: ContextVar[tuple["Watch", ...]] = ContextVar("regard_watches", default=())
 """The blocks with a model that this thread or task is in, the innermost last."""
 
@@ -167,10 +168,12 @@ def _parts(model: Any) -> dict[int, str]:
         if id(part) in found:
             continue
         found[id(part)] = path
-        inner = dict(part.named_children()) if isinstance(part, nn.Module) else {}
-        inner |= {
-            name: one for name, one in getattr(part, "__dict__", {}).items() if name[0] != "_"
-        }
+        inner: dict[str, Any] = {}
+        if isinstance(part, nn.Module):
+            inner |= part._modules
+        if not type(part).__module__.startswith("torch."):
+            own = getattr(part, "__dict__", {}).items()
+            inner |= {name: x for name, x in own if name[0] != "_" and type(x) not in _PLAIN}
         for name, one in inner.items():
             some = enumerate(one) if isinstance(one, list | tuple) else [("", one)]
             for index, thing in some:
