@@ -18,6 +18,7 @@ from regard.cli.options import (
     complete_kinds,
     complete_sites,
     grouped,
+    load_for,
 )
 from regard.cli.output import warn
 from regard.errors import InputError, UnknownNameError, nearest, user_language
@@ -170,7 +171,7 @@ def _model_figure(
         return _training_figure(model, text, flags.site, language)
     if text is None:
         raise InputError(f"{kind} shows a model at work: give a text after the model.")
-    trace, options = load(model).trace(text, flags.target), flags.view()
+    trace, options = load_for(model, text).trace(text, flags.target), flags.view()
     if flags.other_model is not None or flags.other_text is not None:
         options["other"] = load(flags.other_model or model).trace(flags.other_text or text)
     return trace.figure(kind, **options, language=language)

@@ -17,6 +17,21 @@ from regard.errors import InputError, RegardError, translate, user_language
 
 if TYPE_CHECKING:
     from regard.generation.search import SearchOptions
+    from regard.model import Model
+
+_IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
+
+
+def load_for(name: str, text: str) -> "Model":
+    """Load a model to run on a text; refuse an image file if the model reads text."""
+    from regard.model import load
+
+    model = load(name)
+    if model.tokenizer is not None and text.lower().endswith(_IMAGES) and Path(text).is_file():
+        raise InputError(
+            f"{name} reads text, and {text} is an image file: give a text, or a model of images."
+        )
+    return model
 
 
 def complete_models(incomplete: str) -> list[str]:

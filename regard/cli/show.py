@@ -18,6 +18,7 @@ from regard.cli.options import (
     PrecisionOption,
     complete_models,
     complete_sites,
+    load_for,
 )
 from regard.cli.output import print_json, say, terminal_width, warn, wrapped
 from regard.errors import InputError, translate
@@ -43,9 +44,8 @@ def show_command(
     """
     from regard.figures.captions import ASCII_SHADES, SHADES, text_pattern
     from regard.figures.head_view import HeadView
-    from regard.model import load
 
-    trace = load(model).trace(text, target)
+    trace = load_for(model, text).trace(text, target)
     view = HeadView(trace, site, head)
     path, number, weights = view.site.path, view.head_index, view.weights().tolist()
     queries, keys = view.labels()
@@ -90,11 +90,10 @@ def trace_command(
     """
     from regard.analysis.site_json import plain
     from regard.files import write_atomic
-    from regard.model import load
 
     if output.suffix not in (".safetensors", ".html", ".json"):
         raise InputError(f"{output} must end in .safetensors, .html or .json.")
-    trace = load(model).trace(text, target, engine=engine, precision=precision)
+    trace = load_for(model, text).trace(text, target, engine=engine, precision=precision)
     if output.suffix == ".safetensors":
         trace.save(output)
     elif output.suffix == ".html":

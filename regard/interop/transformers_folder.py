@@ -165,6 +165,7 @@ def load_module(folder: Path, *, attention: str | None = None) -> nn.Module:
                 trust_remote_code=False,
                 use_safetensors=True,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # refused below, in a sentence
                 dtype=torch.float32,
                 attn_implementation=attention,
             )
@@ -180,7 +181,7 @@ def _check_weights(folder: Path, module: nn.Module, info: Mapping[str, Any]) -> 
     """Refuse weights that config.json does not describe."""
     known = {re.sub(r"\d+", "#", name) for name in module.state_dict()}
     extra = [name for name in info["unexpected_keys"] if re.sub(r"\d+", "#", name) in known]
-    lost = sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]]))
+    lost = sorted([*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])])
     if lost or extra:
         what = f"no fitting {lost[0]}" if lost else f"{min(extra)}, which is too much"
         raise FileError(

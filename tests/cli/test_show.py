@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from regard.cli.main import app
 from regard.cli.show import show_command
+from regard.errors import InputError
 from regard.figures.captions import text_pattern
 from regard.model import load
 
@@ -59,3 +60,11 @@ def test_keys_that_do_not_fit_the_terminal_follow_below():
     assert all(len(line) <= 24 for line in found)
     expected = "first one ·· two ██ second one ·· two third one ▓▓ 0.70 third two 1.00 first"
     assert " ".join(" ".join(found).split()) == expected
+
+
+def test_an_image_for_a_model_of_texts_is_refused(folder, tmp_path):
+    image = tmp_path / "dog.png"
+    image.write_bytes(b"")
+    done = regard(folder, str(image))
+    assert isinstance(done.exception, InputError)
+    assert f"{folder} reads text, and {image} is an image file" in str(done.exception)

@@ -297,6 +297,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path):
     for change, sentence in [
         ({"num_hidden_layers": 1}, "do not match its config.json: they have .*layer.1.*too much"),
         ({"num_hidden_layers": 3}, "do not match its config.json: they have no fitting .*layer.2"),
+        ({"intermediate_size": 40}, "do not match its config.json: they have no fitting .*dense"),
         ({"architectures": ["RobertaForMagic"]}, "RobertaForMagic, which the installed"),
     ]:
         (tmp_path / "config.json").write_text(json.dumps(settings | change))
