@@ -226,6 +226,7 @@ def _describe(hint: Any) -> str:
 _NO_MEMORY = (
     *("allocate memory", "not enough memory", "bad_alloc", "out of memory"),
     *("failed to map segment", "error return without exception set"),  # of a module being imported
+    "ThreadPoolBuildError",  # of tokenizers, which starts threads for large texts
 )
 
 

@@ -123,6 +123,10 @@ def _run() -> None:
     listed = sys.argv[1:] in ([], ["-h"], ["--help"]) and "_REGARD_COMPLETE" not in os.environ
     try:
         _app(wanted or tuple(_COMMANDS), listed=listed)()
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # which typer makes a failure
+            raise BrokenPipeError from None
+        raise
     except RegardError as error:
         warn(str(error))
         sys.exit(2)
@@ -161,7 +165,9 @@ def run() -> None:
             stream.reconfigure(errors="replace")
     sys.argv = [_as_utf8(*pair) for pair in pairwise(["-", *sys.argv])]
     notes = logging.getLogger("regard.files")  # such as folders that were created
-    notes.addHandler(logging.StreamHandler())
+    handler = logging.StreamHandler()
+    handler.format = lambda record: translate(record.getMessage())
+    notes.addHandler(handler)
     notes.setLevel(logging.INFO)
     try:
         with speaking(_chosen_language(sys.argv)):
@@ -174,8 +180,8 @@ def run() -> None:
     except BrokenPipeError:  # the reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except Exception as error:
-        if not is_out_of_memory(error):
+    except BaseException as error:  # a panic of a library in Rust is not an Exception
+        if isinstance(error, SystemExit) or not is_out_of_memory(error):
             raise
         warn("there is not enough memory: close other programs, or use a smaller model or batch.")
         sys.exit(2)

@@ -264,6 +264,10 @@ def test_a_closed_pipe_is_not_an_error(folder, source):
     assert process.wait() == 0
     assert process.stderr.read() == b""
     process.stderr.close()
+    listing = [sys.executable, "-m", "regard", "models"]  # prints with typer, which would fail
+    with subprocess.Popen(listing, stdout=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.wait() == 0
 
 
 def test_lines_typed_on_a_terminal(folder):

@@ -23,4 +23,6 @@ def test_errors_of_python_and_torch_without_memory_are_known():
         with pytest.raises((MemoryError, RuntimeError)) as caught:
             work()
         assert is_out_of_memory(caught.value)
+    panic = "not initialized: ThreadPoolBuildError { kind: IOError(Os { code: 11, kind: WouldBlock"
+    assert is_out_of_memory(BaseException(panic))  # of tokenizers
     assert not is_out_of_memory(ValueError("another"))
