@@ -17,7 +17,7 @@ from typer import Option
 import regard
 from regard.cli.options import QuickCommand, QuickGroup
 from regard.cli.output import warn
-from regard.errors import RegardError, check_language, is_out_of_memory, speaking
+from regard.errors import RegardError, check_language, is_out_of_memory, speaking, translate
 
 _COMMANDS = {
     "translate": "translate.translate_command",
