@@ -1,5 +1,6 @@
 """Find models by name: bundled ones, those of other packages, and folders."""
 
+import logging
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +40,15 @@ def find_bundled(name_or_folder: str | Path) -> Path:
     """Return the folder of a bundled model, or the folder itself."""
     known = bundled()
     if isinstance(name_or_folder, str) and name_or_folder in known:
-        return known[name_or_folder]
+        bundled_folder = known[name_or_folder]
+        if (Path(name_or_folder) / CONFIG).is_file() and not bundled_folder.samefile(
+            name_or_folder
+        ):
+            logging.getLogger("regard.files").info(  # the command line prints it
+                "%s is the bundled model; write ./%s for the folder of this name.",
+                *(name_or_folder, name_or_folder),
+            )
+        return bundled_folder
     folder = existing_folder(name_or_folder)
     if folder is not None:
         return folder

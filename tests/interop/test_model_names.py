@@ -59,6 +59,22 @@ def test_bundled_models_are_folders_with_a_configuration(shelf):
     assert find_bundled("en-de") == shelf / "en-de"
 
 
+def test_a_folder_with_the_name_of_a_bundled_model_is_mentioned(
+    shelf, tmp_path, monkeypatch, caplog
+):
+    caplog.set_level("INFO", "regard.files")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dates").mkdir()
+    assert find_bundled("dates") == shelf / "dates"
+    assert not caplog.messages  # not a model folder
+    (tmp_path / "dates" / "config.json").write_text("{}")
+    assert find_bundled("dates") == shelf / "dates"
+    assert find_bundled("./dates").samefile(tmp_path / "dates")
+    assert caplog.messages == [
+        "dates is the bundled model; write ./dates for the folder of this name."
+    ]
+
+
 def test_a_folder_is_found_by_its_path(shelf, tmp_path):
     (tmp_path / "mine").mkdir()
     assert find_bundled(tmp_path / "mine") == tmp_path / "mine"
