@@ -73,6 +73,7 @@ class Model:
     card: Card = field(default_factory=Card)
     extras: dict[str, Any] = field(default_factory=dict)
     folder: Path | None = None  # the model was loaded from it
+    checkpoint: Path | None = None  # a folder of transformers that it was imported from
 
     def __post_init__(self) -> None:
         if self.target_tokenizer is None:

@@ -91,7 +91,7 @@ def _unusable_readers(model: Model) -> dict[str, str]:
     for name, module in _MODULES.items():
         if any(find_spec(one) is None for one in (module, "onnx", "onnxscript")):
             reasons[name] = f"it is not installed (pip install 'regard[{name}]' installs it)"
-        elif model.folder is None:
+        elif (model.folder or model.checkpoint) is None:
             reasons[name] = "it reads folders that regard wrote (regard import makes one)"
         elif model.changed:
             reasons[name] = "weights were changed after loading"
@@ -104,10 +104,9 @@ def _unusable_readers(model: Model) -> dict[str, str]:
 
 def _fastest(model: Model, names: Sequence[str], precision: str, n_inputs: int) -> str:
     """Return the engine that was measured as fastest, or torch if nothing was measured."""
-    assert model.folder is not None
     machine = [platform.machine(), platform.processor(), cpu_count(), torch.__version__]
     about = cache_key({"machine": machine, "names": list(names), "precision": precision})
-    place = cache_folder() / "fastest" / f"{fingerprint(model.folder)}-{about}"
+    place = cache_folder() / "fastest" / f"{_stored(model)}-{about}"
     with suppress(OSError):
         if (known := place.read_text("ascii")) in names:
             return known
@@ -153,9 +152,15 @@ def _example(model: Model) -> tuple[Tensor, ...]:
     return torch.zeros(rows, 24, dtype=torch.long), torch.full((rows,), 24)
 
 
+def _stored(model: Model) -> str:
+    """Return a hash of the files that hold the model."""
+    folder = model.folder or model.checkpoint
+    assert folder is not None
+    return fingerprint(folder)
+
+
 def _graph(model: Model, precision: str = "float32") -> str:
-    assert model.folder is not None
-    place = cache_folder() / "graphs" / fingerprint(model.folder)
+    place = cache_folder() / "graphs" / _stored(model)
 
     def quantize(fresh: Path) -> None:
         from onnxruntime.quantization import QuantType, quantize_dynamic

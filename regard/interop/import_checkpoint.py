@@ -22,7 +22,7 @@ from regard.interop.marian import MARIAN, PEGASUS
 from regard.interop.sentencepiece import llama_tokenizer, marian_tokenizer, read_vocabulary
 from regard.interop.vit import DEIT, VIT, read_preprocessing
 from regard.model import Model
-from regard.model_folder import Card
+from regard.model_folder import WEIGHTS, Card
 from regard.models.config import ModelConfig, build_from_weights
 from regard.models.decoder import DecoderConfig
 from regard.models.encoder import EncoderConfig
@@ -63,7 +63,9 @@ def import_checkpoint(
             )
         model = read_llama2c(path, tokenizer=given)
     else:
-        model = _import_folder(path if path.is_dir() else download(str(source)), given, dtype)
+        folder = path if path.is_dir() else download(str(source))
+        model = _import_folder(folder, given, dtype)
+        model.checkpoint = folder if (folder / WEIGHTS).is_file() else None
     origin = {"imported from": path.resolve().name if path.exists() else str(source)}
     model.card = replace(model.card, others={**model.card.others, **origin})
     return model

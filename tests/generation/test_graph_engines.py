@@ -57,6 +57,22 @@ def test_texts_get_the_answers_of_torch(encoder, engine):
         )
 
 
+def test_a_folder_of_transformers_has_a_graph_too(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
+    small = transformers.ViTConfig(image_size=8, patch_size=4, num_hidden_layers=1, **sizes)
+    transformers.ViTForImageClassification(small).save_pretrained(tmp_path)
+    opened = load(tmp_path)
+    image = torch.rand(3, 8, 8)
+    ours, theirs = (opened.classify(image, engine=one) for one in ("onnx", "torch"))
+    assert (ours.engine, theirs.engine) == ("onnx", "torch")
+    assert ours[0].probability == pytest.approx(theirs[0].probability, abs=1e-5)
+    with torch.no_grad():
+        next(opened.module.parameters()).add_(1.0)
+    with pytest.raises(InputError, match="weights were changed"):
+        opened.classify(image, engine="onnx")
+
+
 @pytest.mark.parametrize("engine", GRAPHS)
 def test_images_get_the_answers_of_torch(engine):
     model = load("digits")
