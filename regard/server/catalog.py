@@ -79,10 +79,14 @@ class Checkpoint(BaseModel):
     scores: dict[str, Any]
 
 
+_NOT_IN_CONFIG = ("preset", "start_from", "family")
+
+
 class ReplayInfo(BaseModel):
     """A training run: the texts of its snapshots, and its checkpoints so far."""
 
     name: str
+    models: list[str]  # models of the server that this run trained
     texts: list[str]
     metric: str
     checkpoints: list[Checkpoint]
@@ -226,6 +230,17 @@ class ReplayRun:
     folder: Path
     texts: tuple[str, ...]
     metric: str
+    task: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Fields of the model's config that the recipe sets."""
+
+    def trained(self, entry: ModelEntry) -> bool:
+        """Return True if this run trained a model: the same folder, or the recipe's settings."""
+        if entry.folder.resolve() == self.folder:
+            return True
+        config, task = entry.description.model, entry.description.task
+        same = all(name in config and config[name] == x for name, x in self.settings.items())
+        return bool(self.settings) and same and task == self.task
 
     def steps(self) -> list[int]:
         """Return the steps that have snapshots of all texts, in order."""
@@ -237,10 +252,14 @@ class ReplayRun:
             if path.name[5:].isdecimal() and all((path / name).is_file() for name in files)
         )
 
-    def describe(self) -> ReplayInfo:
-        texts = [text.partition("\t")[0] for text in self.texts]
-        checkpoints = list(self._checkpoints())
-        return ReplayInfo(name=self.name, texts=texts, metric=self.metric, checkpoints=checkpoints)
+    def describe(self, entries: Iterable[ModelEntry] = ()) -> ReplayInfo:
+        return ReplayInfo(
+            name=self.name,
+            models=[entry.name for entry in entries if self.trained(entry)],
+            texts=[text.partition("\t")[0] for text in self.texts],
+            metric=self.metric,
+            checkpoints=list(self._checkpoints()),
+        )
 
     def trace(self, step: int, text: int) -> Trace:
         """Load the snapshot of a text at a step."""
@@ -300,8 +319,10 @@ def open_run(folder: Path) -> ReplayRun:
             "that was passed to regard train with -o."
         )
     try:
-        given = json.loads(recipe.read_bytes()).get("evaluate", {})
-        texts, metric = tuple(given.get("snapshots", ())), given.get("metric", "loss")
+        given = json.loads(recipe.read_bytes())
+        evaluate, settings = given.get("evaluate", {}), given.get("model", {})
+        texts, metric = tuple(evaluate.get("snapshots", ())), evaluate.get("metric", "loss")
+        chosen = {name: x for name, x in settings.items() if name not in _NOT_IN_CONFIG}
     except (ValueError, AttributeError) as error:
         raise FileError(f"{recipe} cannot be read ({error}): train again.") from error
     if not texts:
@@ -309,4 +330,5 @@ def open_run(folder: Path) -> ReplayRun:
             f"the run in {folder} has no snapshots: add texts to [evaluate] snapshots in the "
             "recipe and train again."
         )
-    return ReplayRun(folder.resolve().name, folder.resolve(), texts, metric)
+    place, task = folder.resolve(), given.get("task", "")
+    return ReplayRun(place.name, place, texts, metric, task, chosen)

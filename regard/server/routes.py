@@ -200,4 +200,5 @@ class RunList(BaseModel):
 @router.get("/runs")
 def runs(context: Context) -> RunList:
     """List training runs and their checkpoints so far."""
-    return RunList(runs=[run.describe() for run in context.service.runs.runs.values()])
+    entries = context.service.catalog.entries.values()
+    return RunList(runs=[run.describe(entries) for run in context.service.runs.runs.values()])

@@ -23,7 +23,8 @@ def write_run(folder, model, steps, texts=TEXTS, **evaluate):
     """Write a run as `regard train` does, with different weights at each step."""
     training = folder / "training"
     training.mkdir(parents=True)
-    recipe = {"task": "translation", "evaluate": {"snapshots": texts, **evaluate}}
+    settings = {name: getattr(model.module.config, name) for name in ("d_model", "n_heads")}
+    recipe = {"task": model.task, "model": settings, "evaluate": {"snapshots": texts, **evaluate}}
     (training / "recipe.json").write_text(json.dumps(recipe))
     lines = []
     for number, step in enumerate(steps):
@@ -105,7 +106,8 @@ def test_folders_without_snapshots_are_refused(tmp_path):
 def test_the_api_lists_runs_and_describes_snapshots(app):
     client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
     assert client.get("/api/models").json()["runs"] == ["toy"]
-    assert [run["name"] for run in client.get("/api/runs").json()["runs"]] == ["toy"]
+    runs = client.get("/api/runs").json()["runs"]
+    assert [(run["name"], run["models"]) for run in runs] == [("toy", ["transformer"])]
     described = client.get("/api/runs/toy/40?text=1").json()
     assert described["tokens"]["source"][1:-1] != []
     assert client.get(f"/api/trace/{described['id']}").json() == described

@@ -1,6 +1,7 @@
 // Rows of the residual stream, from arrays named as the server names them.
 
 import { matrix } from "./matrix.js";
+import { markContinued } from "./tokens.js";
 
 /**
  * @typedef {import("./source.js").FlowSide} FlowSide
@@ -82,6 +83,7 @@ export function flowRows(side, start, stop, found, names) {
   if (chances && names.length) {
     const count = chances.shape[1];
     rows.predictions = names.map((row, i) => row.map((name, n) => ({ name, probability: chances.data[i * count + n] })));
+    markContinued(rows.predictions.flat());
   }
   return rows;
 }

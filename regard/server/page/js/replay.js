@@ -11,7 +11,7 @@ import { showNothing, skeleton } from "./views/skeleton.js";
 /**
  * @typedef {import("./app.js").App} App
  * @typedef {{ step: number, epoch: number | null, loss: number | null, score: number | null, scores: Record<string, number> }} Checkpoint
- * @typedef {{ name: string, texts: string[], metric: string, checkpoints: Checkpoint[] }} Run
+ * @typedef {{ name: string, models: string[], texts: string[], metric: string, checkpoints: Checkpoint[] }} Run
  */
 
 /**

@@ -123,7 +123,7 @@ function kindChoice(app, spec, choices) {
 function firstOfKind(app, choices) {
   const { text } = requestOf(app);
   const model = otherModels(app, choices)[0];
-  const run = choices.runs.find((one) => one.checkpoints.length);
+  const [run] = ownRuns(app, choices);
   const step = run?.checkpoints[0].step;
   return {
     text: text && app.source.model ? { kind: "text", text: partnerOf(app, text) } : null,
@@ -132,6 +132,17 @@ function firstOfKind(app, choices) {
     run: run ? { kind: "run", run: run.name, step, item: shownText(run.texts.length) } : null,
     edited: app.source.model || !app.about.live ? { kind: "edited" } : null,
   };
+}
+
+/**
+ * Return the runs with checkpoints of the open model, or the open run.
+ * @param {App} app
+ * @param {OtherRuns} choices
+ */
+function ownRuns(app, { runs }) {
+  const { model } = requestOf(app);
+  const replayed = new URLSearchParams(location.search).get("run");
+  return runs.filter((one) => one.checkpoints.length && (model ? one.models.includes(model) : one.name === replayed));
 }
 
 /**
@@ -246,9 +257,10 @@ function headChoice(app, spec) {
  * @param {Comparison} spec
  * @param {OtherRuns} choices
  */
-function runChoice(app, spec, { runs }) {
+function runChoice(app, spec, choices) {
   const { t } = app;
-  const run = runs.find((one) => one.name === spec.run);
+  const run = choices.runs.find((one) => one.name === spec.run);
+  const runs = [...new Set([...ownRuns(app, choices), ...(run ? [run] : [])])];
   const pick = (/** @type {string} */ name) => {
     const other = runs.find((one) => one.name === name);
     if (other) set(app, { kind: "run", run: name, step: other.checkpoints[0]?.step ?? 0, item: 0 });
