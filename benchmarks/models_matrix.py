@@ -5,7 +5,9 @@ weights with the attentions that transformers' eager implementation returns.
 """
 
 import platform
+import sys
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -179,7 +181,7 @@ def measure_module(name: str, model: nn.Module, *inputs: Tensor) -> Row:
 
 
 def modules() -> list[Row]:
-    """Watch nn.Transformer, a nanoGPT, ten hand-written styles, and timm if it is installed."""
+    """Watch nn.Transformer, a nanoGPT, ten hand-written styles and image models."""
     torch.manual_seed(0)
     x, ids = torch.randn(2, 5, 16), torch.randint(0, 40, (2, 7))
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
@@ -195,14 +197,42 @@ def modules() -> list[Row]:
     for style in STYLES:
         model = nn.Sequential(Blocks(style), nn.Linear(16, 9))
         rows.append(measure_module(f"by hand: {style.__name__}", model, x))
+    return [*rows, *image_models()]
+
+
+def _declare_operators() -> None:
+    """Declare the operators of detection, which torchvision's wheel loads only next to CUDA."""
+    if hasattr(torch.ops.torchvision, "nms"):
+        return
+    for name in ("nms", "qnms"):
+        schema = "(Tensor boxes, Tensor scores, float threshold) -> Tensor"
+        torch.library.define(f"torchvision::{name}", schema)
+    for name in [one for one in sys.modules if one.partition(".")[0] == "torchvision"]:
+        del sys.modules[name]
+
+
+def image_models() -> list[Row]:
+    """Watch models of torchvision and timm, which needs torchvision, if they are installed."""
     try:
+        with suppress(RuntimeError):
+            import torchvision  # noqa: F401
+        _declare_operators()
         import timm
+        from torchvision.models import SwinTransformer, VisionTransformer
     except (ImportError, RuntimeError) as error:
-        return [*rows, Row("timm", "refused", "", f"not installed here: {error}")]
+        return [Row("timm, torchvision", "refused", "", f"not installed here: {error}")]
+    image = torch.randn(2, 3, 32, 32)
+    vit = VisionTransformer(32, 8, 2, 2, 16, 32, num_classes=5)
+    nn.init.normal_(vit.heads.head.weight)  # torchvision starts it at 0
+    swin = SwinTransformer([4, 4], 16, [2, 2], [2, 2], [4, 4], num_classes=5)
+    rows = [
+        measure_module("torchvision VisionTransformer", vit, image),
+        measure_module("torchvision SwinTransformer", swin, image),
+    ]
     sizes = {"img_size": 32, "embed_dim": 24, "depth": 2, "num_heads": 3, "num_classes": 5}
     for name in ("vit_tiny_patch16_224", "deit_tiny_patch16_224"):
         model = timm.create_model(name, **sizes)
-        rows.append(measure_module(f"timm {name}", model, torch.randn(2, 3, 32, 32)))
+        rows.append(measure_module(f"timm {name}", model, image))
     return rows
 
 
@@ -210,6 +240,7 @@ def main() -> None:
     """Measure everything and write docs/models.md."""
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
+    others = modules()
     rows = [measure(name, tiny) for name, tiny in sorted(architectures().items())]
     exact = sum(row.state == "exact" for row in rows)
     date = datetime.now(UTC).date()
@@ -233,7 +264,7 @@ def main() -> None:
         "",
         "## Other modules",
         "",
-        *_table(modules()),
+        *_table(others),
         "",
     ]
     Path(__file__).parents[1].joinpath("docs/models.md").write_text("\n".join(lines))
@@ -245,6 +276,8 @@ def _others() -> str:
     for name in ("timm", "torchvision"):
         try:
             found.append(f"{name} {version(name)}")
+            if name == "torchvision" and not hasattr(torch.ops.torchvision, "roi_align"):
+                found[-1] += " without its compiled operators"
         except PackageNotFoundError:
             stands_in = find_spec(name) is not None
             found.append(f"empty modules in place of {name}" if stands_in else f"no {name}")
