@@ -15,6 +15,7 @@ from regard.cli.options import (
     JsonFlag,
     LanguageOption,
     OptionalModel,
+    complete_from,
     complete_kinds,
     complete_sites,
     grouped,
@@ -62,12 +63,20 @@ class HeadFlags:
 class LookFlags:
     """Options of how a figure is written."""
 
-    size: str | None = Option(None, help="column, page or slide: the size on paper.")
+    size: str | None = Option(
+        None,
+        help="column, page or slide: the size on paper.",
+        autocompletion=complete_from("column", "page", "slide"),
+    )
     width: float | None = Option(None, help="Width in millimeters, instead of --size.")
     dpi: int | None = Option(None, help="Pixels per inch.  [default: 144, with a size 300]")
     title: str | None = Option(None, help="Title instead of the figure's own.")
     font: str | None = Option(None, help="Name of an installed font.")
-    theme: str = Option("light", help="light, dark or print.")
+    theme: str = Option(
+        "light",
+        help="light, dark or print.",
+        autocompletion=complete_from("light", "dark", "print"),
+    )
 
 
 @grouped
@@ -224,9 +233,19 @@ def _warnings_to_stderr() -> Iterator[None]:
         warn(str(warning.message))
 
 
+def complete_examples(incomplete: str) -> list[str]:
+    """Return the worked examples and the .toml files that start like this."""
+    from regard.analysis.worked_example import list_examples
+
+    files = map(str, Path().glob("*.toml"))
+    return [one for one in [*list_examples(), *files] if one.startswith(incomplete)]
+
+
 def work_command(
     example: Path | None = Argument(
-        None, help="TOML file with small matrices, or a name of --list."
+        None,
+        help="TOML file with small matrices, or a name of --list.",
+        autocompletion=complete_examples,
     ),
     output: Path | None = Option(
         None, "-o", "--output", help="File to write: .html, .md, .tex, .svg, .png or .pdf."

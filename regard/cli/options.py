@@ -1,8 +1,9 @@
 """Options that several commands share, and groups of options as dataclasses."""
 
 import inspect
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -53,9 +54,13 @@ def complete_sites(ctx: Any, incomplete: str) -> list[str]:
     from regard.interop.model_names import find_model
     from regard.model_folder import read_description
 
-    try:
-        settings = read_description(find_model(ctx.params["model"])).model
-    except (KeyError, RegardError):
+    # With an option that has no value yet, typer has parsed nothing; the shell gives all words.
+    words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    for name in filter(None, [ctx.params.get("model"), *words.split()[2:]]):
+        with suppress(RegardError):
+            settings = read_description(find_model(name)).model
+            break
+    else:
         return []
     counts = {"": "n_layers", "encoder": "n_encoder_layers", "decoder": "n_decoder_layers"}
     sites = [
@@ -66,6 +71,15 @@ def complete_sites(ctx: Any, incomplete: str) -> list[str]:
         for kind in (("self", "cross") if stack == "decoder" else ("self",))
     ]
     return [one for one in sites if one.startswith(incomplete)]
+
+
+def complete_from(*values: str) -> Callable[[str], list[str]]:
+    """Return a completion by these values."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [one for one in values if one.startswith(incomplete)]
+
+    return complete
 
 
 def complete_kinds(incomplete: str) -> list[str]:
@@ -97,12 +111,28 @@ OptionalModel = Annotated[
         help="Name of a bundled model, or path of a model folder.", autocompletion=complete_models
     ),
 ]
-EngineOption = Annotated[str, Option(help="Compute with this engine: auto, ctranslate2 or torch.")]
+_PRECISIONS = complete_from("float32", "bfloat16", "int8", "auto")
+EngineOption = Annotated[
+    str,
+    Option(
+        help="Compute with this engine: auto, ctranslate2 or torch.",
+        autocompletion=complete_from("auto", "ctranslate2", "torch"),
+    ),
+]
 PrecisionOption = Annotated[
-    str, Option(help="Compute in float32, bfloat16 or int8 (changes some answers), or auto.")
+    str,
+    Option(
+        help="Compute in float32, bfloat16 or int8 (changes some answers), or auto.",
+        autocompletion=_PRECISIONS,
+    ),
 ]
 ReaderOption = Annotated[
-    str, Option("--engine", help="Compute with this engine: auto, openvino, onnx or torch.")
+    str,
+    Option(
+        "--engine",
+        help="Compute with this engine: auto, openvino, onnx or torch.",
+        autocompletion=complete_from("auto", "openvino", "onnx", "torch"),
+    ),
 ]
 ReaderPrecision = Annotated[
     str, Option("--precision", help="Compute in float32, bfloat16 or int8 (less exact), or auto.")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from regard.cli import options, translate
+from regard.cli.figure import complete_examples
 from regard.cli.output import RecordWriter, wrapped
 from regard.cli.tokenizer_commands import _load
 from regard.errors import MissingExtraError
@@ -23,6 +24,14 @@ def test_names_are_completed():
     assert "decoder.layers.0.cross" in options.complete_sites(context, "decoder.layers.0")
     assert options.complete_sites(context, "encoder.layers.0") == ["encoder.layers.0.self"]
     assert options.complete_sites(SimpleNamespace(params={}), "") == []
+
+
+def test_values_are_completed_where_typer_has_parsed_nothing(monkeypatch):
+    monkeypatch.setenv("COMP_WORDS", "regard show en-de hi --site enc")
+    nothing = SimpleNamespace(params={"model": None})
+    assert "encoder.layers.0.self" in options.complete_sites(nothing, "enc")
+    assert options.complete_from("light", "dark")("d") == ["dark"]
+    assert complete_examples("cos") == ["cosine"]
 
 
 def test_folders_of_models_are_completed(tmp_path, monkeypatch):
