@@ -2,7 +2,8 @@
 
 A unit adds its activation times its column of the output matrix to the residual stream. In pre-norm
 models, that column also has a direct effect on the logits: through the last norm, with the
-deviation that it has in this run, and the projection.
+deviation that it has in this run, and the projection. The activation in the head of masked models
+is held at its gain in this run, as in attributions.
 """
 
 from contextlib import suppress
@@ -14,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.analysis.flow import stream
-from regard.analysis.parts import found_effect
+from regard.analysis.parts import AttributionPart, LinearParts, found_effect
 from regard.analysis.readout import FoundReadout, open_readout
 from regard.errors import InputError, UnknownNameError
 from regard.layers.feed_forward import FeedForward
@@ -183,7 +184,28 @@ class _Readout:
         return self.names[index] if isinstance(self.names, tuple) else self.names.label_of(index)
 
 
-def _readout(trace: Trace, path: str, position: int, batch: int) -> _Readout | None:
+@dataclass(frozen=True)
+class _FillReadout:
+    """The same for the head of masked models, whose activation is held at its gain."""
+
+    module: Any
+    stream: Float[Tensor, "d_model"]
+    tokenizer: Any
+
+    def effect(self, vector: Tensor) -> Tensor:
+        both = torch.stack([vector, self.stream - vector]).detach().double()
+        parts = LinearParts(tuple(AttributionPart("", "", None, 0.0) for _ in both), both)
+        head = self.module.fill
+        parts = parts.normalize(self.module.encoder.norm, "")
+        parts = parts.transform(head.to_hidden, "").activate(head.activation_fn)
+        hidden = parts.normalize(head.norm, "").vectors[0]
+        return (self.module.tokens.weight.detach().double() @ hidden).float()
+
+    def name(self, index: int) -> str:
+        return str(index) if self.tokenizer is None else self.tokenizer.label_of(index)
+
+
+def _readout(trace: Trace, path: str, position: int, batch: int) -> _Readout | _FillReadout | None:
     """Return how a layer's output reaches the logits of its position; None if not directly."""
     model, side = trace.origin, path.partition(".")[0]
     module = model.module
@@ -193,9 +215,12 @@ def _readout(trace: Trace, path: str, position: int, batch: int) -> _Readout | N
         return None
     weight, names = _output_matrix(model, side, position)
     last = f"{side}.layers.{len(stack.layers) - 1}.feed_forward.residual"
-    if weight is None or last not in trace.values:
+    fills = model.task == "masked" and getattr(module, "fill", None) is not None
+    if last not in trace.values or (weight is None and not fills):
         return None
     vector = stream(trace, last, batch=batch)[position]
+    if weight is None:
+        return _FillReadout(module, vector, model.tokenizer)
     centered = vector - vector.mean() if isinstance(norm, nn.LayerNorm) else vector
     deviation = float((centered.square().mean() + (norm.eps or 0.0)).sqrt())
     return _Readout(norm, deviation, weight, names)
@@ -214,7 +239,9 @@ def _output_matrix(model: Any, side: str, position: int) -> tuple[Tensor | None,
     return None, None
 
 
-def _largest(effect: Tensor, readout: _Readout | _FoundEffect | None) -> tuple[WrittenEntry, ...]:
+def _largest(
+    effect: Tensor, readout: _Readout | _FillReadout | _FoundEffect | None
+) -> tuple[WrittenEntry, ...]:
     """Return the entries that gain most; without names, those that change most."""
     ranked = effect if readout is not None else effect.abs()
     best = ranked.topk(min(N_WRITTEN, len(effect))).indices.tolist()

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from regard.analysis.hidden_units import hidden_units
 from regard.errors import InputError, UnknownNameError
 from regard.trace.edits import ablate, set_value
 from tests.analysis.families import TEXT, own_logits, trace_of
@@ -54,6 +55,23 @@ def test_a_head_of_a_pre_norm_model_by_hand(make_bundle):
     (head,) = [part for part in found.parts if part.head == 1]
     assert head.path == "decoder.layers.0.self.output"
     assert head.value == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_only_unit_of_a_layer_writes_what_the_layer_adds(make_bundle):
+    model = make_bundle("encoder", settings={"norm": "pre"})
+    path = "encoder.layers.0.feed_forward"
+    output = model.module.encoder.layers[0].feed_forward.inner.to_output
+    with torch.no_grad():
+        output.weight[:, 1:] = 0.0
+        output.bias.zero_()
+        model.module.encoder.layers[0].feed_forward.inner.to_hidden.bias[0] = 5.0  # active
+    trace = model.trace(TEXT)
+    found = hidden_units(trace, path, 1)
+    assert found.writes == "logits"
+    written = found.units[0].written[0]
+    part = trace.attribution(written.name, position=1)
+    (layer,) = [one for one in part.parts if one.path == f"{path}.output"]
+    assert written.amount == pytest.approx(layer.value, abs=1e-5)
 
 
 def test_a_head_that_is_switched_off_adds_nothing(make_bundle):
