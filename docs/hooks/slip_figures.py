@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import torch
@@ -375,7 +376,7 @@ def image(section: str, up: str, language: str) -> str:
     name = f"figures/slip-{match[1]}-{language}.svg"
     heading = f"{match[1]}. {match[2].rpartition(' [')[0]}".replace("`", "").replace("**", "")
     files[name] = Figure(drawn(int(match[1]), heading, language)).svg.encode()
-    return f'<img class="figure" loading="lazy" src="{up}{name}" alt="{heading}">'
+    return f'<img class="figure" loading="lazy" src="{up}{name}" alt="{escape(heading)}">'
 
 
 def drawn(number: int, heading: str, language: str) -> Drawing:
