@@ -163,10 +163,15 @@ def _graph(model: Model, precision: str = "float32") -> str:
     place = cache_folder() / "graphs" / _stored(model)
 
     def quantize(fresh: Path) -> None:
+        import onnx
         from onnxruntime.quantization import QuantType, quantize_dynamic
+        from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
+        graph = onnx.load(_graph(model))
+        del graph.graph.value_info[:]  # shapes that the exporter's optimizer has left are wrong
+        add_pre_process_metadata(graph)  # it is optimized, and needs no advice to do so
         signed = {"weight_type": QuantType.QInt8, "per_channel": True}
-        quantize_dynamic(_graph(model), fresh / _GRAPH_FILE, **signed)
+        quantize_dynamic(graph, fresh / _GRAPH_FILE, **signed)
 
     if precision == "int8":
         place = place.with_name(f"{place.name}-int8")

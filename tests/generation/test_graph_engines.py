@@ -4,6 +4,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from regard.errors import InputError
 from regard.generation import graph_engines
@@ -146,3 +147,14 @@ def test_the_fastest_is_the_one_with_the_shortest_call():
     calls = {"slow": lasting(0.3), "fast": lasting(0.1), "middle": lasting(0.2)}
     assert measured_fastest(calls, clock=lambda: now[0]) == "fast"
     assert now[0] < 2.0
+
+
+def test_an_image_model_in_int8_with_onnx_runtime_finds_the_same_class(caplog):
+    model = load("fashion")
+    image = np.zeros((28, 28), np.uint8) + 90
+    found = [
+        model.classify(Image.fromarray(image), engine="onnx", precision=precision)[0]
+        for precision in ("float32", "int8")
+    ]
+    assert found[0].text == found[1].text
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
