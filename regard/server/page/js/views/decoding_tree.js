@@ -1,6 +1,6 @@
 // Beam search as a tree that grows with the text: kept sequences go on, pruned ones fade.
 
-import { el, fill, shape } from "../dom.js";
+import { el, fill, shape, textWidth } from "../dom.js";
 import { full, short } from "../format.js";
 import { MOVE, move } from "../motion.js";
 import { rove } from "../radio_group.js";
@@ -12,7 +12,9 @@ import { labelOf } from "../tokens.js";
  */
 
 const ROW = 25;
-const [MIN_COLUMN, MAX_COLUMN] = [122, 150];
+const [MIN_COLUMN, MAX_COLUMN] = [122, 190];
+/** Space in a node next to its name: padding, gaps, the score and the mark of the end. */
+const SCORE = 68;
 const NODE = 21;
 /** Space for the lines between two steps. */
 const GAP = 34;
@@ -41,7 +43,7 @@ export function searchTree(app, branch) {
     fill(note, t("beamHow", { n: keeps }));
     const first = Math.max(tree[0]?.step ?? 1, at - MAX_STEPS + 1);
     const last = Math.max(...tree.map((node) => node.step), 1);
-    const column = Math.min(MAX_COLUMN, Math.max(MIN_COLUMN, (scroller.clientWidth - 8) / Math.max(1, last - first + 1)));
+    const column = columnWidth(tree, (scroller.clientWidth - 8) / Math.max(1, last - first + 1));
     const { places, height } = placeNodes(tree, first, at, column);
     const edges = tree.map((node, i) => {
       const [from, to] = [node.parent === null ? undefined : places.get(node.parent), places.get(i)];
@@ -71,6 +73,17 @@ export function searchTree(app, branch) {
     await Promise.all(newest.filter((one) => one.matches(".pruned, .overtaken")).map((one) => move(one, { opacity: 1 }, MOVE / speed)));
   };
   return { element, show, grow };
+}
+
+/**
+ * Return the width of a step: its share of the window, but at least that of the longest token.
+ * @param {TreeNode[]} tree
+ * @param {number} share
+ */
+function columnWidth(tree, share) {
+  const names = tree.map((node) => textWidth(labelOf(node.name), 12.5) * 1.08); // the best path is bold
+  const least = Math.max(MIN_COLUMN, ...names.map((width) => width + SCORE + GAP));
+  return Math.min(MAX_COLUMN, Math.max(least, Math.min(share, 150)));
 }
 
 /**
