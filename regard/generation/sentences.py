@@ -51,6 +51,7 @@ class Segment:
     text: str
     separator: str
     oversized: bool = False  # a text without spaces that is too long for a word; it is copied
+    tag: str = ""  # of the model, such as "<formal>", in front of what it reads
 
 
 def clean(line: str) -> str:
@@ -188,7 +189,8 @@ class CarryOver(Generic[Answer]):
                 continue
             # Tags and emoji at the ends are copied; what is between them is translated.
             for piece, copied in carve(part[0].text, ends=True):
-                done += [((piece, [], True), None)] if copied else self._fill_in(piece)
+                tagged = replace(piece, tag=part[0].tag)
+                done += [((piece, [], True), None)] if copied else self._fill_in(tagged)
             (last, ids, copied), answer = done[-1]
             done[-1] = ((replace(last, separator=part[0].separator), ids, copied), answer)
         return [part for part, _ in done], iter([one for _, one in done if one is not None])
@@ -200,15 +202,15 @@ class CarryOver(Generic[Answer]):
             slots, text = [f"{{{name}}}" for name in names[: len(spans)]], part.text
             for span, slot in reversed(list(zip(spans, slots, strict=False))):
                 text = text[: span.start] + slot + text[span.end :]
-            ids = self.encode(text)
+            ids = self.encode(part.tag + text)
             if len(slots) < len(spans) or self.unknown_id in ids:
                 break
             if filled := put_back(self.translate(ids), spans, slots):
                 return [((part, ids, False), filled)]
         done: list[tuple[Part, list[tuple[Answer, str]] | None]] = []
         for piece, copied in carve(part.text):
-            ids = self.encode(piece.text)
-            copied = copied or self.is_empty(ids)
+            copied = copied or self.is_empty(self.encode(piece.text))
+            ids = self.encode(part.tag + piece.text)
             done.append(((piece, ids, copied), None if copied else self.translate(ids)))
         return done
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,9 +142,7 @@ class Translator:
         self.max_source = min(max_source, max_positions or max_source)
         self.tokenizer, self.target = tokenizer, target_tokenizer or tokenizer
         self._empty = tokenizer.special_ids | {tokenizer.unknown_id}
-        self._source_texts = TokenTexts(self.tokenizer)
-        same = self.target is self.tokenizer
-        self._target_texts = self._source_texts if same else TokenTexts(self.target)
+        self._source_texts, self._target_texts = TokenTexts(tokenizer), TokenTexts(self.target)
 
     def translate(self, lines: Iterable[str], options: SearchOptions) -> Iterator[Translation]:
         """Yield the translation of each line, in order."""
@@ -227,20 +226,21 @@ class Translator:
         # Which sentence a required word belongs to is unknown, so sentences stay together.
         most = None if options.must else self.sentences
         for line, ids in zip(lines, self.tokenizer.encode_batch(lines, literal=True), strict=True):
-            short = len(ids) <= self.max_source
-            fits = (lambda text: True) if short else self._fits
-            parts = segments(line, fits, max_sentences=most)
-            tokens = [ids] if len(parts) == 1 else [self._encode(part.text) for part in parts]
+            tag, text = self.tokenizer.split_tag(line)
+            fits = partial(self._fits, tag=tag, known=len(ids) <= self.max_source)
+            parts = [replace(x, tag=tag) for x in segments(text, fits, max_sentences=most)]
+            tokens = [ids] if len(parts) == 1 else [self._encode(tag + x.text) for x in parts]
             for i, part in enumerate(parts if self._copies(options) else ()):
                 if is_shouted(part.text):
-                    tokens[i] = self._encode(in_lowercase(part.text))
+                    tokens[i] = self._encode(tag + in_lowercase(part.text))
             pairs = zip(parts, tokens, strict=True)
             prepared.append([(p, ids, p.oversized or self._has_no_text(ids)) for p, ids in pairs])
         return prepared
 
-    def _fits(self, text: str) -> bool:
+    def _fits(self, text: str, *, tag: str, known: bool) -> bool:
         # A token covers at least a quarter of a character (one byte), so very long texts never fit.
-        return len(text) <= 64 * self.max_source and len(self._encode(text)) <= self.max_source
+        possible = len(text) <= 64 * self.max_source
+        return known or (possible and len(self._encode(tag + text)) <= self.max_source)
 
     def _encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, literal=True)  # "[SEP]" in a line is ordinary text

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import operator
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -120,6 +121,20 @@ class Tokenizer:
         ids = [id for id, token in added.items() if token.special]
         named = [self.backend.token_to_id(token) for token in self.roles.values()]
         return frozenset(ids + [id for id in named if id is not None])
+
+    @cached_property
+    def tags(self) -> tuple[str, ...]:
+        """Tokens such as "<formal>" that a model was trained to read in front of a text."""
+        added = self.backend.get_added_tokens_decoder().values()
+        names = (token.content for token in added if not token.special)
+        return tuple(name for name in names if re.fullmatch(r"<[^\W\d]\w*>", name))
+
+    def split_tag(self, line: str) -> tuple[str, str]:
+        """Return the tag in front of a line, with a space, and the rest."""
+        for tag in self.tags:
+            if line.startswith(tag) and (rest := line.removeprefix(tag).lstrip()):
+                return f"{tag} ", rest
+        return "", line
 
     @cached_property
     def fingerprint(self) -> str:

@@ -28,6 +28,7 @@ RENAMED_RECIPES = {
     "vit-digits": "digits",
     "vit-fashion": "fashion",
     "shakespeare-characters": "shakespeare",
+    "mixed-en-de": "en-de",
     "mixed-en-ko": "en-ko",
 }
 """Old names of bundled recipes: a recipe has the name of the bundled model that it trains."""

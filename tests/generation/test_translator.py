@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import regard
 from regard.errors import InputError
 from regard.generation.search import Hypothesis, SearchOptions
 from regard.generation.sentences import lost_spans
@@ -271,3 +272,14 @@ def test_fifty_lines_with_numbers_addresses_tags_and_emoji_keep_them(tmp_path):
     ]
     one, other = (list(each.translate(usual, SearchOptions())) for each in (without, translator))
     assert [x.text for x in one] == [x.text for x in other]
+
+
+def test_a_tag_of_the_model_is_read_before_every_sentence_and_never_carried_over():
+    model = regard.load("en-ko")
+    given = "<informal> Where is the station? I have 234 books."
+    found = model.translate(given)
+    tag = model.tokenizer.encode("<informal>", specials=False)
+    assert [part.source_ids[1:2] for part in found.parts] == [tag, tag]
+    assert "<" not in found.text
+    assert "234" in found.text
+    assert model.trace("<informal> Where is the station?").output.text == found.parts[0].text

@@ -33,7 +33,7 @@ NEEDS = {
     "tatoeba": "tatoeba",
     "en": "localisation",
     "english": "english-german",
-    "mixed-en-de": "english-german",
+    "en-de": "english-german",
     "en-ko": "english-korean",
     "fashion": "fashion-mnist",
 }
@@ -70,7 +70,6 @@ def test_all_recipes_are_bundled():
         "masked",
         "english-masked",
         "english-efficient",
-        "mixed-en-de",
     }
     wanted |= {"shakespeare", "shakespeare-bpe", "digits", "fashion"}
     wanted |= {f"rnn-{kind}" for kind in ATTENTIONS} | {f"attention-{form}" for form in FORMS}
