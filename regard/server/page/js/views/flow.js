@@ -23,7 +23,7 @@ import { followFront, Playback, playControls } from "./flow_play.js";
 
 /** Width of the predictions: a bar and a token. */
 const PREDICTIONS = 164;
-const [NARROW, NARROW_PREDICTIONS] = [700, 108]; // below this width the decoder stands below the encoder
+const [NARROW, NARROW_PREDICTIONS] = [960, 108]; // below this width the decoder stands below the encoder
 const DETAILS = 400; // the least width for the details below the encoder
 
 /**
