@@ -167,13 +167,14 @@ def _graph(model: Model, precision: str = "float32") -> str:
         from onnxruntime.quantization import QuantType, quantize_dynamic
         from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
-        graph = onnx.load(_graph(model))
+        graph = onnx.load(whole)
         del graph.graph.value_info[:]  # shapes that the exporter's optimizer has left are wrong
         add_pre_process_metadata(graph)  # it is optimized, and needs no advice to do so
         signed = {"weight_type": QuantType.QInt8, "per_channel": True}
         quantize_dynamic(graph, fresh / _GRAPH_FILE, **signed)
 
     if precision == "int8":
+        whole = _graph(model)  # before the lock of the cache is held
         place = place.with_name(f"{place.name}-int8")
         return str(cached_folder(place, quantize) / _GRAPH_FILE)
     return str(

@@ -99,7 +99,10 @@ def test_training_steps_lower_the_loss(name, tmp_path_factory, monkeypatch, requ
     changes = ["data.count=500", "training.batch_tokens=200", "training.warmup=1"]
     if data_of(name):
         monkeypatch.setenv("REGARD_DATA", str(request.getfixturevalue("beginnings")))
-    recipe = load_recipe(FOLDER / f"{name}.toml", dict(map(parse_override, changes)))
+    recipe = load_recipe(
+        FOLDER / f"{name}.toml",
+        {**dict(map(parse_override, changes)), "training.precision": "float32"},
+    )
     torch.set_num_threads(1)
     fields = config_fields(recipe)
     # recipes that share data and tokenizer share what is prepared
