@@ -329,7 +329,9 @@ def test_on_a_phone_the_edit_controls_are_above_the_story(page, address):
     page.set_viewport_size({"width": 390, "height": 844})
     open_lesson(page, address, "Scale")
     go_to_task(page)
+    settle(page)
     page.click(".edit-toggle")
+    settle(page)
     switch_scaling_off(page)  # it fails if something covers the checkbox
     page.wait_for_selector('.task[data-done="true"]')
 
