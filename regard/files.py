@@ -213,7 +213,8 @@ def map_tensors(file: Path) -> "dict[str, tuple[str, np.ndarray]]":
         dtype, place = np.dtype(_STORED_TYPES.get(kind, "u1")), 8 + n_header + start
         mapped = np.memmap(file, dtype, "c", place, tuple(shape)) if start < end else []
         array = np.asarray(mapped, dtype).reshape(shape)
-        found[name] = kind, array if array.flags.aligned else array.copy()
+        stays = array.flags.aligned and array.nbytes >= 2**20  # smaller ones are read as fast
+        found[name] = kind, array if stays else array.copy()
     return found
 
 
