@@ -198,7 +198,7 @@ class Site:
         if not 1e-3 <= pattern.temperature <= 1e30:  # where the exponentials below lose digits
             return pattern.weights(query, key, tile)
         sums, rows = self.sums[tile.index], tile.grid.rows
-        unknown = rows[sums[rows, 0].isnan()]
+        unknown = rows[sums[rows].isnan().any(-1)]  # another thread may have written one of both
         if len(unknown) == len(rows) and len(tile.grid.columns) == self.n_key:
             return _whole_rows(pattern.masked(query, key, tile), pattern.temperature, sums, unknown)
         if len(unknown):

@@ -317,6 +317,16 @@ def test_a_site_describes_itself_and_compares_by_identity():
     assert site_of(inputs()).weights(head=0).shape == site_of(inputs()).weights().shape
 
 
+@pytest.mark.parametrize("columns", [None, slice(2, 5)], ids=["whole rows", "a tile"])
+def test_sums_that_another_thread_has_half_written_are_computed_again(columns):
+    given = inputs()
+    expected = steps_of(given)["weights"][:, columns or slice(None)]
+    site = site_of(given)
+    site.sums[..., 0] = site.scores().amax(-1)  # its largest scores, and not yet its sums
+    assert_close(site.weights(columns=columns), expected, atol=1e-6, rtol=1e-5)
+    assert not site.sums.isnan().any()
+
+
 def test_recording_and_reading_never_hold_a_whole_table():
     n, heads, width = 2048, 2, 8
     given = torch.randn(3, 1, heads, n, width).unbind()
