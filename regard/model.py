@@ -85,6 +85,7 @@ class Model:
             check_vocabulary(self.target_tokenizer, n_target)
         check_labels(self.labels, getattr(self.config, "n_classes", None))
         self.open_engines = EngineCache()  # translators and text generators
+        self._samples: dict[int, np.ndarray] = {}
         self.loaded_weights = self.weights_state()
 
     @property
@@ -360,15 +361,9 @@ class Model:
         """True if weights were changed after loading."""
         return self.weights_state() != self.loaded_weights
 
-    def weights_state(self) -> tuple[tuple[float, int], ...]:
+    def weights_state(self) -> tuple[Any, ...]:
         """Return a value that changes when weights are written to or replaced."""
-        weights, modules = [], [self.module]
-        while modules:  # several times as fast as parameters(), for every short answer
-            module = modules.pop()
-            weights += [one for one in module._parameters.values() if one is not None]
-            modules += [one for one in module._modules.values() if one is not None]
-        versions = (0 if one.is_inference() else one._version for one in weights)
-        return tuple(zip((one.data_ptr() for one in weights), versions, strict=True))
+        return configs.weights_state(self.module, self._samples)
 
     def translator_with(self, engine: "Engine") -> "Translator":
         """Return a translator with this model's tokenizers and limits, and a torch engine."""

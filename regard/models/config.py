@@ -301,6 +301,41 @@ def build_from_weights(
     return model.eval()
 
 
+def weights_state(module: nn.Module, samples: dict[int, np.ndarray]) -> tuple[Any, ...]:
+    """Return a value that changes when weights of a module are written to or replaced.
+
+    What is written through `weight.data` or NumPy has no new version in torch, so a few numbers of
+    each weight are part of the value. A weight of which other numbers are changed that way keeps it.
+
+    Args:
+        samples: views of those numbers, by address: an empty dictionary at first.
+    """
+    weights, modules = [], [module]
+    while modules:  # several times as fast as parameters(), for every short answer
+        inner = modules.pop()
+        weights += [one for one in inner._parameters.values() if one is not None]
+        modules += [one for one in inner._modules.values() if one is not None]
+    places = [one.data_ptr() for one in weights]
+    if not samples.keys() >= set(places):
+        samples.clear()
+        samples |= zip(places, map(_sample, weights), strict=True)
+    versions = [0 if one.is_inference() else one._version for one in weights]
+    return (*places, *versions, b"".join(samples[place].tobytes() for place in places))
+
+
+def _sample(weight: Tensor) -> np.ndarray:
+    """Return a view of eight numbers of a weight, as integers; none if it is not in main memory."""
+    kind = _INTEGERS.get(weight.element_size())
+    stored = weight.layout == torch.strided and not weight.is_quantized and weight.numel()
+    if weight.device.type != "cpu" or kind is None or not stored:
+        return np.empty(0, np.uint8)
+    step = max(weight.numel() // 8 - 1, 1)  # different columns of most matrices
+    return weight.detach().as_strided((min(8, weight.numel()),), (step,)).view(kind).numpy()
+
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 def _check_fit(
     weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor], source: str | Path
 ) -> None:

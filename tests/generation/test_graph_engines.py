@@ -109,10 +109,23 @@ def test_int8_is_read_by_onnx_runtime_and_named(encoder):
         alone.embed(TEXTS, precision="int8")
 
 
-def test_engines_that_cannot_run_say_why(encoder, monkeypatch):
-    changed = load(encoder.folder)
+def double_in_place(weight):
     with torch.no_grad():
-        changed.module.tokens.weight.mul_(2.0)
+        weight.mul_(2.0)
+
+
+CHANGES = {
+    "in place": double_in_place,
+    "through data": lambda weight: weight.data.mul_(2.0),
+    "replaced": lambda weight: setattr(weight, "data", 2 * weight.data),
+    "through NumPy": lambda weight: np.negative(weight.detach().numpy(), weight.data.numpy()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_engines_that_cannot_run_say_why(encoder, monkeypatch, change):
+    changed = load(encoder.folder)
+    change(changed.module.tokens.weight)
     with pytest.raises(
         InputError, match="OpenVINO cannot be used here because weights were change"
     ):
