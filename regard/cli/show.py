@@ -116,6 +116,9 @@ def serve_command(
     token: str | None = Option(
         None, help="Secret of the address; made up if others can reach it, '' for none."
     ),
+    allow_host: list[str] | None = Option(
+        None, help="Also answer under this host name, as behind a proxy; can be repeated."
+    ),
     log_format: LogFormat | None = Option(None, help="Log one line for each request to stderr."),
     open_page: bool = Option(False, "--open", help="Open the page in a browser."),
 ) -> None:
@@ -149,10 +152,9 @@ def serve_command(
         _warn_of_others(host, token)
     if not catalog.entries:
         warn("no model was found, so the page has only examples; run regard serve FOLDER.")
-    hosts = [*dict.fromkeys((*web.LOCAL_HOSTS, host))] if web.is_local(host) else None
     app = web.make_app(
         Service(catalog, replayed),
-        hosts=hosts,
+        hosts=web.names_of_server(host, token=token, more=allow_host or ()),
         version=regard.__version__,
         token=token,
         log=log_to_stderr(log_format) if log_format else None,

@@ -42,6 +42,7 @@ from regard.server.service import Service
 from regard.server.settings import LIMITS
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+_ALL_ADDRESSES = ("0.0.0.0", "::")
 _PORTS_TO_TRY = 50
 _COOKIE = "regard_token"
 _HEADERS = {
@@ -79,8 +80,7 @@ def make_app(
     """Build the application.
 
     Args:
-        hosts: host names under which it answers, None for all. Other names are refused to keep
-            out pages whose own host name points to this machine (DNS rebinding).
+        hosts: host names under which it answers, None for all (see `names_of_server`).
         token: if given, requests need it: in the address once (?token=…), then in a cookie, or as
             "Authorization: Bearer …".
         log: called after each request.
@@ -197,8 +197,9 @@ class RequestGuard:
 
     def _refusal(self, request: Request) -> ApiError | None:
         host = request.headers.get("host", "")
-        if self.hosts is not None and _parts(f"//{host}")[0] not in self.hosts:
-            return ApiError("wrong_host", host=repr(host[:100]), allowed=" or ".join(self.hosts))
+        if self.hosts is not None and not _is_among(self.hosts, _parts(f"//{host}")[0]):
+            allowed = " or ".join(one for one in self.hosts if one not in _ALL_ADDRESSES)
+            return ApiError("wrong_host", host=repr(host[:100]), allowed=allowed)
         if self.token and request.url.path != "/health":
             given = (self._given_token(request, place) for place in ("query", "cookie", "header"))
             if not any(hmac.compare_digest(one.encode(), self.token.encode()) for one in given):
@@ -229,6 +230,20 @@ def _is_foreign(request: Request, host: str) -> bool:
         return True
     links = headers.get("sec-fetch-mode", "navigate") == "navigate"
     return headers.get("sec-fetch-site") == "cross-site" and not links
+
+
+def _is_among(hosts: Collection[str], name: str | None) -> bool:
+    """Return True for one of the names, and for any address if all addresses are among them."""
+    if name in hosts or name is None:
+        return name is not None
+    return any(one in hosts for one in _ALL_ADDRESSES) and _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ip_address(name))
+    except ValueError:
+        return False
 
 
 def _parts(address: str) -> tuple[str | None, str]:
@@ -310,6 +325,21 @@ def address_of(bound: socket.socket, host: str) -> str:
     port = bound.getsockname()[1]
     shown = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
+
+
+def names_of_server(host: str, *, token: str, more: Collection[str] = ()) -> list[str] | None:
+    """Return the names under which a server that listens on `host` answers, None for all.
+
+    Other names are refused to keep out pages whose own name points to this machine (DNS
+    rebinding). Such a page never has the token, because browsers send the cookie to the name that
+    set it; so with a token and without `more` names, any name will do. An address in numbers
+    cannot be pointed elsewhere.
+    """
+    if token and not more and not is_local(host):
+        return None
+    own = socket.gethostname()
+    names = () if is_local(host) else (own, f"{own}.local")
+    return [*dict.fromkeys(one.lower() for one in (*LOCAL_HOSTS, host or "::", *names, *more))]
 
 
 def is_local(host: str) -> bool:

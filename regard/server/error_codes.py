@@ -50,7 +50,11 @@ ERROR_CODES: dict[str, ErrorCode] = {
         invalid_field="{field} is {value}; {problem}.",
         too_long="{field} is longer than {limit}: shorten it.",
     ),
-    **_codes(403, wrong_host="this server does not answer as {host}; use {allowed}."),
+    **_codes(
+        403,
+        wrong_host="this server does not answer as {host}; use {allowed}, or start it with "
+        "--allow-host.",
+    ),
     **_codes(
         401, wrong_token="this server needs its token: open the address that its terminal shows."
     ),

@@ -68,6 +68,21 @@ def test_the_address_opens_the_run(served, tmp_path):
     assert "/?run=my%20run (press Ctrl-C to stop)" in served("--run", folder, "--port", 0).stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "hosts"),
+    [
+        (["--host", "0.0.0.0"], None),
+        (["--host", "0.0.0.0", "--token", "", "--allow-host", "class.test"], "class.test"),
+        (["--allow-host", "class.test"], "class.test"),
+    ],
+)
+def test_names_of_the_server_are_chosen(words, hosts, served, monkeypatch):
+    given = []
+    monkeypatch.setattr("regard.server.app.make_app", lambda *_, **options: given.append(options))
+    assert served("dates", "--port", "0", *words).exit_code == 0
+    assert given[0]["hosts"] is None if hosts is None else hosts in given[0]["hosts"]
+
+
 def test_it_serves_until_it_is_stopped(tmp_path):
     program = subprocess.Popen(
         [*PROGRAM, "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=tmp_path

@@ -12,7 +12,7 @@ from safetensors.numpy import load
 
 from regard.server import app as app_module
 from regard.server import connections, model_inputs
-from regard.server.app import make_app
+from regard.server.app import make_app, names_of_server
 from regard.server.catalog import Catalog
 from regard.server.error_codes import JobCanceledError
 from regard.server.html_export import PAGE
@@ -153,6 +153,33 @@ def test_a_public_server_answers_under_any_name(folders):
     app = make_app(Service(Catalog([folders["encoder"]])), hosts=None)
     with TestClient(app, base_url="http://my-machine.test") as public:
         assert public.get("/api/models").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("listens_on", "options", "name", "status"),
+    [
+        ("0.0.0.0", {"token": ""}, "evil.test", 403),
+        ("0.0.0.0", {"token": ""}, "192.168.1.5:8765", 200),
+        ("::", {"token": ""}, "[fd00::1]:8765", 200),
+        ("", {"token": ""}, "10.0.0.9", 200),
+        ("192.168.1.5", {"token": ""}, "192.168.1.5", 200),
+        ("192.168.1.5", {"token": ""}, "evil.test", 403),
+        ("0.0.0.0", {"token": ""}, f"{socket.gethostname()}:8765", 200),
+        ("0.0.0.0", {"token": "secret"}, "evil.test", 401),  # the token is what it lacks
+        ("0.0.0.0", {"token": "secret", "more": ["Class.test"]}, "evil.test", 403),
+        ("0.0.0.0", {"token": "", "more": ["Class.test"]}, "class.test", 200),
+        ("127.0.0.1", {"token": "", "more": ["class.test"]}, "class.test", 200),
+        ("127.0.0.1", {"token": "", "more": ["class.test"]}, "192.168.1.5", 403),
+    ],
+)
+def test_names_that_others_may_use(listens_on, options, name, status):
+    hosts = names_of_server(listens_on, **options)
+    app = make_app(Service(Catalog([])), hosts=hosts, token=options["token"])
+    with TestClient(app) as asked:
+        answer = asked.get("/api/models", headers={"host": name})
+    assert answer.status_code == status
+    assert status != 403 or "127.0.0.1" in answer.json()["error"]["message"]
+    assert "0.0.0.0" not in answer.text
 
 
 def test_pages_of_other_servers_are_refused(client):

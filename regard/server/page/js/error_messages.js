@@ -9,7 +9,7 @@ export const ERROR_MESSAGES = {
   unknown_field: "요청에 {field} 필드는 쓸 수 없습니다.",
   invalid_field: "{field} 값 {value}을(를) 쓸 수 없습니다({problem}).",
   too_long: "{field} 값은 {limit}자를 넘을 수 없습니다. 줄여 주세요.",
-  wrong_host: "이 서버는 {host} 주소로 응답하지 않습니다. {allowed} 주소를 쓰세요.",
+  wrong_host: "이 서버는 {host} 주소로 응답하지 않습니다. {allowed} 주소를 쓰거나, --allow-host를 붙여 서버를 시작하세요.",
   wrong_token: "이 서버에는 토큰이 필요합니다. 서버의 터미널에 표시된 주소를 여세요.",
   wrong_origin: "다른 서버의 페이지에서 보낸 요청은 받지 않습니다.",
   not_found: "{path}에는 아무것도 없습니다.",
