@@ -305,7 +305,7 @@ def weights_state(module: nn.Module, samples: dict[int, np.ndarray]) -> tuple[An
     """Return a value that changes when weights of a module are written to or replaced.
 
     What is written through `weight.data` or NumPy has no new version in torch, so a few numbers of
-    each weight are part of the value. A weight of which other numbers are changed that way keeps it.
+    each weight are part of the value. Other numbers of a weight may be changed that way unnoticed.
 
     Args:
         samples: views of those numbers, by address: an empty dictionary at first.
