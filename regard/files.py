@@ -1,16 +1,12 @@
 """Read text line by line and map tensors; write files and folders atomically."""
 
-import glob
 import gzip
 import hashlib
 import io
 import json
 import os
-import platform
-import re
 import shutil
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from regard.errors import FileError, InputError, make_parent
+from regard.locks import hold_lock, remove_leftovers, temporary_folder
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -247,11 +244,10 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     """Give a temporary path that replaces `path` when the block ends without an error."""
     final = Path(path)
     with file_errors(final, "written"):
-        make_parent(final, quiet=final.is_relative_to(cache_folder()))
-        _remove_leftovers(final)
+        _make_parent(final)
+        remove_leftovers(final.parent)
         # A folder, because libraries write temporary files of their own next to a file.
-        start = f".{final.name}.{_MACHINE}-{os.getpid()}."
-        folder = Path(tempfile.mkdtemp(dir=final.parent, prefix=start, suffix=".tmp"))
+        folder = temporary_folder(final)
         temporary = folder / final.name
         try:
             temporary.touch()
@@ -262,68 +258,20 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-_MACHINE = hashlib.sha256(platform.node().encode()).hexdigest()[:6]
-
-
-def _remove_leftovers(final: Path) -> None:
-    """Remove the temporary folders of processes of this machine that were killed."""
-    name = re.compile(rf"\.{re.escape(final.name)}\.{_MACHINE}-(\d+)\.\w+\.tmp")
-    for path in final.parent.glob(f".{glob.escape(final.name)}.*.tmp"):
-        found = name.fullmatch(path.name)
-        if found and not is_running(int(found[1])):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def is_running(pid: int) -> bool:
-    """Return True if there is a process of this number."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return True
-
-
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder; refuse if another process writes the same folder.
 
     The lock is a file next to the folder, which is removed; a killed process keeps no lock.
     """
-    with _locked(folder.with_name(f".{folder.name}.lock"), folder):
+    file = folder.with_name(f".{folder.name}.lock")
+    _make_parent(file)
+    with hold_lock(file, folder):
         yield
 
 
-@contextmanager
-def _locked(file: Path, folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold a lock file for `folder`; if another process has it, wait or refuse."""
-    import fcntl
-
-    make_parent(file, quiet=file.is_relative_to(cache_folder()))
-    while True:
-        lock = file.open("a+")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError as error:
-            with lock:
-                lock.seek(0)
-                holder = lock.read().strip() or "that just started"
-            raise FileError(
-                f"{folder} is being written by process {holder}: wait until it ends, or choose "
-                "another folder."
-            ) from error
-        if file.exists() and os.fstat(lock.fileno()).st_ino == file.stat().st_ino:
-            break
-        lock.close()  # the process before removed the file between the two calls
-    with lock:
-        try:
-            lock.truncate(0)
-            lock.write(str(os.getpid()))
-            lock.flush()
-            yield
-        finally:
-            file.unlink(missing_ok=True)
+def _make_parent(path: Path) -> None:
+    make_parent(path, quiet=path.is_relative_to(cache_folder()))
 
 
 def write_atomic(path: str | Path, data: str | bytes) -> None:
@@ -347,6 +295,7 @@ def atomic_folder(folder: str | Path, *, names: Collection[str] = ()) -> Iterato
     with file_errors(final, "written"), writing(final):
         _finish_replacing(final, old, names)
         shutil.rmtree(fresh, ignore_errors=True)  # left by a process that was killed
+        remove_leftovers(final.parent)
         fresh.mkdir()
         try:
             yield fresh
@@ -393,8 +342,10 @@ def cached_folder(folder: Path, make: Callable[[Path], None]) -> Path:
     """
     if folder.is_dir():
         return folder
-    with file_errors(folder, "written"), _locked(folder.parent / ".lock", folder, wait=True):
-        if not folder.is_dir():
-            with atomic_folder(folder) as fresh:
-                make(fresh)
+    with file_errors(folder, "written"):
+        _make_parent(folder)
+        with hold_lock(folder.parent / ".lock", folder, wait=True):
+            if not folder.is_dir():
+                with atomic_folder(folder) as fresh:
+                    make(fresh)
     return folder

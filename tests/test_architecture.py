@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "regard"
 # Bottom first: a part imports itself and the rows before it, never another part of the same row.
 ROWS = [
     ["errors", "tap"],
+    ["locks"],
     ["files", "hardware"],
     ["text", "attention"],
     ["layers", "data"],

@@ -4,6 +4,7 @@ import gc
 import io
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterable
 from functools import cache
@@ -157,9 +158,23 @@ def _collect_garbage_later() -> None:
     gc.set_threshold(_FIRST_COLLECTION)
 
 
+def _end(number: int, frame: object) -> None:
+    """End as Ctrl-C does, so that temporary files are removed; the shell expects this status."""
+    del frame
+    sys.exit(128 + number)
+
+
+def _end_cleanly() -> None:
+    """Let the signals of `kill`, `timeout` and closed terminals end all blocks."""
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores it
+            signal.signal(number, _end)
+
+
 def run() -> None:
     """Run the command line; errors that the user can fix exit with status 2."""
     _collect_garbage_later()
+    _end_cleanly()
     for stream in (sys.stdout, sys.stderr):  # print ? for characters the terminal lacks
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -70,6 +70,62 @@ def test_the_second_writer_of_a_folder_is_refused_with_the_number_of_the_first(t
     assert (folder / "a").read_text() == "new"
 
 
+@pytest.mark.parametrize("write", [write_atomic, lambda path, _: fill(path)])
+def test_what_a_killed_writer_left_goes_with_the_next_write_of_any_name(tmp_path, write):
+    *killed, living = (
+        hold(tmp_path / name, wrapper, content)
+        for name, wrapper, content in (
+            ("killed.d", "atomic_folder", "fresh / 'a'"),
+            ("killed.txt", "atomic_path", "fresh"),
+            ("living", "atomic_folder", "fresh / 'a'"),
+        )
+    )
+    for child in killed:
+        kill(child)
+    others = [tmp_path / ".mine.lock", tmp_path / ".mine.new", tmp_path / ".bare.new"]
+    others[0].write_text("not a number")
+    others[1].mkdir()
+    others[2].mkdir()
+    assert len(names(tmp_path)) == 8
+    write(tmp_path / "other", "new")
+    kept = [*(path.name for path in others), ".living.lock", ".living.new", "other"]
+    assert names(tmp_path) == sorted(kept)
+    assert (tmp_path / ".living.new" / "a").read_text() == "half"
+    kill(living)
+
+
+def fill(path):
+    with atomic_folder(path) as fresh:
+        (fresh / "a").write_text("new")
+
+
+_EXPORT = """
+import sys, time
+from regard.interop import export
+def write(*_, **options):
+    from regard.files import atomic_folder
+    with atomic_folder(sys.argv[-1]) as fresh:
+        (fresh / "a").write_text("half")
+        print("ready", flush=True)
+        time.sleep(60)
+export.export = write
+from regard.cli.main import run
+run()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_command_that_is_asked_to_end_leaves_nothing(tmp_path, number):
+    words = ["export", "dates", "--to", "huggingface", "-o", str(tmp_path / "out")]
+    child = subprocess.Popen([sys.executable, "-c", _EXPORT, *words], stdout=subprocess.PIPE)
+    assert child.stdout.readline() == b"ready\n"
+    assert ".out.new" in names(tmp_path)
+    child.send_signal(number)
+    assert child.wait(20) == 128 + number
+    child.stdout.close()
+    assert names(tmp_path) == []
+
+
 def test_a_lock_that_was_released_can_be_taken_again(tmp_path):
     for _ in range(3):
         with writing(tmp_path / "x"):
