@@ -63,7 +63,7 @@ types: $(INSTALLED_TEST)
 COUNT ?= 9000
 MINUTES ?= 10
 fuzz: $(INSTALLED_TEST)  ## Try damaged input of every kind: make fuzz COUNT=100000 MINUTES=60
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --minutes $(MINUTES)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --count $(COUNT) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 faults: $(INSTALLED_TEST)  ## Kill, interrupt and starve commands, and check what is left: about 15 minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults

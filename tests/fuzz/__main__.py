@@ -1,10 +1,12 @@
 """Damaged input of every kind: each case is accepted, or refused in one sentence.
 
 Run `make fuzz COUNT=100000`. It prints a table and ends with 1 if anything else happened: another
-error than regard's, a sentence of several lines, a case of many seconds, an answer of 5xx.
+error than regard's, a sentence of several lines, a case of many seconds, an answer of 5xx. Runs
+with other seeds try other cases, so their counts add up; `--seed` repeats a run.
 """
 
 import argparse
+import random
 import resource
 import shutil
 import sys
@@ -18,6 +20,7 @@ from time import monotonic, process_time
 
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
 
 from regard.errors import RegardError
 from tests.fuzz.cases import CLASSES
@@ -43,6 +46,7 @@ class Results:
         if monotonic() > self.until:
             return
         start, busy = monotonic(), process_time()
+        self.counts["cases"] += 1
         folder = Path(tempfile.mkdtemp())
         try:
             self.run(seed, folder)
@@ -72,8 +76,11 @@ class Results:
         self.failures.setdefault(kind, (seed, text.strip()[:300]))
 
 
-def fuzz(count, minutes, names, *, derandomize):
-    """Run `count` cases in all, within so many minutes; return the results of each class."""
+def fuzz(count, minutes, names, *, seed):
+    """Run `count` cases in all, within so many minutes; return the results of each class.
+
+    A seed of None gives the same cases in every run.
+    """
     found, each, used = [], max(count // len(names), 1), 0.0
     for number, name in enumerate(names):
         warm_up(CLASSES[name])
@@ -81,18 +88,19 @@ def fuzz(count, minutes, names, *, derandomize):
         results = Results(name, CLASSES[name], monotonic() + share)
         options = settings(
             max_examples=each,
-            derandomize=derandomize,
+            derandomize=seed is None,
             database=None,
             deadline=None,
             phases=[Phase.generate],
             suppress_health_check=list(HealthCheck),
         )
-        options(given(seeds)(results.case))()
+        cases = options(given(seeds)(results.case))
+        (cases if seed is None else seeded(seed)(cases))()
         found.append(results)
         used += results.seconds
         say(line_of(results))
-        for kind, (seed, text) in results.failures.items():
-            say(f"    {kind}, seed {seed}: {text}")
+        for kind, (case, text) in results.failures.items():
+            say(f"    {kind}, seed {case}: {text}")
     return found
 
 
@@ -114,14 +122,20 @@ def main():
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--only", choices=CLASSES, nargs="*", default=list(CLASSES))
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--fixed", action="store_true", help="the same cases in every run")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (16 * 2**30,) * 2)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    if not options.fixed:
+        say(f"seed {options.seed}")
     say("| class         | accepted |  refused |   failed | seconds | slowest |")
     say("|---------------|---------:|---------:|---------:|--------:|--------:|")
-    found = fuzz(options.count, options.minutes, options.only, derandomize=options.fixed)
+    seed = None if options.fixed else options.seed
+    found = fuzz(options.count, options.minutes, options.only, seed=seed)
+    cases, failed = (sum(one.counts[name] for one in found) for name in ("cases", "failed"))
+    say(f"{cases:,} cases, {failed} failed")
     say(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GB")
     sys.exit(any(one.failures for one in found))
 
