@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import QuickCommand, QuickGroup, grouped
+from regard.cli.options import QuickCommand, QuickGroup, complete_from, grouped
 from regard.cli.output import print_json
 from regard.errors import InputError
 
@@ -29,6 +29,13 @@ CpuTime = Annotated[
 ]
 Lengths = Annotated[
     list[int] | None, Option("--length", min=16, help="Number of positions; can be repeated.")
+]
+Checkpoints = Annotated[
+    list[str] | None,
+    Argument(
+        help="gpt2, bert, llama or small.  [default: gpt2 bert llama]",
+        autocompletion=complete_from("gpt2", "bert", "llama", "small"),
+    ),
 ]
 Rounds = Annotated[int, Option(min=1, help="Turns of each contender.")]
 Sentences = Annotated[int, Option(min=1, help="Number of sentences.")]
@@ -300,6 +307,31 @@ def classify_bench(
     shape = (count, config.n_channels, config.image_size, config.image_size)
     images = list(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
     _predict("classify", model, images, f"{count} random images", (rounds, cpu_time, as_json))
+
+
+@app.command("models", cls=QuickCommand)
+def models_bench(
+    names: Checkpoints = None,
+    rounds: Rounds = 3,
+    threads: int = Option(2, min=1, help="Threads of each contender."),
+    cpu_time: CpuTime = False,
+    as_json: Json = False,
+) -> None:
+    """Measure loading, tracing and running large checkpoints compared with transformers.
+
+    They have random weights: GPT-2 (124 million), BERT base (110) and a Llama in bfloat16 (1.1
+    billion), which takes minutes and 5 GB of memory; small is quick. Below 1 regard needs less.
+
+    Example: regard bench models gpt2 --rounds 1
+    """
+    from regard.bench.checkpoint_speed import CheckpointPlan, measure_checkpoints, report
+
+    plan = CheckpointPlan(names or ["gpt2", "bert", "llama"], rounds, threads, cpu_time)
+    found = measure_checkpoints(plan, _log)
+    how = _clock_name(cpu_time) if cpu_time else f"{threads} threads each, wall time"
+    _print(
+        f"; {rounds} rounds, {how}", report(found), as_json=as_json, figures=list(map(vars, found))
+    )
 
 
 @app.command("start", cls=QuickCommand)

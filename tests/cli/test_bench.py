@@ -1,13 +1,14 @@
 import json
 from functools import partial
-from itertools import islice
+from itertools import islice, product
 
 import pytest
 from typer.testing import CliRunner
 
-from regard.bench import attention_kernels
+from regard.bench import attention_kernels, checkpoint_speed
 from regard.bench.timing import median_times
 from regard.cli.main import app
+from regard.errors import InputError
 
 pytestmark = pytest.mark.long
 
@@ -65,3 +66,21 @@ def test_predictions_are_measured_next_to_other_engines(words, contenders, monke
     assert contenders <= {one["name"] for one in figures}
     assert next(one["ratio"] for one in figures if one["name"] == "regard") == 1.0
     assert all(one["per_second"] > 0 for one in figures)
+
+
+def test_checkpoints_are_measured_next_to_transformers(monkeypatch):
+    # in this process, because a new one imports torch again
+    monkeypatch.setattr(checkpoint_speed, "_in_process", lambda call, *given: call(*given))
+    done = bench("models", "small", "--rounds", "1", "--cpu-time", "--json")
+    assert done.exit_code == 0, done.output
+    figures = json.loads(done.stdout)["figures"]
+    pairs = [(one["task"], one["name"]) for one in figures]
+    assert pairs == list(product(["load", "trace", "generate"], ["regard", "transformers"]))
+    assert all(one["seconds"] > 0 for one in figures)
+
+
+def test_an_unknown_checkpoint_is_refused_before_anything_is_measured():
+    done = bench("models", "small", "gpt3")
+    assert isinstance(done.exception, InputError)
+    assert "gpt2" in str(done.exception)
+    assert "random weights" not in done.stderr
