@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import RLock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -24,10 +25,12 @@ class EngineCache(dict[Any, Any]):
     """Open engines by key. A copy, a pickle and a forked process start without them.
 
     The threads of an engine do not exist in a forked process, so waiting for them would not end.
+    Hold `lock` to look for an engine and open it, so that several threads open it once.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.lock = RLock()
         _CACHES[id(self)] = self
 
     def __reduce__(self) -> tuple[type["EngineCache"], tuple[()]]:
@@ -37,6 +40,7 @@ class EngineCache(dict[Any, Any]):
         """Drop the engines without closing them, which would wait for their threads."""
         _FORGOTTEN.extend(self.values())
         self.clear()
+        self.lock = RLock()  # a thread that does not exist in a forked process may have held it
 
 
 _CACHES: WeakValueDictionary[int, EngineCache] = WeakValueDictionary()

@@ -359,11 +359,13 @@ class Model:
     @property
     def changed(self) -> bool:
         """True if weights were changed after loading."""
-        return self.weights_state() != self.loaded_weights
+        with self.open_engines.lock:  # an engine that is being opened may move them
+            return self.weights_state() != self.loaded_weights
 
     def weights_state(self) -> tuple[Any, ...]:
         """Return a value that changes when weights are written to or replaced."""
-        return configs.weights_state(self.module, self._samples)
+        with self.open_engines.lock:
+            return configs.weights_state(self.module, self._samples)
 
     def translator_with(self, engine: "Engine") -> "Translator":
         """Return a translator with this model's tokenizers and limits, and a torch engine."""

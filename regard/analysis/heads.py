@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.trace.site import Site
-from regard.trace.trace import Trace
+from regard.trace.trace import IMAGE, Trace
 
 _SAMPLE = 256  # queries measured in long texts: more would hardly change a mean
 FAST_SAMPLE = 32  # queries measured to choose one of many heads while a reader waits
@@ -116,7 +116,7 @@ def default_selection(trace: Trace, *, batch: int = 0) -> Selection:
     """
     if not trace.sites:
         raise InputError("the trace has no attention site: nothing was computed while it recorded.")
-    if _PATCHES in trace.values:
+    if count_patches(trace):
         return _class_token_selection(trace, batch)
     clarity = _agreements(trace, batch) or _clarities(trace, batch)
     path, head = max(clarity, key=lambda one: clarity[one])
@@ -147,9 +147,18 @@ def selection_between(trace: Trace, asks: str, answers: str) -> Selection | None
     return max(found, key=lambda one: found[one], default=None)
 
 
+def count_patches(trace: Trace) -> int:
+    """Return how many positions are patches of an image; 0 for a text."""
+    if _PATCHES in trace.values:
+        return trace.values[_PATCHES].size(-2)
+    if IMAGE not in trace.values:
+        return 0
+    return sum("," in name for name in trace.tokens["source"])  # "row,column", not "[class]"
+
+
 def _class_token_selection(trace: Trace, batch: int) -> Selection:
     """Return the largest weight of an image's class token on a patch."""
-    first = next(iter(trace.sites.values())).n_key - trace.values[_PATCHES].size(-2)
+    first = next(iter(trace.sites.values())).n_key - count_patches(trace)
     rows = {
         (path, head): site.weights(head, batch=batch, rows=0)[0, first:]
         for path, site in trace.sites.items()

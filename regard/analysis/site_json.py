@@ -24,9 +24,10 @@ from regard.attention.mask import Everything, split_causal
 from regard.attention.pattern import ExactPattern
 from regard.attention.similarity import Additive, Alibi, Dot
 from regard.attention.tile import Grid, Tile
+from regard.data.images import as_rgb
 from regard.errors import RegardError
 from regard.trace.site import Site
-from regard.trace.trace import Trace
+from regard.trace.trace import IMAGE, Trace
 
 FORMAT = 1
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
@@ -314,25 +315,39 @@ def describe_image(
     trace: Trace, add: Callable[[str, np.ndarray, str], str], *, batch: int = 0
 ) -> dict[str, Any] | None:
     """Describe the image of a vision model and `add` its pixels; None for a text."""
-    patches, model = trace.values.get("encoder.embedding.patches"), trace.origin
-    if patches is None or model is None:
+    pixels, count = _read_pixels(trace, batch), heads.count_patches(trace)
+    if pixels is None:
         return None
-    size, n_channels, count = model.config.patch_size, model.config.n_channels, patches.size(-2)
-    row, _, column = trace.tokens["source"][-1].partition(",")  # position of the last patch
-    known = row.isdigit() and column.isdigit() and (int(row) + 1) * (int(column) + 1) == count
-    n_rows, n_columns = (int(row) + 1, int(column) + 1) if known else (1, count)
-    parts = patches[batch].detach().float().cpu().numpy()
-    parts = parts.reshape(n_rows, n_columns, n_channels, size, size).transpose(0, 3, 1, 4, 2)
-    pixels = _to_rgb(parts.reshape(n_rows * size, n_columns * size, n_channels), model.pixels)
+    n_rows, n_columns = _patch_grid(trace, count)
     return {
         "n_rows": n_rows,
         "n_columns": n_columns,
-        "patch_size": size,
+        "patch_size": pixels.shape[0] // n_rows,
         "first": len(trace.tokens["source"]) - count,
         "height": pixels.shape[0],
         "width": pixels.shape[1],
         "pixels": add("image", pixels, "pixels"),
     }
+
+
+def _patch_grid(trace: Trace, count: int) -> tuple[int, int]:
+    row, _, column = trace.tokens["source"][-1].partition(",")  # position of the last patch
+    known = row.isdigit() and column.isdigit() and (int(row) + 1) * (int(column) + 1) == count
+    return (int(row) + 1, int(column) + 1) if known else (1, count)
+
+
+def _read_pixels(trace: Trace, batch: int) -> np.ndarray | None:
+    """Return the image as height × width × 3 bytes; None for a text."""
+    patches, model = trace.values.get("encoder.embedding.patches"), trace.origin
+    if IMAGE in trace.values:  # of a snapshot, which has no model
+        return trace.values[IMAGE].cpu().numpy()
+    if patches is None or model is None:
+        return None
+    size, n_channels = model.config.patch_size, model.config.n_channels
+    n_rows, n_columns = _patch_grid(trace, patches.size(-2))
+    parts = patches[batch].detach().float().cpu().numpy()
+    parts = parts.reshape(n_rows, n_columns, n_channels, size, size).transpose(0, 3, 1, 4, 2)
+    return _to_rgb(parts.reshape(n_rows * size, n_columns * size, n_channels), model.pixels)
 
 
 def _to_rgb(pixels: np.ndarray, normalization: Any) -> np.ndarray:
@@ -343,5 +358,4 @@ def _to_rgb(pixels: np.ndarray, normalization: Any) -> np.ndarray:
         pixels = pixels / 2 + 0.5
     else:
         pixels = (pixels - pixels.min()) / max(np.ptp(pixels), 1e-9)
-    rgb = np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[..., :3]
-    return (rgb.clip(0, 1) * 255).round().astype(np.uint8)
+    return as_rgb((pixels.clip(0, 1) * 255).round().astype(np.uint8))

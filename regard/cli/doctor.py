@@ -131,6 +131,6 @@ def _print_proof(proof: "Proof") -> None:
     unicode = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
     sign = ("✓✗" if unicode else "+x")[not proof.holds]
     bound = f"bound {proof.bound:.0e}" if proof.bound else "bound 0: identical bits"
-    found = translate(f"{proof.difference:.1e} of {proof.measured}", short=True)
+    found = translate("{0} of {1}").format(f"{proof.difference:.1e}", translate(proof.measured))
     sign = typer.style(sign, fg="green" if proof.holds else "red")
     typer.echo(f"{sign} {name}{found}, {translate(bound)}\n  {' ' * 16}{translate(proof.claim)}")

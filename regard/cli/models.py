@@ -1,6 +1,7 @@
 """`regard models`: list bundled models and presets, and show the parts of a model."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -91,7 +92,7 @@ def _list_presets(*, as_json: bool) -> None:
 def _list_families(*, as_json: bool) -> None:
     from regard.capabilities import family_rows
 
-    rows = family_rows()
+    rows = family_rows("en" if as_json else user_language())
     if as_json:
         print_json(rows, indent=1)
     else:
@@ -130,7 +131,7 @@ def _print_summary(summary: "Summary") -> None:
     title, *_, end = text.splitlines()
     typer.echo(f"{title}\n")
     totals = {"parameters": f"{summary.parameters:,}", "FLOPs/token": f"{summary.flops:,}"}
-    rows = [row.cells() for row in summary.rows]
+    rows = [replace(row, kind=translate(row.kind)).cells() for row in summary.rows]
     heads = list(rows[0])
     _print_table(heads, [*rows, {"part": translate("total"), **totals}], right=heads[-2:])
     typer.echo(f"\n{translate(end)}")

@@ -174,3 +174,9 @@ def center_crop(pixels: np.ndarray, side: int) -> np.ndarray:
         raise InputError(f"A square of {side} does not fit in {height} × {width} pixels.")
     top, left = (height - side) // 2, (width - side) // 2
     return pixels[:, top : top + side, left : left + side]
+
+
+def as_rgb(pixels: np.ndarray) -> np.ndarray:
+    """Return an image (height × width × channel) with three channels, as it is shown."""
+    rgb = pixels[..., :3] if pixels.shape[-1] >= 3 else np.repeat(pixels[..., :1], 3, axis=-1)
+    return np.ascontiguousarray(rgb)

@@ -37,6 +37,7 @@ from regard.hardware import Clock, cpu_count, idle_cpus
 from regard.interop.onnx import export_graph
 from regard.model import Model
 from regard.models.config import ModelConfig, build_from_weights
+from regard.text.tokenizer import Tokenizer
 
 WORTHWHILE = 256
 """Texts or images from which on "auto" exports a graph and measures."""
@@ -80,10 +81,11 @@ def reader_of(
 
 def _open(model: Model, name: str, precision: str) -> Reader:
     key = ("read", name, precision)
-    if key not in model.open_engines:
-        run = _OPEN[name](model, precision)
-        model.open_engines[key] = Reader(name, precision, run)
-    return model.open_engines[key]
+    with model.open_engines.lock:
+        if key not in model.open_engines:
+            run = _OPEN[name](model, precision)
+            model.open_engines[key] = Reader(name, precision, run)
+        return model.open_engines[key]
 
 
 def _unusable_readers(model: Model) -> dict[str, str]:
@@ -112,6 +114,18 @@ def _fastest(model: Model, names: Sequence[str], precision: str, n_inputs: int) 
             return known
     if n_inputs < WORTHWHILE:
         return "torch"
+    with model.open_engines.lock:
+        with suppress(OSError):  # another thread has measured meanwhile
+            if (known := place.read_text("ascii")) in names:
+                return known
+        chosen = _measure(model, names, precision)
+    with suppress(OSError):  # a cache that cannot be written only costs time
+        write_atomic(place, chosen)
+    return chosen
+
+
+def _measure(model: Model, names: Sequence[str], precision: str) -> str:
+    """Open all engines and keep the fastest."""
     example = _example(model)
     readers = {name: _open(model, name, precision) for name in names}
     # On a busy machine engines have one thread each, and its time says more than the clock.
@@ -119,9 +133,7 @@ def _fastest(model: Model, names: Sequence[str], precision: str, n_inputs: int) 
     calls = {name: lambda r=r: r(*example) for name, r in readers.items()}
     chosen = measured_fastest(calls, clock=clock)
     for name in set(names) - {chosen}:
-        del model.open_engines["read", name, precision]
-    with suppress(OSError):  # a cache that cannot be written only costs time
-        write_atomic(place, chosen)
+        model.open_engines.pop(("read", name, precision), None)
     return chosen
 
 
@@ -243,17 +255,18 @@ def translator_of(
     engine, precision = choose_engine(
         model.family, settings, engine, precision, torch_feature=feature
     )
-    key = _key(model, "translate", engine, precision, copies=engine == "torch")
-    if key not in model.open_engines:
-        if engine == "torch" or model.folder is None:
-            module = _in_precision(model, precision)
-            searcher = TorchEngine([module], target, int8=precision == "int8")
-            _forget(model, "translate", engine)
-            model.open_engines[key] = model.translator_with(searcher)
-        else:
-            opened = open_translator(model.folder, engine=engine, precision=precision)
+    with model.open_engines.lock:
+        key = _key(model, "translate", engine, precision, copies=engine == "torch")
+        if key not in model.open_engines:
+            if engine == "torch" or model.folder is None:
+                module = _in_precision(model, precision)
+                searcher = TorchEngine([module], target, int8=precision == "int8")
+                _forget(model, "translate", engine)
+                opened = model.translator_with(searcher)
+            else:
+                opened = open_translator(model.folder, engine=engine, precision=precision)
             model.open_engines[key] = opened
-    return model.open_engines[key]
+        return model.open_engines[key]
 
 
 def _in_precision(model: Model, precision: str) -> Any:
@@ -280,6 +293,15 @@ def generator_of(
     chosen, precision = choose_writer(
         model.family, settings, engine, precision, excluded=_unusable_writers(model, options)
     )
+    if chosen == "torch":
+        model.module.eval()
+    with model.open_engines.lock:
+        return _open_generator(model, model.tokenizer, chosen, precision)
+
+
+def _open_generator(
+    model: Model, tokenizer: Tokenizer, chosen: str, precision: str
+) -> TextGenerator:
     # The NumPy engine shares the module's memory, so only replaced weights need a new one.
     key = _key(model, "generate", chosen, precision, copies=precision == "bfloat16")
     key = (*key[:3], model.weights_state()) if chosen == "numpy" else key
@@ -290,10 +312,8 @@ def generator_of(
         if chosen == "numpy":  # the module's weights were moved
             key = (*key[:3], model.weights_state())
             model.loaded_weights = () if changed else model.weights_state()
-        positions = max_positions(settings)
-        model.open_engines[key] = TextGenerator(writer, model.tokenizer, n_positions=positions)
-    if chosen == "torch":
-        model.module.eval()
+        positions = max_positions(model.config.to_dict())
+        model.open_engines[key] = TextGenerator(writer, tokenizer, n_positions=positions)
     return model.open_engines[key]
 
 

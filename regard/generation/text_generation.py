@@ -1,11 +1,12 @@
 """Text generation: prompts in, continued texts out, on whatever engine is open; no torch."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import nan
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from weakref import ref
 
@@ -111,6 +112,13 @@ class NumpyWriter:
         return found.log_prob
 
 
+_SEEDING = Lock()
+"""Held while a thread of CTranslate2 takes its seed, which is one variable for all."""
+if hasattr(os, "register_at_fork"):
+    _release = {f"after_in_{where}": _SEEDING.release for where in ("parent", "child")}
+    os.register_at_fork(before=_SEEDING.acquire, **_release)
+
+
 class CTranslate2Writer:
     """Greedy search, or sampling by CTranslate2's own random numbers."""
 
@@ -139,20 +147,25 @@ class CTranslate2Writer:
     ) -> list[Hypothesis]:
         return [self._write(row, ids, options, on_token) for row, ids in enumerate(prompts)]
 
+    def _seeded(self, seed: int, prompt: list[str]) -> Any:
+        """Return a generator whose thread, which is new, has this seed."""
+        import ctranslate2
+
+        generator = self._open()
+        with _SEEDING:
+            ctranslate2.set_random_seed(seed % 2**32)
+            generator.generate_batch([prompt[:1]], max_length=1, sampling_topk=2)  # takes the seed
+        return generator
+
     def _write(
         self, row: int, ids: list[int], options: SamplingOptions, on_token: OnToken | None
     ) -> Hypothesis:
-        import ctranslate2
-
-        best, generator, end_id = options.temperature == 0, None, self.tokenizer.end_id
-        if best:
-            generator = self._generator
-        else:  # its random numbers are those of a thread, so a seed needs a new one
-            ctranslate2.set_random_seed(options.seed % 2**32)
-            generator = self._open()
+        best, end_id = options.temperature == 0, self.tokenizer.end_id
+        prompt = [self.tokenizer.token_of(id) for id in ids]
+        generator = self._generator if best else self._seeded(options.seed, prompt)
         listener = _TokenReceiver(end_id, on_token and partial(on_token, row))
         (result,) = generator.generate_batch(
-            [[self.tokenizer.token_of(id) for id in ids]],
+            [prompt],
             max_length=options.max_tokens,
             include_prompt_in_result=False,
             sampling_topk=1 if best else options.top_k or 0,

@@ -164,8 +164,8 @@ def answer_edited(
         given = model_inputs.replace_tokens(model, given, tokens, answer_ids=None)
         with listen(ProgressListener(job, "tracing")):
             trace = trace_model(model, given.content, edits=edits)
-        after, compare = _describe(trace, request), _compare_candidates(before.answer, trace)
-        return _compared(after, before, compare, unmet=[])
+        compare = _compare_candidates(before.answer, trace)  # before the logits are dropped
+        return _compared(_describe(trace, request), before, compare, unmet=[])
     part = ModelInput(before.trace.output.part_source or given.content, given.target)
     edited = model_inputs.replace_tokens(model, part, tokens, answer_ids=before.answer.ids)
     target = model_inputs.target_ids(model, before.answer.ids)

@@ -327,8 +327,8 @@ def open_run(folder: Path) -> ReplayRun:
         raise FileError(f"{recipe} cannot be read ({error}): train again.") from error
     if not texts:
         raise InputError(
-            f"the run in {folder} has no snapshots: add texts to [evaluate] snapshots in the "
-            "recipe and train again."
+            f"the run in {folder} has no snapshots: add texts (for images, names of classes) to "
+            "[evaluate] snapshots in the recipe and train again."
         )
     place, task = folder.resolve(), given.get("task", "")
     return ReplayRun(place.name, place, texts, metric, task, chosen)

@@ -38,8 +38,8 @@ class TraceRequest(ApiRequest):
     model: str  # a name that /api/models lists
     text: Text | None = None
     image: str | None = None
-    """An image file in base64 (also as a data: URL), "example:N" for an example of the model, or
-    the name that /api/images returned."""
+    """An image file in base64 (also as a data: URL), "example:N" for an example of the model,
+    "example:MODEL/N" for one of another, or the name that /api/images returned."""
     target: Text | list[NonNegativeInt] | None = None
     """Target of the text, or token ids of the target of a part; by default the model writes it."""
     edits: list[Annotated[dict[str, Any], WithJsonSchema(edit_schema())]] = Field(

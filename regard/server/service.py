@@ -166,7 +166,8 @@ class Service:
         if request.target is not None:
             raise ApiError("no_target", name=entry.name)
         if request.image.startswith(_EXAMPLE):
-            data = entry.image(request.image.removeprefix(_EXAMPLE))
+            owner, _, number = request.image.removeprefix(_EXAMPLE).rpartition("/")
+            data = (self.catalog[owner] if owner else entry).image(number)
         elif (data := self.uploads.get(request.image)) is None:
             raise ApiError("upload_gone")
         return ModelInput(model_inputs.read_image(data))

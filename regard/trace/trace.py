@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from regard.trace.found_stream import FoundStream
 
 
+IMAGE = "image"
+"""Name of the value with the image (height × width × RGB bytes) in traces without their model."""
 _SITE_TABLES = {"hook_pattern": "weights", "hook_attn_scores": "masked"}
 _SITE_VECTORS = {"hook_q": "query", "hook_k": "key", "hook_v": "value", "hook_z": "context"}
 _BLOCK_VALUES = {

@@ -14,8 +14,8 @@ from PIL import Image
 from torch import nn
 
 from regard.data.batches import pad
-from regard.data.images import center_crop
-from regard.errors import RegardError
+from regard.data.images import as_rgb, center_crop
+from regard.errors import InputError, RegardError, nearest
 from regard.evaluation.alignment import Alignment, alignment_of
 from regard.evaluation.scores import score_texts
 from regard.files import write_atomic
@@ -29,6 +29,7 @@ from regard.model_folder import EXAMPLES, Card
 from regard.models.config import ModelConfig, build
 from regard.text.tokenizer import Tokenizer
 from regard.trace.capture import trace_model
+from regard.trace.trace import IMAGE, Trace
 from regard.training.callbacks import ValidationResult
 from regard.training.data_sources import TextSources
 from regard.training.datasets import Datasets, ImageDataset
@@ -146,6 +147,23 @@ class RunEvaluator:
         self, folder: Path, recipe: Recipe, datasets: Datasets, config: ModelConfig
     ) -> None:
         self.folder, self.recipe, self.datasets, self.config = folder, recipe, datasets, config
+        split = datasets.splits.get("validation")
+        self._images = split if isinstance(split, ImageDataset) else None
+        self._snapshot_images = self._images_of_classes() if self._images else []
+
+    def _images_of_classes(self) -> list[int]:
+        """Return the number of the first validation image of each class in `snapshots`."""
+        assert self._images is not None
+        images, found = self._images.images, []
+        known = [images.classes[label] for label in sorted(set(images.labels.tolist()))]
+        for name in self.recipe.evaluate.snapshots:
+            if name not in known:
+                raise InputError(
+                    f"evaluate.snapshots has {name!r}, but the validation images have no such "
+                    f"class; {nearest(name, known)}."
+                )
+            found.append(images.labels.tolist().index(images.classes.index(name)))
+        return found
 
     def _on_cpu(self, module: nn.Module) -> nn.Module:
         if next(module.parameters()).device.type == "cpu":
@@ -253,9 +271,9 @@ class RunEvaluator:
         fresh.rmdir()
 
     def _save_example_images(self) -> None:
-        split, folder = self.datasets.splits.get("validation"), self.folder / EXAMPLES
-        if isinstance(split, ImageDataset) and not folder.exists():
-            for name, data in example_images(split, self.recipe.evaluate.examples).items():
+        folder = self.folder / EXAMPLES
+        if self._images is not None and not folder.exists():
+            for name, data in example_images(self._images, self.recipe.evaluate.examples).items():
                 write_atomic(folder / name, data)
 
     def evaluate(self, module: nn.Module) -> ValidationResult:
@@ -314,15 +332,29 @@ class RunEvaluator:
             return f"({error})"
 
     def save_snapshots(self, module: nn.Module, step: int) -> None:
-        """Save traces of the recipe's fixed texts, which show how heads form."""
+        """Save traces of the recipe's fixed texts or images, which show how heads form.
+
+        Only the attention is kept, and the image; the rest would be megabytes.
+        """
         folder = self.folder / TRAINING / "snapshots" / f"step-{step:08d}"
         model = self.model(self._on_cpu(module))
         for number, text in enumerate(self.recipe.evaluate.snapshots):
-            source, _, target = text.partition("\t")
-            trace = trace_answer(model, source, target or None)
-            trace.values.clear()  # only the attention is kept; the rest would be megabytes
+            if self._images is not None:
+                trace = self._trace_image(model, self._snapshot_images[number])
+            else:
+                source, _, target = text.partition("\t")
+                trace = trace_answer(model, source, target or None)
+                trace.values.clear()
             folder.mkdir(parents=True, exist_ok=True)
             trace.save(folder / f"{number}.safetensors")
+
+    def _trace_image(self, model: Model, number: int) -> Trace:
+        assert self._images is not None
+        trace = trace_model(model, self._images([number], 0).images)
+        pixels = self._images.images.pixels[number : number + 1]
+        shown = as_rgb(center_crop(pixels, self._images.side)[0])
+        trace.values = {IMAGE: torch.from_numpy(shown)}
+        return trace
 
     def test(self) -> dict[str, float]:
         """Return the metrics of the saved model on the test data, with the recipe's beam size."""

@@ -212,10 +212,27 @@ def test_the_bar_is_above_the_pattern_and_inside_the_window(page):
         page.wait_for_timeout(300)
         bar = page.locator(".replay").bounding_box()
         assert bar["height"] < 200  # it once took what the pattern needs
-        for part in page.locator(".replay :is(select, button, input, .numbers)").all():
+        for part in page.locator(".replay :is(select, button, input, .numbers):visible").all():
             box = part.bounding_box()
             assert box["x"] >= 8
             assert box["x"] + box["width"] <= width - 8
+
+
+@pytest.mark.parametrize("size", [(683, 384), (844, 390)])
+def test_the_picture_is_in_view_in_low_windows(page, size):
+    width, height = size
+    page.set_viewport_size({"width": width, "height": height})
+    page.wait_for_timeout(300)
+    board, bottom = (page.locator(one).bounding_box() for one in (".board", ".bottom"))
+    assert (bottom["y"] - board["y"]) / height > 0.55
+    assert page.is_hidden(".score-curve")
+    page.click(".replay .unfold")
+    curve = page.locator(".score-curve").bounding_box()
+    assert curve["x"] + curve["width"] <= width
+    for part in page.locator(".replay :is(select, button, input, .numbers):visible").all():
+        box = part.bounding_box()
+        assert box["x"] >= 8
+        assert box["x"] + box["width"] <= width - 8
 
 
 def test_without_a_run_the_page_leads_to_the_models(browser, folders):

@@ -172,7 +172,9 @@ def test_errors_are_shown_in_the_language_of_the_page(modules):
     assert shown("ko", {**error, "code": "new_code"}) == error["message"]
     found = {"type": "less_than_equal", "loc": ("body", "beam"), "input": 99, "ctx": {"le": 16}}
     wrong = describe_error(validation_error({**found, "msg": "Input should be at most 16"}))
-    assert shown("ko", wrong.model_dump()) == "beam 필드에 99 값은 쓸 수 없습니다(16 이하여야 합니다)."
+    assert (
+        shown("ko", wrong.model_dump()) == "beam 필드에 99 값은 쓸 수 없습니다(16 이하여야 합니다)."
+    )
     assert shown("ko", "only a message.") == "only a message."
     assert "응답하지 않습니다" in shown("ko", None)
 

@@ -18,12 +18,13 @@ SIZES = {
     "tablet": (1024, 768),
     "phone": (390, 844),
     "laptop at 200 %": (683, 384),
+    "phone held sideways": (844, 390),
 }
-# Return the share of the window's height that the board takes, and the part of it that the bar at
-# the bottom does not cover; a window that is too low for everything is scrolled first.
+TOUCH = {name: {"has_touch": True, "is_mobile": True} for name in SIZES if "phone" in name}
+# Return the share of the window's height that the board takes, and the part of it that is seen
+# above the bar at the bottom, without scrolling.
 BOARD = """() => {
   const board = document.querySelector(".board");
-  if (innerHeight < 700) board.scrollIntoView({ block: "start" });
   const box = board.getBoundingClientRect();
   const bottom = document.querySelector(".bottom").getBoundingClientRect();
   const seen = Math.min(box.bottom, innerHeight, bottom.top) - Math.max(box.top, 0);
@@ -40,15 +41,16 @@ def longer_file(translator, tmp_path_factory):
     return path
 
 
+@pytest.mark.parametrize("state", [EDIT, f"site={SITE}&head=1&query=0&key=0"], ids=["edit", "none"])
 @pytest.mark.parametrize("size", SIZES)
-def test_the_picture_takes_most_of_the_window_while_editing(open_page, longer_file, size):
+def test_the_picture_takes_most_of_the_window(open_page, longer_file, size, state):
     width, height = SIZES[size]
-    touch = {"has_touch": True, "is_mobile": True} if size == "phone" else {}
+    touch = TOUCH.get(size, {})
     explorer = open_page(longer_file, width=width, height=height, **touch)
-    page = explorer.open(EDIT)
+    page = explorer.open(state)
     explorer.settle()
-    cell = page.locator("svg.grid rect.chosen").bounding_box()
-    assert cell["height"] + 1 >= (28 if touch else 22)
+    cell = page.locator("svg.grid rect.chosen").bounding_box()  # what is inside the lines
+    assert min(cell["width"], cell["height"]) >= (28 if touch else 22)
     board = page.evaluate(BOARD)
     assert board["share"] >= 0.6
     assert board["seen"] >= 0.6
@@ -67,8 +69,7 @@ def longest_file(translator, tmp_path_factory):
 @pytest.mark.parametrize("size", SIZES)
 def test_heat_maps_and_lines_show_both_versions_in_one_picture(open_page, longest_file, size):
     width, height = SIZES[size]
-    touch = {"has_touch": True, "is_mobile": True} if size == "phone" else {}
-    explorer = open_page(longest_file[0], width=width, height=height, **touch)
+    explorer = open_page(longest_file[0], width=width, height=height, **TOUCH.get(size, {}))
     page = explorer.open(EDIT)
     for view, picture in (("grid", ".heat canvas"), ("lines", "svg.lines")):
         if view == "lines":
@@ -171,7 +172,6 @@ def test_the_last_row_and_column_are_reached_under_sticky_labels(open_page, long
     explorer = open_page(longer_file, width=width, height=height)
     page = explorer.open(EDIT.replace("editing=1", "editing=0"))
     explorer.settle()
-    page.evaluate("document.querySelector('.board').scrollIntoView({ block: 'start' })")
     page.evaluate("document.querySelector('.plot').scrollTo(1e6, 1e6)")
     explorer.settle()
     found = page.evaluate(
@@ -196,8 +196,7 @@ def test_the_last_row_and_column_are_reached_under_sticky_labels(open_page, long
 @pytest.mark.parametrize("size", SIZES)
 def test_the_drawer_can_be_scrolled_off_the_last_row(open_page, longer_file, size):
     width, height = SIZES[size]
-    touch = {"has_touch": True, "is_mobile": True} if size == "phone" else {}
-    explorer = open_page(longer_file, width=width, height=height, **touch)
+    explorer = open_page(longer_file, width=width, height=height, **TOUCH.get(size, {}))
     page = explorer.open(EDIT)
     explorer.settle()
     page.evaluate("document.querySelector('.plot').scrollTo(1e6, 1e6)")

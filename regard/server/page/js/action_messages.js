@@ -73,5 +73,7 @@ export const ACTION_MESSAGES = {
   draw: ["draw", "그리기"],
   drawHere: ["Draw here", "여기에 그리세요"],
   drawClear: ["clear", "지우기"],
+  replayImage: ["image", "이미지"],
+  replayImageHow: ["what the model computes for this image at each checkpoint", "체크포인트마다 모델이 이 이미지에서 계산한 값"],
   imageShown: ["the image that the model reads", "모델이 읽는 이미지"],
 };

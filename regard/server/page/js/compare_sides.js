@@ -34,14 +34,19 @@ import { querySide, ticksOf } from "./tokens.js";
  * @property {Matching} rows
  * @property {Matching} columns
  * @property {boolean} moved whether the second run does not have the head of the first
+ * @property {string[]} images names of the images of both sides; "" for texts and for images of the reader
  */
 
 /** Raised if there is nothing to compare; its message is a key of the catalog. */
 export class CannotCompare extends Error {
-  /** @param {"compareTooLong" | "compareGone"} reason */
-  constructor(reason) {
+  /**
+   * @param {"compareTooLong" | "compareTooManyPatches" | "compareGone" | "compareOtherPatches"} reason
+   * @param {Record<string, string>} [values]
+   */
+  constructor(reason, values = {}) {
     super(reason);
     this.reason = reason;
+    this.values = values;
   }
 }
 
@@ -52,15 +57,48 @@ export class CannotCompare extends Error {
  * @returns {Promise<Sides>}
  */
 export async function loadSides(app, spec) {
-  if (app.open.large) throw new CannotCompare("compareTooLong");
+  if (app.open.large) throw new CannotCompare(tooLong(app.about));
   const first = firstSide(app, spec);
   const { side: second, moved } = spec.kind === "edited" ? { side: { ...first, tables: app.open.recomputed?.tables ?? app.open.after }, moved: false } : await secondSide(app, spec);
+  checkImages(first.about, second.about);
   const labels = (/** @type {Tick[]} */ ticks) => ticks.map((tick) => tick.label);
   return {
-    ...{ spec, first, second, moved },
+    ...{ spec, first, second, moved, images: await imageNames(app, first, second) },
     rows: correspond(labels(first.rows), labels(second.rows)),
     columns: correspond(labels(first.columns), labels(second.columns)),
   };
+}
+
+/** @param {About} about */
+function tooLong({ image }) {
+  return image ? "compareTooManyPatches" : "compareTooLong";
+}
+
+/**
+ * Refuse images that are cut into different patches, and an image with a text.
+ * @param {About} first
+ * @param {About} second
+ */
+function checkImages({ image: a, title }, { image: b, title: other }) {
+  if (!a && !b) return;
+  if (!a || !b) throw new CannotCompare("compareGone");
+  const grid = (/** @type {import("./source.js").Picture} */ { n_rows, n_columns }) => `${n_rows} × ${n_columns}`;
+  if (grid(a) !== grid(b)) throw new CannotCompare("compareOtherPatches", { first: title, a: grid(a), second: other, b: grid(b) });
+}
+
+/**
+ * Return the names of the images of both sides.
+ * @param {App} app
+ * @param {Side[]} sides
+ */
+async function imageNames(app, ...sides) {
+  if (!app.about.image) return ["", ""];
+  const models = (await app.source.choices?.())?.models ?? [];
+  return sides.map(({ about: { asked } }) => {
+    const [, owner = asked?.model, number] = /^example:(?:(.+)\/)?(\d+)$/.exec(asked?.image ?? "") ?? [];
+    const examples = models.find((one) => one.name === owner)?.examples ?? [];
+    return examples.find((one) => number && one.image === `example:${number}`)?.name ?? "";
+  });
 }
 
 /**
@@ -87,7 +125,7 @@ async function secondSide(app, spec) {
   const known = sites.find((one) => one.path === path && wanted < one.n_heads);
   const site = known ?? sites.find((one) => one.path === about.start.site) ?? sites[0];
   const head = known ? wanted : about.start.head;
-  if (isLarge(site)) throw new CannotCompare("compareTooLong");
+  if (isLarge(site)) throw new CannotCompare(tooLong(about));
   const tables = computeTables(site, head, await source.vectors(site.path, head));
   const rows = ticksOf(about, querySide(site), site.n_query);
   return { side: { about, site, head, tables, rows, columns: ticksOf(about, site.answers, site.n_key) }, moved: !known };

@@ -3,8 +3,9 @@
 /**
  * The second side of a comparison. Fields that are left out are those of the first side.
  * @typedef {object} Comparison
- * @property {"text" | "model" | "head" | "run" | "edited"} kind
+ * @property {"text" | "image" | "model" | "head" | "run" | "edited"} kind
  * @property {string} [text]
+ * @property {string} [image] as in a request: "example:3" or the name of an upload
  * @property {string} [model]
  * @property {string} [site] with `head`: another head of the same run
  * @property {number} [head]
@@ -14,9 +15,9 @@
  * @property {boolean} [difference] whether one grid shows the difference
  */
 
-export const KINDS = /** @type {const} */ (["text", "model", "head", "run", "edited"]);
+export const KINDS = /** @type {const} */ (["text", "image", "model", "head", "run", "edited"]);
 const NUMBERS = ["head", "step", "item"];
-const TEXTS = ["text", "model", "site", "run"];
+const TEXTS = ["text", "image", "model", "site", "run"];
 
 /**
  * Return a comparison as text for the address.
@@ -42,6 +43,18 @@ export function readComparison(text) {
   for (const name of NUMBERS) if (/^\d+$/.test(given.get(name) ?? "")) made[name] = Number(given.get(name));
   if (given.get("difference") === "1") made.difference = true;
   return /** @type {Comparison} */ (made);
+}
+
+/**
+ * Return the name of an image in a request to another model, which has other examples.
+ * @param {string | undefined} image
+ * @param {string} model whose example it is
+ * @param {string} other
+ */
+export function imageFor(image, model, other) {
+  const [, owner, number] = /^example:(?:(.+)\/)?(\d+)$/.exec(image ?? "") ?? [];
+  if (number === undefined) return image;
+  return (owner ?? model) === other ? `example:${number}` : `example:${owner ?? model}/${number}`;
 }
 
 /**

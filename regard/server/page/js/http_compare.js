@@ -1,5 +1,6 @@
 // Comparisons and sweeps on the local server: other runs, what can be compared, every head off in turn.
 
+import { imageFor } from "./compare_spec.js";
 import { requestJson, streamRequest } from "./http.js";
 
 /**
@@ -46,15 +47,15 @@ export async function fetchOther(source, sourceOf, spec) {
 }
 
 /**
- * Return the request of a comparison with another sentence or model; null if the first side has none.
+ * Return the request of a comparison with another input or model; null if the first side has none.
  * @param {any} asked the request of the first side
  * @param {Comparison} spec
  */
-export function otherRequest(asked, { kind, text, model }) {
-  if (!asked?.model || (kind !== "text" && kind !== "model")) return null;
-  const input = asked.image && !text ? { image: asked.image } : { text: text ?? asked.text };
+export function otherRequest(asked, { kind, text, image, model = asked?.model }) {
+  if (!asked?.model || !["text", "image", "model"].includes(kind)) return null;
+  const shown = text ? undefined : (image ?? imageFor(asked.image, asked.model, model));
   const search = asked.beam !== undefined && asked.beam !== 4 ? { beam: asked.beam } : {};
-  return { model: model ?? asked.model, ...input, ...search };
+  return { model, ...(shown ? { image: shown } : { text: text ?? asked.text }), ...search };
 }
 
 /**

@@ -1,7 +1,7 @@
 // The source of the live page: the server runs the model and sends arrays when they are needed.
 
 import { readSafetensors } from "./arrays.js";
-import { streamRequest, request, requestJson } from "./http.js";
+import { streamRequest, request, requestJson, sendImage } from "./http.js";
 import { fetchChoices, fetchOther, fetchSweep } from "./http_compare.js";
 import { HttpFlow } from "./http_flow.js";
 import { fetchAttribution, fetchLens } from "./http_lens.js";
@@ -282,6 +282,11 @@ export class HttpSource {
 
   choices() {
     return fetchChoices();
+  }
+
+  /** @param {Blob} file */
+  upload(file) {
+    return sendImage(file);
   }
 
   /** @param {Parameters<typeof fetchSweep>[1]} options */

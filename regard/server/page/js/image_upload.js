@@ -1,6 +1,7 @@
 // Images of the reader: chosen, dropped anywhere on the page, or drawn.
 
 import { sendImage } from "./http.js";
+import { compareWithImage } from "./views/compare_bar.js";
 
 /**
  * @typedef {import("./app.js").App} App
@@ -34,7 +35,7 @@ export async function showImage(app, live, file, continues = false) {
 }
 
 /**
- * Accept files that are dropped anywhere on the page.
+ * Accept files that are dropped anywhere on the page; on the second side of a comparison, they replace its image.
  * @param {App} app
  * @param {Live} live
  */
@@ -44,6 +45,8 @@ export function acceptDrops(app, live) {
     const file = event.dataTransfer?.files[0];
     if (!file) return;
     event.preventDefault();
-    showImage(app, live, file);
+    const second = app.about.image && /** @type {Element} */ (event.target).closest(".compare-bar, .compare-figures [data-side=second]");
+    if (second) compareWithImage(app, file);
+    else showImage(app, live, file);
   });
 }

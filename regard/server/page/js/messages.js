@@ -230,6 +230,7 @@ export const MESSAGES = {
   replayEpoch: ["epoch", "에포크"],
   replayLoss: ["training loss", "학습 손실"],
   replayCurve: ["{metric} at each checkpoint, from {low} to {high}", "체크포인트별 {metric}, {low}에서 {high}까지"],
+  replayScores: ["scores of all checkpoints", "모든 체크포인트의 점수"],
   replayNoCheckpoint: ["This run has no checkpoint yet. Reload the page when the first one is saved.", "아직 체크포인트가 없습니다. 첫 체크포인트가 저장되면 페이지를 새로 고치세요."],
   replayNoRun: ["There is no training run. Open one with: regard serve --run FOLDER", "학습 실행이 없습니다. 다음 명령으로 여세요: regard serve --run FOLDER"],
   metricExact: ["exact match", "완전 일치"],

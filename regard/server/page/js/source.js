@@ -249,7 +249,7 @@
  * @property {Record<string, number[][]>} changes
  */
 
-/** @typedef {{ models: { name: string, reads: "text" | "image" }[], runs: import("./replay.js").Run[] }} OtherRuns */
+/** @typedef {{ models: { name: string, reads: "text" | "image", examples: { image?: string, name?: string }[] }[], runs: import("./replay.js").Run[] }} OtherRuns */
 
 /**
  * @typedef {object} Source
@@ -276,6 +276,7 @@
  *   of the answer at a position by default; null if it is not known after edits
  * @property {(spec: import("./compare_spec.js").Comparison) => Promise<Source | null>} [other]
  *   the run on the second side of a comparison; only with a server
+ * @property {(file: Blob) => Promise<string>} [upload] send an image and return its name; only with a server
  * @property {() => Promise<OtherRuns>} [choices] models and training runs to compare with; only with a server
  * @property {(options: { signal?: AbortSignal, onProgress?: (progress: import("./http.js").Progress) => void }) => Promise<Sweep>} [sweep]
  *   switch every head off in turn; only with a model

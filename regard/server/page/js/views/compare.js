@@ -8,8 +8,9 @@ import { stageOf } from "../head.js";
 import { largest, row } from "../matrix.js";
 import { check, radioGroup } from "../radio_group.js";
 import { answerLines } from "./compare_answers.js";
-import { drawPair } from "./compare_grid.js";
+import { drawPair, showsPictures } from "./compare_grid.js";
 import { patchControls } from "./compare_patch.js";
+import { photoOf } from "./image.js";
 import { drawWhenLoaded, positionHandlers, tabSeparated } from "./tables.js";
 
 /**
@@ -44,10 +45,10 @@ export function drawComparison(app, board) {
  * @param {CannotCompare} error
  * @returns {CustomView}
  */
-function refusal({ t }, element, { reason }) {
-  const text = t(reason);
+function refusal({ t }, element, { reason, values }) {
+  const text = t(reason, values);
   fill(element, el("p.note", {}, text));
-  return { select: () => undefined, says: () => [text], reads: () => [], table: () => el("p", {}, text), data: () => text };
+  return { select: () => undefined, says: () => [], reads: () => [], table: () => el("p", {}, text), data: () => text };
 }
 
 /**
@@ -61,7 +62,7 @@ function draw(element, app, sides) {
   const tables = [sides.first, sides.second].map((side) => stageOf(side.tables, stage));
   const difference = haveSameShape(sides) ? differenceOf(tables[0], tables[1]) : null;
   const patch = patchControls(app, sides);
-  const tools = el("div.view-tools.tools", {}, modes(app, sides), patch?.element, el("span.note.linked", {}, noteOf(app, sides)));
+  const tools = el("div.view-tools.tools", {}, el("span.compare-modes", {}, modes(app, sides), app.about.image ? placesOf(app) : null), patch?.element, el("span.note.linked", {}, noteOf(app, sides)));
   const place = el("div.compare-figures");
   fill(element, tools, place);
   const only = sides.spec.difference && difference ? difference : null;
@@ -111,6 +112,17 @@ function modes({ t, store }, sides) {
 }
 
 /**
+ * Weights on the images, for one query, or as a grid of all queries.
+ * @param {App} app
+ */
+function placesOf({ t, store }) {
+  const buttons = /** @type {const} */ ([["image", "comparePicture"], ["grid", "compareGrid"]]).map(([view, word]) =>
+    el("button", { role: "radio", "data-choice": view, onclick: () => store.set({ view }) }, t(word)));
+  check(buttons, (button) => (button.dataset.choice === "image") === (store.state.view === "image"));
+  return radioGroup(el("div.choice.compare-mode.compare-place", { role: "radiogroup", "aria-label": t("view") }, buttons));
+}
+
+/**
  * Say how positions correspond, and what the reader may not expect.
  * @param {App} app
  * @param {Sides} sides
@@ -119,8 +131,10 @@ function noteOf({ t, store }, { spec, first, second, rows, columns, moved }) {
   const notes = [t(rows.by === "token" || columns.by === "token" ? "compareByToken" : "compareByPosition")];
   if (moved) notes.push(t("compareOtherHead", { head: headName(t, second) }));
   if (spec.kind === "edited" && !store.state.edits.length) notes.push(t("compareNoEdits"));
-  const alike = spec.kind === "text" && first.about.asked?.text === second.about.asked?.text && first.about.asked?.model === second.about.asked?.model;
-  if (alike) notes.push(t("compareSameText"));
+  const [here, there] = [first.about.asked, second.about.asked];
+  const alike = here?.text === there?.text && here?.image === there?.image && here?.model === there?.model;
+  if (alike && spec.kind === "text") notes.push(t("compareSameText"));
+  if (alike && spec.kind === "image") notes.push(t("compareSameImage"));
   return notes.join(" ");
 }
 
@@ -138,7 +152,10 @@ function headName(t, { site, head }) {
  * @param {"first" | "second"} which
  */
 function headingOf(app, sides, which) {
-  return el("h3", { title: sides[which].about.asked?.text ?? "" }, el("span.side-number", {}, which === "first" ? "1" : "2"), " ", nameOf(app, sides, which));
+  const { image } = sides[which].about;
+  const photo = image && !showsPictures(app) ? photoOf(image) : null;
+  if (photo) photo.className = "thumbnail";
+  return el("h3", { title: sides[which].about.asked?.text ?? "" }, el("span.side-number", {}, which === "first" ? "1" : "2"), " ", photo, nameOf(app, sides, which));
 }
 
 /**
@@ -147,14 +164,15 @@ function headingOf(app, sides, which) {
  * @param {Sides} sides
  * @param {"first" | "second"} which
  */
-function nameOf({ t, store }, { spec, first, second }, which) {
+function nameOf({ t, store }, { spec, first, second, images }, which) {
   const side = which === "first" ? first : second;
   if (spec.kind === "edited") return t(which === "first" ? "before" : "after");
   if (spec.kind === "head") return headName(t, side);
   if (spec.kind === "run" && which === "second") return `${spec.run} · ${t("compareStep", { step: spec.step ?? 0 })}`;
   if (spec.kind === "run") return side.about.title || t("compareFirst");
   const edited = which === "first" && store.state.edits.length ? ` (${t("compareAfterEdits")})` : "";
-  const [text, other] = [side, side === first ? second : first].map((one) => one.about.asked?.text ?? one.about.title);
+  const picture = side.about.image ? images[which === "first" ? 0 : 1] || t("compareOwnImage") : undefined;
+  const [text, other] = [side, side === first ? second : first].map((one) => picture ?? one.about.asked?.text ?? one.about.title);
   return `${spec.kind === "model" || spec.model ? `${side.about.title}: ${text}` : fromDifference(text, other)}${edited}`;
 }
 

@@ -22,7 +22,7 @@ const MAX_CANDIDATES = 3;
 export function answerLines(app, sides) {
   const lines = [0, 1].map(() => el("p.compare-answer", { tabindex: 0 }));
   const { kind } = sides.spec;
-  const answers = [sides.first.about.answer, kind === "edited" ? null : sides.second.about.answer];
+  const answers = [answerOf(sides.first), kind === "edited" ? null : answerOf(sides.second)];
   const { edits } = app.store.state;
   const paint = (/** @type {any} */ after) => {
     const [before, other] = answers;
@@ -34,6 +34,14 @@ export function answerLines(app, sides) {
   paint(null);
   if (edits.length && app.source.model) app.whileBusy(app.source.model.answer(edits)).then(paint, () => undefined); // the bar of edits shows the error
   return lines;
+}
+
+/**
+ * Return the answer of a side; that of a snapshot is only in its output.
+ * @param {import("../compare_sides.js").Side} side
+ */
+function answerOf({ about: { answer, output } }) {
+  return answer?.kind === "none" && output ? { candidates: output.classes ?? output.next, gaps: output.filled } : answer;
 }
 
 /**

@@ -1,10 +1,11 @@
 // The bar of a comparison: what the open head is compared with.
 
 import { sentencePairs } from "../compare_messages.js";
-import { readComparison, writeComparison } from "../compare_spec.js";
+import { imageFor, readComparison, writeComparison } from "../compare_spec.js";
 import { el, fill, rememberFocus } from "../dom.js";
 import { otherHead } from "../selection.js";
 import { runFirst } from "./compare_patch.js";
+import { toggleDrawingPad } from "./drawing_pad.js";
 import { groupTitle } from "./overview.js";
 
 /**
@@ -13,7 +14,7 @@ import { groupTitle } from "./overview.js";
  * @typedef {import("../source.js").OtherRuns} OtherRuns
  */
 
-const NAMES = /** @type {const} */ ({ text: "compareKind_text", model: "compareKind_model", head: "compareKind_head", run: "compareKind_run", edited: "compareKind_edited" });
+const NAMES = /** @type {const} */ ({ text: "compareKind_text", image: "compareKind_image", model: "compareKind_model", head: "compareKind_head", run: "compareKind_run", edited: "compareKind_edited" });
 
 /**
  * The button that starts and ends a comparison.
@@ -21,23 +22,26 @@ const NAMES = /** @type {const} */ ({ text: "compareKind_text", model: "compareK
  */
 export function compareButton(app) {
   const { t, store } = app;
-  const toggle = () => {
+  const toggle = async () => {
     if (store.state.compare) return store.set({ compare: "" });
-    return store.set({ compare: writeComparison(firstComparison(app)), ...(store.state.pane ? { pane: "pattern" } : {}) });
+    const choices = requestOf(app).image ? await app.source.choices?.().catch(() => undefined) : undefined;
+    return store.set({ compare: writeComparison(firstComparison(app, choices)), ...(store.state.pane ? { pane: "pattern" } : {}) });
   };
   return el("button.compare-button", { title: t("compareHelp"), "aria-pressed": "false", onclick: toggle }, t("compare"));
 }
 
 /**
- * Return what to compare with first: the other sentence of a pair, the edited run, or another head.
+ * Return what to compare with first: the other sentence of a pair, the edited run, another image or another head.
  * @param {App} app
+ * @param {OtherRuns} [choices]
  * @returns {Comparison}
  */
-function firstComparison(app) {
-  const { text, model } = requestOf(app);
+function firstComparison(app, choices) {
+  const { text, image, model } = requestOf(app);
   const pair = sentencePairs(model).find((one) => one.includes(text));
   if (pair) return { kind: "text", text: pair.find((one) => one !== text) };
   if (app.store.state.edits.length) return { kind: "edited" };
+  if (image && choices && imagesOf(app, choices).length) return { kind: "image", image: nextImage(app, choices) };
   return text && app.source.model ? { kind: "text", text } : nextHead(app);
 }
 
@@ -48,6 +52,46 @@ function firstComparison(app) {
 function nextHead(app) {
   const { site, head } = { ...app.store.state, ...(otherHead(app, 1) ?? otherHead(app, -1)) };
   return { kind: "head", site, head };
+}
+
+/**
+ * Return the example images of the open model: their names in a request, and for readers.
+ * @param {App} app
+ * @param {OtherRuns} choices
+ * @returns {[string, string][]}
+ */
+function imagesOf(app, { models }) {
+  const examples = models.find(({ name }) => name === requestOf(app).model)?.examples ?? [];
+  return examples.flatMap(({ image, name }) => (image ? [/** @type {[string, string]} */ ([image, name ?? image])] : []));
+}
+
+/**
+ * Return the example after the open image, or the first.
+ * @param {App} app
+ * @param {OtherRuns} choices
+ * @returns {string}
+ */
+function nextImage(app, choices) {
+  const { image, model } = requestOf(app);
+  const known = imagesOf(app, choices).map(([name]) => name);
+  return known[(known.indexOf(imageFor(image, model, model) ?? "") + 1) % known.length] ?? image;
+}
+
+/**
+ * Compare with an image of the reader; a file that is not an image is reported on the page.
+ * @param {App} app
+ * @param {Blob | null | undefined} file
+ */
+export async function compareWithImage(app, file) {
+  const { source } = app;
+  if (!file || !source.upload) return;
+  try {
+    const spec = /** @type {Comparison} */ ({ kind: "image", image: await source.upload(file) });
+    await source.other?.(spec); // the last one stays until this one can be drawn
+    if (source === app.source) set(app, spec);
+  } catch (error) {
+    app.root.dispatchEvent(new CustomEvent("regard-error", { detail: error }));
+  }
 }
 
 /** @param {App} app */
@@ -121,12 +165,13 @@ function kindChoice(app, spec, choices) {
  * @returns {Record<Comparison["kind"], Comparison | null>}
  */
 function firstOfKind(app, choices) {
-  const { text } = requestOf(app);
+  const { text, image } = requestOf(app);
   const model = otherModels(app, choices)[0];
   const [run] = ownRuns(app, choices);
   const step = run?.checkpoints[0].step;
   return {
     text: text && app.source.model ? { kind: "text", text: partnerOf(app, text) } : null,
+    image: image && app.source.model ? { kind: "image", image: nextImage(app, choices) } : null,
     model: model ? { kind: "model", model } : null,
     head: app.sites.length > 1 || app.open.site.n_heads > 1 ? nextHead(app) : null,
     run: run ? { kind: "run", run: run.name, step, item: shownText(run.texts.length) } : null,
@@ -189,6 +234,8 @@ function fieldsOf(app, spec, choices) {
   switch (spec.kind) {
     case "text":
       return [textField(app, spec), pairChoice(app)];
+    case "image":
+      return imageFields(app, spec, choices);
     case "model":
       return [choice(t("compareKind_model"), otherModels(app, choices).map((name) => [name, name]), spec.model ?? "", (model) => set(app, { ...spec, model }))];
     case "head":
@@ -207,6 +254,25 @@ function fieldsOf(app, spec, choices) {
 function textField(app, spec) {
   const field = el("input.compare-text", { type: "text", "aria-label": app.t("compareText"), value: spec.text ?? "", maxlength: 2000, onchange: () => field.value.trim() && set(app, { ...spec, text: field.value.trim() }) });
   return field;
+}
+
+/**
+ * Choose an example, a file, or draw.
+ * @param {App} app
+ * @param {Comparison} spec
+ * @param {OtherRuns} choices
+ */
+function imageFields(app, spec, choices) {
+  const { t } = app;
+  const known = imagesOf(app, choices);
+  const own = spec.image && known.every(([image]) => image !== spec.image) ? [[spec.image, t("compareOwnImage")]] : [];
+  const field = el("input.visually-hidden", { type: "file", accept: "image/*", "aria-label": t("compareImage"), onchange: () => compareWithImage(app, field.files[0]) });
+  const draw = () => toggleDrawingPad(app, (drawn) => compareWithImage(app, drawn), "compareDrawHere");
+  return [
+    choice(t("compareImage"), [...known, ...own], spec.image ?? "", (image) => set(app, { ...spec, image })),
+    el("label.drop", { title: t("chooseImage") }, t("compareFile"), field),
+    el("button.patch-go.draw-second", { onclick: draw }, t("draw")),
+  ];
 }
 
 /**
@@ -271,7 +337,7 @@ function runChoice(app, spec, choices) {
   return [
     choice(t("compareKind_run"), names, spec.run ?? "", pick),
     choice(t("compareKind_run"), steps, String(spec.step), (step) => set(app, { ...spec, step: Number(step) })),
-    texts.length > 1 ? choice(t("compareText"), texts, String(spec.item ?? 0), (item) => set(app, { ...spec, item: Number(item) })) : null,
+    texts.length > 1 ? choice(t(app.about.image ? "compareImage" : "compareText"), texts, String(spec.item ?? 0), (item) => set(app, { ...spec, item: Number(item) })) : null,
   ];
 }
 

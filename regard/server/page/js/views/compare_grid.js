@@ -3,9 +3,10 @@
 import { placeInSecond } from "../compare_sides.js";
 import { el, fill, shape } from "../dom.js";
 import { full, probability, short } from "../format.js";
-import { rangeOf } from "../matrix.js";
+import { rangeOf, row } from "../matrix.js";
 import { draw as drawGrid } from "./grid.js";
 import { draw as drawHeat } from "./heatmap.js";
+import { draw as drawImage, fullTone } from "./image.js";
 import { isHeatmap, plotPlace, shortened } from "./plot.js";
 
 /**
@@ -57,14 +58,14 @@ export function drawPair(element, app, given) {
   const room = { width, height: Math.max(MIN_HEIGHT, stacked ? Math.floor(STACKED_SHARE * board.clientHeight) : board.clientHeight - tools - TEXT_HEIGHT) };
   element.style.setProperty("--across", String(across));
   if (difference) return drawDifference(element, app, given, difference, room);
-  const figures = heads.map((head, i) => el("figure", {}, head, plotPlace(app), el("figcaption", {}, rangeText(app, given, i))));
+  const figures = heads.map((head, i) => el("figure", { "data-side": i ? "second" : "first" }, head, plotPlace(app), el("figcaption", {}, rangeText(app, given, i))));
   fill(element, el("div.side-by-side", { style: { "--across": across } }, figures));
   const places = figures.map((figure) => /** @type {HTMLElement} */ (figure.querySelector(".plot")));
   const act = linkHover(app, given, (query, key) => selects[1](query, key, true));
   const low = given.tables.map((table) => rangeOf(table));
   const range = /** @type {[number, number]} */ ([Math.min(low[0][0], low[1][0]), Math.max(low[0][1], low[1][1])]);
   const viewport = { window: null };
-  const selects = [given.sides.first, given.sides.second].map((side, i) => drawSide(places[i], plotOfSide(app, side, given, { table: given.tables[i], range, room, act: act[i] }), viewport));
+  const selects = [given.sides.first, given.sides.second].map((side, i) => drawSide(places[i], plotOfSide(app, side, given, { table: given.tables[i], range, room, act: act[i] }), viewport, pictureOf(app, side, given, i)));
   linkScrolling(places);
   return (query, key, peek = false) => {
     const other = placeInSecond(given.sides, query, key);
@@ -86,11 +87,13 @@ function drawDifference(element, app, given, difference, room) {
   const most = Math.max(LEAST_DIFFERENCE, ...range.map(Math.abs));
   const place = plotPlace(app);
   const legend = el("figcaption", {}, el("b", {}, t("compareDifferenceTitle")), el("span.range", { title: `${full(range[0])} … ${full(range[1])}` }, `${signed(range[0])} … ${signed(range[1])}`), signKey(most), el("span", {}, t("compareDifferenceKey")));
-  fill(element, el("div.compare-heads", {}, given.heads), el("figure.difference", {}, place, legend));
-  const high = Math.max(MIN_HEIGHT, room.height - 30);
+  fill(element, el("div.compare-heads", {}, given.heads.map((head, i) => el("div", { "data-side": i ? "second" : "first" }, head))), el("figure.difference", {}, place, legend));
+  const high = Math.max(MIN_HEIGHT, room.height + (showsPictures(app) ? 45 : -30)); // its pictures have short notes
   const plot = plotOfSide(app, given.sides.first, given, { table: difference, range: [-most, most], room: { ...room, height: high }, act: given.act });
   // both are masked: nothing differs
-  const select = drawSide(place, { ...plot, stage: "scores", off: false, allowed: null }, { window: null });
+  const { first, second } = given.sides;
+  const picture = showsPictures(app) ? { image: first.about.image, compared: { other: second.about.image ?? undefined } } : null;
+  const select = drawSide(place, { ...plot, stage: "scores", off: false, allowed: null }, { window: null }, picture);
   return (/** @type {number} */ query, /** @type {number} */ key, peek = false) => select(query, key, peek);
 }
 
@@ -140,12 +143,39 @@ function plotOfSide({ t, store }, side, { sides, stage }, { table, range, room, 
   };
 }
 
+/** @typedef {{ image: import("../source.js").Picture | null, compared: import("./image.js").Compared }} SidePicture */
+
+/**
+ * Return whether weights are shown on the images.
+ * @param {App} app
+ */
+export function showsPictures({ about, store }) {
+  return about.image !== null && store.state.view === "image";
+}
+
+/**
+ * Return the image of a side, on which a color means the same weight as on the other; null for a grid.
+ * @param {App} app
+ * @param {Side} side
+ * @param {Given} given
+ * @param {number} i
+ * @returns {SidePicture | null}
+ */
+function pictureOf(app, { about: { image } }, { sides, tables }, i) {
+  if (!image || !showsPictures(app)) return null;
+  const partner = [sides.rows.to, sides.rows.from][i];
+  const lines = (/** @type {number} */ query) => [row(tables[i], query), ...(partner[query] >= 0 ? [row(tables[1 - i], partner[query])] : [])];
+  return { image, compared: { tone: (query) => Math.max(...lines(query).map((line) => fullTone(line.subarray(image.first)))) } };
+}
+
 /**
  * @param {HTMLElement} place
  * @param {Plot} plot
  * @param {{ window: any }} viewport
+ * @param {SidePicture | null} picture
  */
-function drawSide(place, plot, viewport) {
+function drawSide(place, plot, viewport, picture) {
+  if (picture?.image) return drawImage(place, plot, picture.image, picture.compared);
   place.style.maxHeight = `${plot.height}px`;
   return isHeatmap(plot) ? drawHeat(place, plot, viewport) : drawGrid(place, plot);
 }

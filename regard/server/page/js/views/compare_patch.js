@@ -24,7 +24,7 @@ export function patchControls(app, sides) {
   const { t } = app;
   const { kind } = sides.spec;
   const other = sides.second.about.asked;
-  if (!app.source.model || !other?.model || (kind !== "text" && kind !== "model")) return null;
+  if (!app.source.model || !other?.model || !["text", "image", "model"].includes(kind)) return null;
   const choose = el("select.patch-what", { "aria-label": t("patch"), onchange: () => {
     chosen = /** @type {any} */ (choose.value);
     show();
@@ -103,7 +103,8 @@ function intoFirst({ store }, place, source) {
  */
 function intoSecond(app, { first, second, spec }, place) {
   const [here, there] = [first.about.asked, second.about.asked];
-  const compare = writeComparison({ ...spec, ...(here.text === undefined ? {} : { text: here.text }), model: here.model === there.model ? undefined : here.model });
+  const model = here.model === there.model ? undefined : here.model;
+  const compare = writeComparison({ ...spec, model, text: here.text, image: spec.kind === "image" ? here.image : undefined });
   const { query, key } = app.store.state;
   const patch = /** @type {Patch} */ ({ kind: "patch", ...place, source: sourceOf(here, there) });
   const { site, head } = first;

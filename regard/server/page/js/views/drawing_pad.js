@@ -2,11 +2,9 @@
 
 import { keepLatest } from "../debounce.js";
 import { el } from "../dom.js";
-import { showImage } from "../image_upload.js";
 
 /**
  * @typedef {import("../app.js").App} App
- * @typedef {import("../live.js").Live} Live
  * @typedef {{ left: number, top: number, right: number, bottom: number }} Bounds
  */
 
@@ -17,17 +15,19 @@ const PEN = 26;
 /**
  * Open the pad, or close it if it is open.
  * @param {App} app
- * @param {Live} live
+ * @param {(file: Blob | null) => Promise<unknown>} show called with the drawing after each stroke
+ * @param {"drawHere" | "compareDrawHere"} [title]
  */
-export function toggleDrawingPad(app, live) {
+export function toggleDrawingPad(app, show, title = "drawHere") {
   const { t, root } = app;
   const old = root.querySelector(".drawing-pad");
-  if (old) return old.remove();
-  const canvas = /** @type {HTMLCanvasElement & Record<string, any>} */ (el("canvas", { width: SIZE, height: SIZE, "aria-label": t("drawHere"), role: "img" }));
+  old?.remove();
+  if (old?.getAttribute("data-of") === title) return undefined; // that of the other side is replaced
+  const canvas = /** @type {HTMLCanvasElement & Record<string, any>} */ (el("canvas", { width: SIZE, height: SIZE, "aria-label": t(title), role: "img" }));
   const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { willReadFrequently: true }));
   /** @type {Bounds | null} */
   let bounds = null;
-  const send = keepLatest(async () => bounds && showImage(app, live, await fitted(canvas, bounds), true));
+  const send = keepLatest(async () => bounds && show(await fitted(canvas, bounds)));
   const clear = () => {
     pen.fillStyle = "black";
     pen.fillRect(0, 0, SIZE, SIZE);
@@ -52,8 +52,8 @@ export function toggleDrawingPad(app, live) {
   canvas.addEventListener("pointerup", () => send(undefined));
   clear();
   const close = () => root.querySelector(".drawing-pad")?.remove();
-  root.append(el("aside.drawing-pad", { "aria-label": t("draw"), onkeydown: (/** @type {KeyboardEvent} */ event) => event.key === "Escape" && close() },
-    el("header", {}, el("h2", {}, t("drawHere")), el("button.quiet", { onclick: clear }, t("drawClear")), el("button.icon", { title: t("close"), "aria-label": t("close"), onclick: close }, "×")),
+  root.append(el("aside.drawing-pad", { "aria-label": t("draw"), "data-of": title, onkeydown: (/** @type {KeyboardEvent} */ event) => event.key === "Escape" && close() },
+    el("header", {}, el("h2", {}, t(title)), el("button.quiet", { onclick: clear }, t("drawClear")), el("button.icon", { title: t("close"), "aria-label": t("close"), onclick: close }, "×")),
     canvas));
   return undefined;
 }

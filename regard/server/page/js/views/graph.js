@@ -42,7 +42,8 @@ export function draw(element, plot, sameTokens) {
 function layOut(plot) {
   const ticks = [...plot.rows, ...plot.columns].slice(0, 200);
   const label = Math.max(30, ...ticks.map((tick) => textWidth(shortened(tick.label, 12), 12)));
-  const side = Math.max(260, Math.min(plot.width - 2 * label - 20, plot.height - 64, 560));
+  const least = Math.min(260, Math.max(170, plot.height - 64)); // less only in low windows
+  const side = Math.max(least, Math.min(plot.width - 2 * label - 20, plot.height - 64, 560));
   const width = Math.min(plot.width, side + 2 * label + 20);
   return { width, height: side + 60, cx: width / 2, cy: side / 2 + 40, r: side / 2 - 12 };
 }

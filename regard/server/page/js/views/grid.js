@@ -8,9 +8,9 @@ import { shortened } from "./plot.js";
 /** @typedef {import("./plot.js").Plot} Plot */
 
 const FONT = 12;
-/** The smallest cell in pixels, for a mouse and for a finger; larger grids scroll under their labels. */
-const MIN_CELL = 22;
-const MIN_CELL_TOUCH = 28;
+/** The smallest cell in pixels with one of its lines: 22 between the lines for a mouse, 28 for a finger. Larger grids scroll under their labels. */
+const MIN_CELL = 23;
+const MIN_CELL_TOUCH = 29;
 const MAX_CELL = 52;
 /** Narrower pictures have no row sums. */
 const MIN_SUMS_WIDTH = 420;

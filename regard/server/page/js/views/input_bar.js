@@ -117,7 +117,7 @@ function textField(app, live) {
  */
 function imageField(app, live, about) {
   const field = el("input.visually-hidden", { type: "file", accept: "image/*", onchange: () => showImage(app, live, field.files[0]) });
-  return el("div.own-image", {}, el("label.drop", {}, app.t("chooseImage"), field), el("button.run.draw", { onclick: () => toggleDrawingPad(app, live) }, app.t("draw")));
+  return el("div.own-image", {}, el("label.drop", {}, app.t("chooseImage"), field), el("button.run.draw", { onclick: () => toggleDrawingPad(app, (drawn) => showImage(app, live, drawn, true)) }, app.t("draw")));
 }
 
 /**

@@ -53,8 +53,7 @@ export function layout(app) {
     urgentPanes = picture ? [picture, below].filter(Boolean) : [];
     const texts = () => el("section.top-texts", { "aria-label": `${app.t("input")} · ${app.t("answer")}` }, above?.intro, el("div.texts-line", {}, head, above?.aside));
     const middle = page === "worked" ? [head] : page === "flow" || page === "decoding" ? [texts(), rest[0], below?.element] : [
-      texts(),
-      tabs(app),
+      el("div.above-panes", {}, texts(), tabs(app)),
       el("main.panes", {}, rest.slice(0, 3)),
       el("section.bottom", { "aria-label": app.t("editHead") }, rest[4], editToggle(app), compareButton(app), editHint(app), rest[3], below?.element),
     ];
@@ -161,7 +160,7 @@ function closeMenus(root) {
   const open = () => /** @type {HTMLDetailsElement[]} */ ([...root.querySelectorAll("details.menu[open]")]);
   root.addEventListener("pointerdown", (event) => {
     for (const menu of open()) if (!menu.contains(/** @type {Node} */ (event.target))) menu.open = false;
-    if (!(/** @type {Element} */ (event.target).closest(".pages, .pages-button"))) root.classList.remove("menu-open");
+    if (!(/** @type {Element} */ (event.target).closest(".top-menu, .pages-button"))) root.classList.remove("menu-open");
   });
   root.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || (!open().length && !root.classList.contains("menu-open"))) return;
@@ -217,12 +216,13 @@ function header(app, repaint, bar) {
     about.title && !bar ? el("span.model", {}, about.title) : "",
     bar ?? el("span.gap"),
     el("button.primary.lessons-button", { onclick: () => openLesson(app, store.state.lesson && store.state.page !== "worked" ? 0 : firstUnlearnedLesson(app)) }, t(store.state.learned.length ? "lessons" : "startHere")),
-    el("nav.pages", { "aria-label": t("pages") }, pages(app, link)),
-    radioGroup(el("div.choice.language", { role: "radiogroup", "aria-label": t("language") }, languages)),
-    theme,
-    el("button.icon.palette-button", { title: t("palette"), "aria-label": t("palette"), onclick: () => openPalette(app) }, "⌕"),
-    shareMenu(app),
-    el("button.icon.help-button", { title: t("keys"), "aria-label": t("keys"), onclick: () => showHelp(app) }, "?"),
+    el("div.top-menu", {},
+      el("nav.pages", { "aria-label": t("pages") }, pages(app, link)),
+      radioGroup(el("div.choice.language", { role: "radiogroup", "aria-label": t("language") }, languages)),
+      theme,
+      el("button.icon.palette-button", { title: t("palette"), "aria-label": t("palette"), onclick: () => openPalette(app) }, "⌕"),
+      shareMenu(app),
+      el("button.icon.help-button", { title: t("keys"), "aria-label": t("keys"), onclick: () => showHelp(app) }, "?")),
     el("button.icon.pages-button", { title: t("pages"), "aria-label": t("pages"), onclick: () => app.root.classList.toggle("menu-open") }, "☰"));
 }
 

@@ -81,7 +81,7 @@ export function pattern(app) {
     if (changed.has("site") || changed.has("head")) viewport.window = null;
     tools.update();
     compared.update();
-    element.dataset.view = app.store.state.view;
+    [element.dataset.view, element.dataset.stage] = [app.store.state.view, app.store.state.stage];
     const why = REDRAW_ON.filter((one) => changed.has(one));
     const same = !customView() && drawn?.before === app.open.before && drawn.after === app.open.after;
     if (why.length && !(same && why.every((one) => one === "edits"))) {
@@ -321,7 +321,7 @@ function drawOne(app, element, plot, viewport) {
     const before = open.after !== open.before ? { ...plotOf(app, open.before, plot.stage), ...plot, ...{ table: plotOf(app, open.before, plot.stage).table } } : null;
     return drawBars(element, plot, before);
   }
-  if (view === "image") return drawImage(element, plot, app);
+  if (view === "image") return drawImage(element, plot, /** @type {import("../source.js").Picture} */ (app.about.image));
   if (isHeatmap(plot)) return drawHeat(element, plot, viewport);
   return drawGrid(element, plot);
 }

@@ -26,13 +26,14 @@ export function replayBar(app, replay) {
   const play = el("button.run.play", { onclick: () => replay.play(!replay.playing) });
   const step = (/** @type {number} */ by, /** @type {string} */ sign, /** @type {import("../messages.js").MessageKey} */ word) =>
     el("button.icon", { title: t(word), "aria-label": t(word), onclick: () => replay.go({ at: replay.at + by }) }, sign);
-  const text = el("select", { "aria-label": t("replayText"), onchange: () => replay.go({ text: Number(text.value) }) }, texts.map((one, i) => el("option", { value: i }, one)));
+  const text = el("select", { "aria-label": t(app.about.image ? "replayImage" : "replayText"), onchange: () => replay.go({ text: Number(text.value) }) }, texts.map((one, i) => el("option", { value: i }, one)));
   const run = el("select", { "aria-label": t("replayRun"), onchange: () => (location.search = `?run=${encodeURIComponent(run.value)}`) }, replay.runs.map((one) => el("option", { value: one.name }, one.name)));
   const numbers = el("p.numbers", { "data-says": "" });
   const curve = shape("svg.score-curve", { width: WIDTH, height: HEIGHT, role: "img" });
+  const more = el("button.icon.unfold", { title: t("replayScores"), "aria-label": t("replayScores"), "aria-expanded": "false", onclick: () => more.setAttribute("aria-expanded", String(element.toggleAttribute("data-open"))) }, "▾"); // the curve does not fit low windows
   const element = el("section.input-bar.replay", { "aria-label": t("training") },
-    el("div.line", {}, run, text, el("span.gap"), el("span.note", {}, t("replayHow"))),
-    el("div.line.playback", {}, play, step(-1, "‹", "replayBack"), slider, step(1, "›", "replayNext"), numbers, curve),
+    el("div.line", {}, run, text, el("span.gap"), el("span.note", {}, t(app.about.image ? "replayImageHow" : "replayHow"))),
+    el("div.line.playback", {}, play, step(-1, "‹", "replayBack"), slider, step(1, "›", "replayNext"), numbers, more, curve),
     el("div.visually-hidden", {}, tableOf(app, replay)));
   const show = () => {
     slider.value = String(replay.at);

@@ -22,6 +22,8 @@ const MIN_LABELED_ARROW = 13;
 const CROP_SCALE = 2;
 /** Step of the rotation slider, in degrees. */
 const STEP = 5;
+/** The smallest height of a picture; less than it needs only in low windows. */
+const MIN_HEIGHT = 200;
 
 /**
  * The points of each token in the plane.
@@ -111,9 +113,9 @@ function fitPlane({ open }, projected, room) {
  */
 function availableSize(element, magnifier) {
   const width = element.clientWidth;
-  const height = Math.max(300, (element.parentElement?.clientHeight ?? 0) - 78);
+  const height = Math.max(MIN_HEIGHT, (element.parentElement?.clientHeight ?? 0) - 78);
   if (!magnifier) return { below: false, plot: { width, height }, magnifier: { width: 0, height: 0 } };
-  if (width < 520) return { below: true, plot: { width, height: Math.max(300, Math.min(height, width)) }, magnifier: { width, height: 200 } };
+  if (width < 520) return { below: true, plot: { width, height: Math.max(MIN_HEIGHT, Math.min(height, width)) }, magnifier: { width, height: 200 } };
   const side = Math.min(230, Math.floor(width * 0.32));
   return { below: false, plot: { width: width - side - 14, height }, magnifier: { width: side, height: Math.min(height - 40, side + 60) } };
 }

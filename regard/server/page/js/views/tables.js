@@ -111,7 +111,7 @@ export function plotOfTable({ open, store, t }, table, room, act) {
  * @returns {import("./pattern.js").Select}
  */
 export function drawTable(element, plot, app) {
-  if (app?.about.image) return drawImage(element, plot, app);
+  if (app?.about.image) return drawImage(element, plot, app.about.image);
   const fits = plot.columns.length * MIN_CELL + LABEL_SPACE <= plot.width;
   return isHeatmap(plot) || !fits ? drawHeat(element, plot, { window: null }) : drawGrid(element, plot);
 }

@@ -121,21 +121,22 @@ function rowsOf(app, given, tables, change, quiz) {
   const show = (/** @type {string} */ name, /** @type {Partial<Look>} */ look = {}) => tableOf(app, name, tables[name], { words, columns: null, change, quiz, ...look });
   const sign = (/** @type {string} */ text) => el("span.sign", {}, text);
   const arrow = (/** @type {import("../dom.js").Child | import("../dom.js").Child[]} */ name) => el("span.sign.arrow", {}, el("span.by", {}, name), el("span", { "aria-hidden": "true" }, "⟶"));
+  const then = (/** @type {HTMLElement} */ operator, /** @type {HTMLElement} */ operand) => el("div.operand", {}, operator, operand); // a line breaks before an operator
   const heat = given.temperature === 1 ? "" : ` (· / ${short(given.temperature, 2)})`;
   const made = (/** @type {"query" | "key" | "value"} */ role, /** @type {string} */ letter) =>
-    el(`div.line.${role}`, {}, show("X"), sign("×"), show(`W${letter}`, { words: null }), sign("="), show(letter, { role, title: t(/** @type {any} */ (`${role}Rows`)) }));
-  const compared = [show("Q", { role: "query" }), sign("×"), show("K", { words: null, columns: words, role: "key", transposed: true }), sign("="), show("E", { columns: words, title: t("compared") })];
+    el(`div.line.${role}`, {}, show("X"), then(sign("×"), show(`W${letter}`, { words: null })), then(sign("="), show(letter, { role, title: t(/** @type {any} */ (`${role}Rows`)) })));
+  const compared = [show("Q", { role: "query" }), then(sign("×"), show("K", { words: null, columns: words, role: "key", transposed: true })), then(sign("="), show("E", { columns: words, title: t("compared") }))];
   const scores = [show("E", { columns: words, title: t("compared") })];
-  if (given.scaled) scores.push(arrow(scaleFormula()), show("S", { columns: words, title: t("scores") }));
-  if (given.causal) scores.push(arrow(t("causalMask")), show("M", { columns: words, title: t("masked") }));
-  scores.push(arrow(formula(`softmax${heat}`, `softmax${heat}`)), show("A", { columns: words, role: "weight", title: t("weights"), sums: true }));
+  if (given.scaled) scores.push(then(arrow(scaleFormula()), show("S", { columns: words, title: t("scores") })));
+  if (given.causal) scores.push(then(arrow(t("causalMask")), show("M", { columns: words, title: t("masked") })));
+  scores.push(then(arrow(formula(`softmax${heat}`, `softmax${heat}`)), show("A", { columns: words, role: "weight", title: t("weights"), sums: true })));
   return [
     made("query", "Q"),
     made("key", "K"),
     made("value", "V"),
     el("div.line", {}, compared),
     el("div.line", {}, scores),
-    el("div.line", {}, show("A", { columns: words, role: "weight", title: t("weights") }), sign("×"), show("V", { role: "value" }), sign("="), show("Y", { title: t("contextRows") })),
+    el("div.line", {}, show("A", { columns: words, role: "weight", title: t("weights") }), then(sign("×"), show("V", { role: "value" })), then(sign("="), show("Y", { title: t("contextRows") }))),
     wholeFormula(given),
   ];
 }
