@@ -123,7 +123,10 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file that contains an object."""
     try:
         with file_errors(path):
-            contents = json.loads(path.read_bytes())
+            data = path.read_bytes()
+        contents = json.loads(data)
+        if b"\\ud" in data.lower():  # maybe half a surrogate pair, which no library takes as text
+            json.dumps(contents, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(contents, dict):

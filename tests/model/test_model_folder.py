@@ -108,6 +108,10 @@ def cut(file):
     file.write_bytes(file.read_bytes()[:-100])
 
 
+def half_surrogate(file):
+    file.write_text(file.read_text("utf-8").replace("[PAD]", "\\ud83d"), "utf-8")
+
+
 def rename_weight(file):
     weights = load_file(file)
     weights["elsewhere"] = weights.pop("tokens.weight")
@@ -146,6 +150,7 @@ def use_integers(file):
         ("model.safetensors", use_integers, r"tokens\.weight in .* holds torch\.int32"),
         ("model.safetensors", lambda f: f.unlink(), r"model\.safetensors does not exist: download"),
         ("config.json", cut, r"config\.json is not valid JSON"),
+        ("config.json", half_surrogate, r"config\.json is not valid JSON: .* surrogates"),
         ("config.json", lambda f: f.write_text("[]"), r"config\.json contains a JSON list"),
         ("config.json", lambda f: f.unlink(), r"has no config\.json, so it is not a model folder"),
         ("config.json", lambda f: f.write_bytes(b"\xff\xfe"), r"config\.json is not valid JSON"),

@@ -148,6 +148,7 @@ def test_roles_stated_in_a_file_override_names(tmp_path):
     [
         ("tokenizer.json", b"{", "is not valid JSON"),
         ("tokenizer.json", b"\xff\xfe", "is not valid JSON"),
+        ("tokenizer.json", b'{"\\ud800": 1}', "is not valid JSON: .* surrogates not allowed"),
         ("tokenizer.json", b"[]", "contains a JSON list, not an object"),
         (
             "tokenizer.json",
