@@ -51,10 +51,7 @@ def read_pixels(
     scale = normalization or Normalization((0.5,) * n_channels, (0.5,) * n_channels)
     resize = scale.resize or Resize((size, size))
     mode = "RGB" if n_channels == 3 else "L"
-    if isinstance(image, Image.Image):
-        pixels = _prepare(image, resize, mode)
-    else:
-        pixels = _read(image, resize, mode)
+    pixels = _read(image, resize, mode)
     if pixels.shape[:2] != (size, size):
         height, width = pixels.shape[:2]
         raise InputError(
@@ -64,19 +61,24 @@ def read_pixels(
     return torch.from_numpy(scale.apply(pixels.reshape(1, size, size, n_channels)))
 
 
-def read_image(path: str | Path, *, size: tuple[int, int] | None = None) -> np.ndarray:
+def read_image(
+    image: str | Path | Image.Image, *, size: tuple[int, int] | None = None
+) -> np.ndarray:
     """Return one image as RGB bytes (height × width × 3), rotated as its EXIF data says."""
-    return _read(path, Resize(size or ()), "RGB")
+    return _read(image, Resize(size or ()), "RGB")
 
 
-def _read(path: str | Path, resize: Resize, mode: str) -> np.ndarray:
+def _read(image: str | Path | Image.Image, resize: Resize, mode: str) -> np.ndarray:
     try:
-        with Image.open(path) as opened:
+        if isinstance(image, Image.Image):
+            return _prepare(image, resize, mode)
+        with Image.open(image) as opened:
             return _prepare(opened, resize, mode)
     except RegardError:
         raise
     except Exception as error:  # Pillow's decoders raise many types for damaged files
-        raise FileError(f"{path} is not an image that can be read: {error}.") from error
+        named = getattr(image, "filename", image) or "the image"  # one that was opened has a name
+        raise FileError(f"{named} is not an image that can be read: {error}.") from error
 
 
 def _prepare(image: Image.Image, resize: Resize, mode: str) -> np.ndarray:

@@ -8,7 +8,6 @@ translators have both, and "output": what the decoder predicts while it reads th
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypedDict
 
 import torch
@@ -245,8 +244,8 @@ def read_image(model: Model, given: Any) -> Tensor:
     """Return the normalized pixels of an image as a batch of one."""
     config, processor = model.config, getattr(model.module, "processor", None)
     if processor is not None and not isinstance(given, Tensor):
-        image = Image.fromarray(load_image(given)) if isinstance(given, str | Path) else given
-        return processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"]
+        image = Image.fromarray(load_image(given))
+        return processor(images=image, return_tensors="pt")["pixel_values"]
     return read_pixels(
         given, normalization=model.pixels, n_channels=config.n_channels, size=config.image_size
     )

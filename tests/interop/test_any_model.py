@@ -18,6 +18,7 @@ from regard.errors import FileError, InputError, RegardError
 from regard.server.app import make_app
 from regard.server.catalog import Catalog
 from regard.server.service import Service
+from regard.trace.capture import read_image
 from tests.trace.tiny_models import BART, IMAGE, TEXT
 
 pytestmark = pytest.mark.long
@@ -166,6 +167,22 @@ def test_an_image_classifier_reads_files_with_its_processor(tmp_path):
         assert_close(trace[path].weights(), weights[0], atol=1e-5, rtol=0)
     trace.html(tmp_path / "trace.html")
     assert (tmp_path / "trace.html").stat().st_size > 10_000
+    check_images_in_memory(model, tmp_path)
+
+
+def check_images_in_memory(model, folder):
+    """They are read like their files: rotated, and not cut off at 255."""
+    gradient, turned, file = Image.linear_gradient("L"), Image.Exif(), folder / "turned.jpg"
+    turned[0x0112] = 6
+    gradient.save(file, exif=turned)
+    with Image.open(file) as opened:
+        assert torch.equal(read_image(model, opened), read_image(model, file))
+    with pytest.raises(InputError, match="which Pillow would cut off at 255"):
+        read_image(model, gradient.convert("I;16"))
+    file.write_bytes(file.read_bytes()[:-200])
+    damaged = pytest.raises(FileError, match=r"turned.jpg is not an image .*: image file is trunc")
+    with Image.open(file) as opened, damaged:
+        read_image(model, opened)
 
 
 def test_a_text_classifier_classifies(tmp_path):
