@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.attention.mask import Lengths
 from regard.errors import InputError
+from regard.layers.embedding import too_long
 from regard.layers.patch import cut
 from regard.models.encoder import pool_states
 from regard.models.transformer import shift_right
@@ -81,6 +82,16 @@ class Adapter(nn.Module):
 
     def observe(self, part: nn.Module, side: str, *args: Any, **inputs: Any) -> Any:
         """Call a part of the inner module, and show listeners its attention and its stream."""
+        try:
+            return self._observe(part, side, *args, **inputs)
+        except (IndexError, RuntimeError) as error:  # of a table with too few rows
+            given = [x for x in (*args, *inputs.values()) if isinstance(x, Tensor)]
+            count = max((x.size(-1) for x in given if not x.is_floating_point()), default=0)
+            if count > self.config.max_positions:
+                raise too_long(count, self.config.max_positions) from error
+            raise
+
+    def _observe(self, part: nn.Module, side: str, *args: Any, **inputs: Any) -> Any:
         if not listening():
             return part(*args, **inputs)
         one = Watch(self.inner, Trace())

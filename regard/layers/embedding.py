@@ -122,6 +122,14 @@ class SinusoidalPositions(nn.Module):
         return f"{self.d_model}, layout={self.layout!r}"
 
 
+def too_long(count: int, last: int) -> InputError:
+    """Return the error of a sequence with more tokens than a model has positions."""
+    return InputError(
+        f"the sequence has {count} tokens, but this model has learned only {last} positions: give "
+        "it shorter sequences."
+    )
+
+
 class LearnedPositions(nn.Module):
     """One learned vector for each of `max_positions` positions (table 3, row E)."""
 
@@ -135,10 +143,7 @@ class LearnedPositions(nn.Module):
     ) -> Float[Tensor, "rows token d_model"]:
         """Return the vectors of these positions, all below `stop`."""
         if stop > len(self.weight):
-            raise InputError(
-                f"the sequence has {stop} tokens, but this model has learned only "
-                f"{len(self.weight)} positions: give it shorter sequences."
-            )
+            raise too_long(stop, len(self.weight))
         return F.embedding(where, self.weight)
 
     def extra_repr(self) -> str:

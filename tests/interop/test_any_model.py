@@ -185,6 +185,21 @@ def check_images_in_memory(model, folder):
         read_image(model, opened)
 
 
+@pytest.mark.parametrize(
+    ("kind", "more"), [("OPTForCausalLM", {"word_embed_proj_dim": 16}), ("RobertaForMaskedLM", {})]
+)
+def test_texts_longer_than_the_positions_are_refused(tmp_path, kind, more):
+    limit = {"max_position_embeddings": 12, "pad_token_id": 1}
+    save(tmp_path, kind, TEXT | more | limit)
+    model = regard.load(tmp_path)
+    most = model.config.max_positions
+    assert most == (10 if "Roberta" in kind else 12)
+    assert len(model.trace([5] * most))
+    for run in (model.trace, lambda ids: model.module(torch.tensor([ids]))):
+        with pytest.raises(InputError, match=f"has 40 tokens, but .* learned only {most} posit"):
+            run([5] * 40)
+
+
 def test_a_text_classifier_classifies(tmp_path):
     settings = {**TEXT, "num_labels": 3, "id2label": {0: "bad", 1: "fair", 2: "good"}}
     save(tmp_path, "RobertaForSequenceClassification", settings, make_tokenizer())
