@@ -77,7 +77,7 @@ def _read(image: str | Path | Image.Image, resize: Resize, mode: str) -> np.ndar
     except RegardError:
         raise
     except Exception as error:  # Pillow's decoders raise many types for damaged files
-        named = getattr(image, "filename", image) or "the image"  # one that was opened has a name
+        named = getattr(image, "filename", image) or "the input"  # opened images have one
         raise FileError(f"{named} is not an image that can be read: {error}.") from error
 
 
