@@ -25,7 +25,7 @@ from regard.data.readers import (
 from regard.data.text_checks import Checks, read_checked
 from regard.data.token_stream import RUNNING_TEXT
 from regard.errors import FileError, InputError, UnknownNameError, nearest
-from regard.training.recipe import SPLITS, ParallelFiles, Recipe, Source, WeightedFile
+from regard.training.recipe import RECIPES, SPLITS, ParallelFiles, Recipe, Source, WeightedFile
 
 _HELD_OUT_DATES = 2000
 
@@ -33,14 +33,14 @@ _HELD_OUT_DATES = 2000
 def find_data(path: str, root: str | None = None) -> Path:
     """Return the file or folder that a recipe means by a path.
 
-    It is searched in `data.root` if the recipe has one, otherwise in $REGARD_DATA and then in the
-    current folder. Absolute paths are used unchanged.
+    It is searched in `data.root` if the recipe has one, otherwise in $REGARD_DATA and the current
+    folder, and at last next to the bundled recipes. Absolute paths are used unchanged.
     """
     if root is not None:
         places = [Path(root).expanduser()]
     else:
         places = [Path(one) for one in (os.environ.get("REGARD_DATA"), ".") if one]
-    for place in places:
+    for place in (*places, RECIPES):
         candidate = place / Path(path).expanduser()
         if candidate.exists():
             return candidate

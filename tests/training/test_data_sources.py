@@ -1,13 +1,21 @@
 """The files of a recipe, and their division into training, validation and test data."""
 
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from regard.data.dates import LOCALES
+from regard.data.readers import parallel_text
 from regard.errors import FileError, InputError, UnknownNameError
-from regard.training.data_sources import HeldOutRows, TextSources, find_data
-from regard.training.recipe import load_recipe
+from regard.training.data_sources import (
+    HeldOutRows,
+    TextSources,
+    find_data,
+    normalize_source,
+)
+from regard.training.recipe import RECIPES, load_recipe
 
 
 def recipe(task="translation", **data):
@@ -39,6 +47,17 @@ def test_data_is_found_in_root_regard_data_or_the_current_folder(tmp_path, monke
     assert find_data("both.txt") == named / "both.txt"
     assert find_data("both.txt", str(here)) == here / "both.txt"
     assert find_data(str(named / "only.txt")) == named / "only.txt"
+
+
+def test_the_bundled_phrases_are_found_and_hold_none_of_the_sixty_sentences():
+    name = "phrases.en-ko.tsv.gz"
+    assert find_data(name) == find_data(name, "/nowhere") == RECIPES / name
+    rows = [row.fields for row in parallel_text(RECIPES / name, columns=(1, 2))]
+    english = {normalize_source(source) for source, _ in rows}
+    assert len(english) == len(rows) > 11_000
+    assert all(re.search("[가-힣]", korean.decode()) for _, korean in rows)
+    sixty = (Path(__file__).parents[1] / "data" / "everyday.en-ko.tsv").read_bytes().splitlines()
+    assert not english & {normalize_source(line.split(b"\t")[0]) for line in sixty}
 
 
 def test_missing_data_error_names_the_searched_folders(tmp_path, monkeypatch):
