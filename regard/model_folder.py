@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from regard.errors import FileError, InputError, RegardError, check_choice
+from regard.errors import FileError, InputError, RegardError, check_choice, translate
 from regard.files import write_atomic
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_files import read_backend, read_json
@@ -67,6 +67,20 @@ def parse_card(text: str) -> Card:
         lines = lines[end + 1 :]
     facts = {name: head.pop(name) for name in _FACTS if name in head}
     return Card(**facts, others=head, text="\n".join(lines).strip())
+
+
+def translated_paragraph(text: str, language: str | None = None) -> str:
+    """Return a paragraph of a card in a language; of a table, its heads and its "yes"."""
+    if text.startswith("|"):
+        head, *rows = text.splitlines()
+        cells = [translate(cell.strip(), language) for cell in head.strip("|").split("|")]
+        yes = f"| {translate('yes', language)} |"
+        return "\n".join(
+            [f"| {' | '.join(cells)} |", *(row.replace("| yes |", yes) for row in rows)]
+        )
+    joined = " ".join(text.split())
+    found = translate(joined, language)
+    return text if found == joined else found
 
 
 def read_card(folder: Path) -> Card:

@@ -1,5 +1,6 @@
 """The models that come with regard do what their cards say."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from PIL import Image
 import regard
 from regard.analysis.heads import selection_between
 from regard.interop.model_names import ZOO, bundled
-from regard.model_folder import read_card
+from regard.model_folder import read_card, translated_paragraph
 from regard.server.catalog import Catalog, bundled_examples
 
 NAMES = sorted(bundled())
@@ -26,6 +27,13 @@ def test_a_card_says_data_license_score_recipe_and_limits(name):
     assert facts["recipe"] == f"recipes/{name}.toml"  # regard train NAME makes regard.load(NAME)
     assert (Path(regard.__file__).parent / facts["recipe"]).is_file()
     assert "## Limits" in card.text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_card_is_korean_for_korean_readers(name):
+    for paragraph in read_card(bundled()[name]).text.split("\n\n"):
+        head = translated_paragraph(paragraph, "ko").splitlines()[0]
+        assert re.search("[가-힣]", head), paragraph
 
 
 @pytest.mark.long

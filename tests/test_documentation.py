@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from docs.hooks.page_blocks import Block, blocks_of
 from regard.cli.main import app
+from regard.errors import speaking
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -76,11 +77,18 @@ def run_command(words: list[str], more: str) -> str:
     target = words[-1] if len(words) > 2 and words[-2] == ">" else None
     words = words[:-2] if target else words
     assert words[0] == "regard", f"{words[0]} is not run: add a reason, <!-- not run: … -->"
-    done = CliRunner().invoke(app, [*words[1:], *shlex.split(more)], input=given)
+    language, command = language_of(words[1:])
+    with speaking(language):
+        done = CliRunner().invoke(app, [*command, *shlex.split(more)], input=given)
     assert done.exit_code == 0, f"{words}: {done.output}{done.exception!r}"
     if target:
         Path(target).write_text(done.stdout, "utf-8")
     return "" if target else done.stdout
+
+
+def language_of(words: list[str]) -> tuple[str, list[str]]:
+    """The language that `regard --language …` sets before its command, and the other words."""
+    return (words[1], words[2:]) if words[:1] == ["--language"] else ("en", words)
 
 
 def run_python(block: Block, variables: dict) -> str:
@@ -135,7 +143,8 @@ def test_a_page_names_only_commands_and_options_that_exist(name):
         if "regard" not in (words := shlex.split(line, comments=True)):
             continue
         for part in split(words, "&&"):
-            check_command(group, part[part.index("regard") + 1 :] if "regard" in part else [])
+            if "regard" in part:
+                check_command(group, language_of(part[part.index("regard") + 1 :])[1])
 
 
 def check_command(group: typer.core.TyperGroup, words: list[str]):

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from regard.cli.main import app
 from regard.figures.kinds import CONCEPT_KINDS, KINDS, TRACE_KINDS
-from regard.interop.model_names import bundled
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 TEXT = 'dates-transformer "12 août 2021"'
-DIGIT = "digits digit.png"
+DIGIT = "digits regard/zoo/digits/examples/3.png"
 ARGUMENTS = {  # of kinds that need others than TEXT, or than none
     "additive": 'dates "12 août 2021" --query 5',
     "compare": f"{TEXT} --site decoder.layers.0.cross --head 3 --other-head 1",
@@ -160,8 +160,8 @@ def file_name(kind: str, arguments: str) -> str:
 
 def drawn(kind: str, arguments: str, extension: str = "svg") -> bytes:
     """Run the command and return the file that it writes."""
-    digit = str(bundled()["digits"] / "examples" / "3.png")
-    words = [digit if word == "digit.png" else word for word in shlex.split(arguments)]
+    words = shlex.split(arguments)
+    words = [str(REPOSITORY / word) if word.endswith(".png") else word for word in words]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"figure.{extension}"
         done = CliRunner().invoke(app, ["figure", kind, *words, "-o", str(path)])

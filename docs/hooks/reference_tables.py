@@ -12,7 +12,7 @@ from regard.cli.main import app
 from regard.cli.options import translate_help
 from regard.errors import speaking, translate
 from regard.interop.model_names import bundled
-from regard.model_folder import read_card, read_description
+from regard.model_folder import read_card, read_description, translated_paragraph
 from regard.server.app import make_app
 from regard.server.catalog import Catalog
 from regard.server.error_codes import ERROR_CODES
@@ -238,13 +238,6 @@ def kind_of(schema: dict[str, Any]) -> str:
     )
 
 
-def paragraph(text: str, language: str) -> str:
-    """Return a paragraph of a card in a language, if there is a translation."""
-    joined = " ".join(text.split())
-    found = said(joined, language)
-    return text if found == joined else f"{found}\n"
-
-
 def models(language: str) -> str:
     """Show the card of every bundled model."""
     parts = []
@@ -257,7 +250,8 @@ def models(language: str) -> str:
             *((field, str(getattr(card, field))) for field in ("score", "size", "data", "license")),
         ]
         rows = [(said(field, language), said(fact, language)) for field, fact in rows]
-        body = "\n\n".join(paragraph(one, language) for one in body.split("\n\n"))
+        paragraphs = [translated_paragraph(one, language) for one in body.strip().split("\n\n")]
+        body = "\n\n".join(paragraphs).replace("<", "&lt;") + "\n"
         parts += [
             f"## {name}\n",
             table(("", ""), rows),

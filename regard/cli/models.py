@@ -139,15 +139,15 @@ def _print_summary(summary: "Summary") -> None:
 
 def _translated_card(text: str) -> str:
     """Return the text of a card as it fits the terminal, translated where a translation exists."""
+    from regard.model_folder import translated_paragraph
+
     width, shown = terminal_width(), []
     for own in text.split("\n\n"):
-        joined = " ".join(own.split())
-        translated = translate(joined)
-        is_prose = own[:1] not in "#-|*<0123456789"
-        if translated == joined and (width is None or not is_prose):
-            shown.append(own)
+        translated = translated_paragraph(own)
+        if own[:1] in "#-|*<0123456789" or (width is None and translated == own):
+            shown.append(translated)
         else:
-            shown.append("\n".join(wrapped(translated, width)))
+            shown.append("\n".join(wrapped(" ".join(translated.split()), width)))
     return "\n\n".join(shown)
 
 
