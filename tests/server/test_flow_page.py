@@ -40,6 +40,19 @@ def deep(folders, tmp_path_factory):
     return load(folder)
 
 
+@pytest.fixture(scope="module")
+def translator(folders, tmp_path_factory):
+    """A translator of 6 + 3 layers, as the bundled ones."""
+    tokenizer = load(folders["transformer"]).tokenizer
+    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_vocab": len(tokenizer)}
+    layers = {"n_encoder_layers": 6, "n_decoder_layers": 3}
+    torch.manual_seed(2)
+    module = build(config_from_dict({"family": "transformer", **sizes, **layers})).eval()
+    folder = tmp_path_factory.mktemp("translator") / "translator"
+    Model(module=module, task="translation", tokenizer=tokenizer).save(folder)
+    return load(folder)
+
+
 def opened(page, address, *, model="transformer", text=TEXT, target=TARGET, state=""):
     page.goto("about:blank")
     more = f"&target={target}" if target else ""
@@ -241,10 +254,12 @@ def test_twelve_layers_and_512_tokens_stay_usable(browser, deep, width, height):
         layers = page.locator(".flow-layer")
         assert layers.count() == 12
         folded = page.locator(".flow-layer[aria-expanded=false]")
-        assert folded.count() > 0
-        name = folded.first.get_attribute("aria-label")
-        folded.first.click()  # others may fold instead
-        page.wait_for_selector(f".flow-layer[aria-label='{name}'][aria-expanded=true]")
+        assert (folded.count() > 0) == (width < 500)
+        layer = folded.first if folded.count() else layers.first
+        name, opens = layer.get_attribute("aria-label"), layer.get_attribute("aria-expanded")
+        layer.click()  # others may fold or unfold instead
+        now = {"true": "false", "false": "true"}[opens]
+        page.wait_for_selector(f".flow-layer[aria-label='{name}'][aria-expanded={now}]")
         slider = page.locator(".flow-windows input")
         slider.fill(slider.get_attribute("max"))
         page.wait_for_selector(f".flow-token[data-place='0 {n_tokens - 1}']")
@@ -255,6 +270,44 @@ def test_twelve_layers_and_512_tokens_stay_usable(browser, deep, width, height):
         norm = run.values[path][0, n_tokens - 1].norm().item()
         assert found["norm"] == pytest.approx(norm, rel=1e-4)
     service.close()
+
+
+def test_a_translator_is_whole_at_every_width_with_words_on_the_rails(browser, translator):
+    service = Service(Catalog([translator.folder]))
+    with serving(make_app(service)) as address, window(browser, address) as page:
+        for width, stacked in ((1366, False), (1024, True)):
+            page.set_viewport_size({"width": width, "height": 768})
+            opened(page, address, model="translator")
+            assert page.locator(".flow-layer[aria-expanded=false]").count() == 0
+            across = "(one) => one.scrollWidth - one.clientWidth"
+            assert page.locator(".flow-scroll").evaluate(across) <= 0  # the predictions are in view
+            assert (page.locator(".flow-side").last.bounding_box()["x"] < 60) == stacked
+            captions = page.locator(".flow-caption").all_inner_texts()
+            assert len(captions) == 3 + 4 + 1  # each part of both sides, and the predictions
+            page.check(".flow-lens-switch input")
+            page.wait_for_selector(".flow-lens[data-ready] .flow-word")
+            places = page.locator(".flow-word").evaluate_all(
+                "all => all.map((x) => x.dataset.place)"
+            )
+            assert (
+                len({place.split("@")[0] for place in places}) == 3
+            )  # the prediction is the fourth
+    service.close()
+
+
+def test_a_visitor_without_a_link_sees_one_pass_which_a_key_ends(page, address):
+    board, seen = ".flow-board[data-at]", "document.querySelector('.flow-board').dataset.at"
+    page.goto(address)
+    page.wait_for_selector(board)
+    page.keyboard.press("Shift")
+    end = page.evaluate(seen)
+    opened(page, address)
+    assert page.evaluate(seen) == end
+    page.goto("about:blank")
+    page.goto(address)
+    page.wait_for_selector(board)
+    assert float(page.evaluate(seen)) < float(end)
+    page.wait_for_selector(f".flow-board[data-at='{end}']")
 
 
 def test_edits_change_the_flow(page, address, folders):

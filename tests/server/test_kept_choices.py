@@ -163,3 +163,29 @@ def test_a_rollout_opens_with_all_layers_and_goes_back(page, address):
     page.evaluate("document.querySelector('[data-choice=grid]').click()")
     settle(page)
     assert state(page)["site"] == "encoder.layers.0.self"
+
+
+def test_a_click_on_an_answer_word_from_the_encoder_opens_a_head_that_reads_the_input(
+    page, address, model
+):
+    opened(page, address, LONG, f"site={SELF}&head=1&query=2&key=1")
+    tokens = page.locator(".text.answer .token")
+    tokens.nth(2).click()
+    page.wait_for_url(lambda url: f"site={CROSS}" in url)
+    now = state(page)
+    assert now["query"] == "2"
+    weights = model.trace(LONG)[CROSS].weights(int(now["head"]))[2]
+    assert int(now["key"]) == int(weights.argmax())
+    assert page.locator(".token.asks").all_inner_texts() == [tokens.nth(2).inner_text()]
+
+
+def test_a_head_that_is_edited_is_kept(page, address):
+    opened(page, address, LONG)
+    before = state(page)
+    page.keyboard.press("e")
+    page.check(".headOff input")
+    settle(page)
+    assert pin(page) == "kept"
+    run(page, SHORT)
+    now = state(page)
+    assert (now["site"], now["head"]) == (before["site"], before["head"])

@@ -78,12 +78,12 @@ def test_the_steps_end_at_the_answer(opened, model):
     page.wait_for_selector(".parts-holder ol.parts")
 
 
-def test_the_lens_is_offered_where_the_model_predicts(opened):
+def test_the_lens_is_not_shown_where_the_model_does_not_predict(opened):
     page = opened("lens")
     assert page.locator("[data-choice=lens]").get_attribute("aria-checked") == "true"
     page.evaluate("location.hash = 'language=en&site=encoder.layers.0.self&head=0&query=0&key=0'")
     page.wait_for_selector('[data-view="grid"]')
-    assert page.locator("[data-choice=lens]").get_attribute("hidden") is not None
+    assert page.locator("[data-choice=lens]").get_attribute("aria-checked") == "false"
 
 
 def test_both_views_speak_korean_on_a_phone(opened):
@@ -91,3 +91,23 @@ def test_both_views_speak_korean_on_a_phone(opened):
         page = opened(view, language="ko", width=390)
         assert words in page.inner_text(".custom-view figcaption")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_words_can_be_opened_from_a_head_of_the_encoder_and_left_again(browser, address):
+    here = "site=encoder.layers.0.self&head=1&query=3&key=2"
+    with window(browser, address) as page:
+        page.goto(f"{address}/?model=transformer&text={TEXT}#page=explore&language=en&{here}")
+        page.wait_for_selector("#regard[data-ready]")
+
+        def choose(view):
+            if not page.is_visible(f".toolbar [data-choice={view}]"):
+                page.click(".toolbar .more summary")
+            page.click(f".toolbar [data-choice={view}]")
+
+        choose("attribution")
+        page.wait_for_selector(".custom-view[data-ready] ol.parts")
+        page.wait_for_url(lambda url: f"site={SITE}" in url)
+        choose("lens")
+        page.wait_for_selector("table.lens")
+        choose("grid")
+        page.wait_for_url(lambda url: here in url)

@@ -52,10 +52,10 @@ const FOLDED = 20;
 const CARRY = 22;
 /** Widths of zones, strips and the gap between sides: the least, a good one, and the most. */
 const WIDTHS = {
-  lines: [40, 76, 210],
+  lines: [34, 76, 210],
   tokens: [4, 4, 4],
-  embedding: [32, 32, 64],
-  feed_forward: [30, 32, 56],
+  embedding: [28, 32, 64],
+  feed_forward: [24, 32, 56],
   recurrent: [32, 32, 120],
   output: [16, 18, 44],
   strip: [9, 10, 15],
@@ -78,12 +78,28 @@ export function hasLines(station) {
   return station.kind === "self" || station.kind === "cross" || station.kind === "context";
 }
 
+/** The most layers that are folded so that two sides can stand next to each other. */
+const MOST_FOLDED = 2;
+
+/**
+ * Lay out two sides next to each other, or, where that leaves too little of them, below each other.
+ * @param {Flow} flow
+ * @param {Frame} frame `stacked` if they have to be below each other
+ * @param {(layout: Layout) => boolean} fits whether everything that is shown has the width it needs
+ * @returns {Layout}
+ */
+export function layoutFlow(flow, frame, fits = () => true) {
+  const beside = layOut(flow, { ...frame, folded: new Set(), unfolded: new Set() }); // what the reader folds does not move the sides
+  const good = beside.width <= frame.width && beside.layers.filter((one) => one.collapsed).length <= MOST_FOLDED && fits(beside);
+  return layOut(flow, flow.sides.length < 2 || good ? frame : { ...frame, stacked: true });
+}
+
 /**
  * @param {Flow} flow
  * @param {Frame} frame
  * @returns {Layout}
  */
-export function layoutFlow(flow, frame) {
+function layOut(flow, frame) {
   const folded = foldedLayers(flow, frame);
   const size = fittingSize(flow, frame, folded);
   const strip = Math.round(widthAt("strip", size));

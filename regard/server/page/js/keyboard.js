@@ -2,7 +2,7 @@
 
 import { el, isPage } from "./dom.js";
 import { isPresenting, pressPresenting, togglePresenting } from "./present.js";
-import { openView, otherHead, otherLayer, viewsOf } from "./selection.js";
+import { openView, otherHead, otherLayer, viewsFrom } from "./selection.js";
 import { SHOWN_STAGES } from "./state.js";
 import { toggleCell } from "./views/edit_controls.js";
 import { firstUnlearnedLesson, openLesson } from "./views/lesson_panel.js";
@@ -88,7 +88,7 @@ function press(app, key) {
  */
 function pressOther(app, key) {
   const { state } = app.store;
-  const view = viewsOf(app, app.open.site)[Number(key) - 1];
+  const view = viewsFrom(app, app.open.site)[Number(key) - 1];
   if (view) return openView(app, view);
   if (key in ZOOM) return pressButton(app, `[data-zoom="${ZOOM[key]}"]`);
   switch (key) {
@@ -178,5 +178,7 @@ export function showHelp(app) {
     el("form", { method: "dialog" }, el("button", {}, t("close"))),
   );
   app.root.append(dialog);
+  app.root.classList.remove("menu-open"); // the menu that it may have been opened from
   dialog.showModal();
+  dialog.scrollTop = 0; // not down to the focused button
 }

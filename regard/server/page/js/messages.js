@@ -129,7 +129,8 @@ export const MESSAGES = {
   seeNothing: ["All keys are masked for {query}, so this head adds nothing to it.", "{query} 토큰에는 모든 키가 막혀 있어 이 헤드가 아무것도 더하지 않습니다."],
   split: ["before and after in two pictures", "이전과 이후를 그림 두 개로"],
   splitHelp: ["one picture shows both: rings, dashed lines and upper halves are before the edits", "그림 하나에서는 고리, 점선, 칸의 위쪽 절반이 이전입니다"],
-  moreTools: ["more tools", "도구 더 보기"],
+  moreTools: ["more views and tools", "보기와 도구 더 보기"],
+  more: ["more", "더 보기"],
   // edits
   editHead: ["edit this head", "이 헤드 수정"],
   editHint: ["Change a weight, forbid a connection, switch the head off: the answer follows.", "가중치를 바꾸거나 연결을 막거나 헤드를 끄면 출력이 바로 바뀝니다."],

@@ -69,6 +69,19 @@ export function viewsOf({ about }, site) {
   return ["grid", "lines", "bars", "graph", ...own.filter(([, known]) => known).map(([view]) => view)];
 }
 
+/** Views of words, which are read from the side that leads to the answer. */
+const WORDS = /** @type {State["view"][]} */ (["lens", "attribution"]);
+
+/**
+ * Return the views that can be opened from a site: its own, and those of words, which may move to another site.
+ * @param {{ about: App["about"], sites: Site[] }} app
+ * @param {Site} site
+ */
+export function viewsFrom({ about, sites }, site) {
+  const words = sites.some((one) => leadsToWords(about, one)) ? WORDS : [];
+  return [...new Set([...viewsOf({ about }, site), ...words])];
+}
+
 /**
  * @param {{ sites: Site[] }} app
  * @param {string} path
@@ -108,32 +121,58 @@ export function otherLayer(app, by, from = app.store.state) {
   return next ? { site: next.path } : null;
 }
 
-/** Where a reader was before the rollout moved to the last layer. */
-/** @type {WeakMap<App, { from: string, to: string }>} */
-const BEFORE_ROLLOUT = new WeakMap();
+/** Where a reader was before a view moved to another site. */
+/** @type {WeakMap<App, { from: string, to: string, query: number, key: number }>} */
+const BEFORE = new WeakMap();
 
 /**
- * Return the change of state that opens a view. A rollout starts with all layers; the other views go
- * back to the layer before it.
+ * Return the change of state that opens a view. A rollout starts with all layers, and words are read
+ * where they are predicted; the other views go back to the site before that.
  * @param {App} app
  * @param {State["view"]} view
  * @returns {Partial<State>}
  */
 export function openView(app, view) {
-  const { site, head, kept, pinned, view: shown } = app.store.state;
+  const { site, head, query, key, kept, pinned, view: shown } = app.store.state;
   const [gap] = app.about.output?.filled ?? []; // the answer of a model that fills gaps
-  if (gap && !pinned && (view === "lens" || view === "attribution") && shown !== "rollout") return { view, query: gap.position };
+  if (gap && !pinned && WORDS.includes(view) && shown !== "rollout") return { view, query: gap.position };
   const goTo = (/** @type {string} */ to) => ({ view, site: to, kept: kept && `${to}@${head}` });
-  if (view === "rollout" && shown !== "rollout") {
-    const { group } = findSite(app, site);
-    const last = app.sites.filter((one) => one.group === group).at(-1);
-    if (!last || last.path === site) return { view };
-    BEFORE_ROLLOUT.set(app, { from: site, to: last.path });
-    return goTo(last.path);
+  const to = view === shown ? site : placeOf(app, view, site);
+  const before = BEFORE.get(app);
+  if (to !== site) {
+    BEFORE.set(app, { ...(before?.to === site ? before : { from: site, query, key }), to });
+    return view === "rollout" ? goTo(to) : { ...goTo(to), query: 0, key: 0 }; // of another text
   }
-  const before = BEFORE_ROLLOUT.get(app);
-  BEFORE_ROLLOUT.delete(app);
-  return shown === "rollout" && before?.to === site && app.sites.some((one) => one.path === before.from) ? goTo(before.from) : { view };
+  if (WORDS.includes(view) && WORDS.includes(shown)) return { view };
+  BEFORE.delete(app);
+  const back = before?.to === site && app.sites.find((one) => one.path === before.from);
+  if (!back || !viewsOf(app, back).includes(view)) return { view };
+  return WORDS.includes(shown) && before ? { ...goTo(back.path), query: before.query, key: before.key } : goTo(back.path);
+}
+
+/**
+ * Return the site at which a view is opened from another one.
+ * @param {App} app
+ * @param {State["view"]} view
+ * @param {string} from
+ */
+function placeOf(app, view, from) {
+  const here = findSite(app, from);
+  const fitting = app.sites.filter((one) => (view === "rollout" ? one.group === here.group : WORDS.includes(view) && leadsToWords(app.about, one)));
+  const stays = !fitting.length || (view !== "rollout" && fitting.includes(here));
+  return stays ? from : /** @type {Site} */ (fitting.at(-1)).path;
+}
+
+/**
+ * Return the head that looks most clearly at one other key for each query: of the layers that read the
+ * other text, if there are any.
+ * @param {import("./source.js").Source} source
+ * @param {Site[]} sites
+ */
+export async function mostAligned(source, sites) {
+  const crossing = sites.filter((one) => one.answers !== one.asks);
+  const measured = await Promise.all((crossing.length ? crossing : sites).map(async ({ path }) => (await source.measures(path)).map(({ peak, variety }, head) => ({ site: path, head, alignment: peak * variety }))));
+  return measured.flat().reduce((best, one) => (one.alignment > best.alignment ? one : best), { site: "", head: 0, alignment: -1 });
 }
 
 /**

@@ -171,12 +171,13 @@ export class Store {
   }
 
   /**
-   * Return what a reader who opens a head thereby keeps.
+   * Return what a reader who opens a head, or edits the open one, thereby keeps.
    * @param {Partial<State>} parts
    * @returns {Partial<State>}
    */
-  choice({ site = this.state.site, head = this.state.head }) {
-    return site === this.state.site && head === this.state.head ? {} : { kept: `${site}@${head}` };
+  choice({ site = this.state.site, head = this.state.head, edits = [] }) {
+    const opens = site !== this.state.site || head !== this.state.head;
+    return opens || edits.length > this.state.edits.length ? { kept: `${site}@${head}` } : {};
   }
 
   /**

@@ -4,6 +4,7 @@
 import { el, fill } from "../dom.js";
 import { probability } from "../format.js";
 import { fall, move, MOVE, reducesMotion } from "../motion.js";
+import { mostAligned } from "../selection.js";
 import { labelOf } from "../tokens.js";
 import { candidateBars } from "./decoding_bars.js";
 import { decodingControls, samplingControls } from "./decoding_controls.js";
@@ -342,11 +343,11 @@ function wordsFor(info, rank) {
 async function openWritten(app, { info, source }) {
   if (!source) return null;
   const [about, sites] = await Promise.all([source.about(), source.sites()]);
-  const writes = (/** @type {string} */ path) => sites.find((one) => one.path === path && one.asks === "target");
-  const chosen = writes(app.open.site.path);
-  const site = chosen ?? writes(about.start.site) ?? sites.find((one) => one.asks === "target");
+  const writing = sites.filter((one) => one.asks === "target");
+  const chosen = [{ site: app.open.site.path, head: app.open.head }, about.start].find((one) => writing.some(({ path }) => path === one.site));
+  const { site: path, head } = chosen ?? await mostAligned(source, writing);
+  const site = writing.find((one) => one.path === path);
   if (!site) return null;
-  const head = chosen ? app.open.head : site.path === about.start.site ? about.start.head : 0;
   const span = (/** @type {number} */ n) => ({ start: 0, stop: n, bins: n });
   const weights = await source.tile(site.path, head, "weights", span(site.n_query), span(site.n_key));
   const written = info.ids.length - (info.finished ? 1 : 0);

@@ -11,7 +11,7 @@ import { flowLabels, outlinePatch } from "./flow_labels.js";
 import { positionSliders } from "./flow_windows.js";
 import { flowLegend, rangeOf } from "./flow_legend.js";
 import { FlowLens } from "./flow_lens.js";
-import { followFront, Playback, playControls } from "./flow_play.js";
+import { followFront, Playback, playControls, playOnce } from "./flow_play.js";
 
 /**
  * @typedef {import("../app.js").App} App
@@ -129,6 +129,7 @@ class FlowView {
       this.element.classList.remove("empty");
       this.draw();
       this.showDetails();
+      playOnce(app.root, this.playback);
     } catch (error) {
       if (mine === this.loads) this.showNote(app.t.error(error));
     } finally {
@@ -157,9 +158,9 @@ class FlowView {
     const box = this.scroll.getBoundingClientRect();
     const height = Math.max(340, (innerHeight - (box.top + scrollY)) / zoomOf(this.scroll) - 76);
     const shownWidth = Math.max(300, this.scroll.clientWidth);
-    const width = Math.max(shownWidth, this.lens.leastWidth(shownWidth < NARROW ? 1 : shown.sides.length)); // words need more than a phone has: it scrolls
+    const width = Math.max(shownWidth, this.lens.leastWidth); // words need more than a phone has: it scrolls
     const labels = this.ticks.map((ticks) => (image ? 56 : Math.min(116, 18 + Math.max(24, ...ticks.slice(0, 400).map((tick) => textWidth(tick.label.slice(0, 14), 13))))));
-    this.layout = layoutFlow(shown, { width, height, labels, predictions: shownWidth < NARROW ? Math.max(NARROW_PREDICTIONS, ...(app.about.output?.classes ?? []).map((/** @type {any} */ one) => 70 + textWidth(one.name.slice(0, 12), 12))) : PREDICTIONS, stacked: shownWidth < NARROW, rowRange: rowRange(app.about), overflow: 0.3 * height, firsts: this.firsts, folded: this.folded, unfolded: this.unfolded });
+    this.layout = layoutFlow(shown, { width, height, labels, predictions: shownWidth < NARROW ? Math.max(NARROW_PREDICTIONS, ...(app.about.output?.classes ?? []).map((/** @type {any} */ one) => 70 + textWidth(one.name.slice(0, 12), 12))) : PREDICTIONS, stacked: shownWidth < NARROW, rowRange: rowRange(app.about), overflow: 0.3 * height, firsts: this.firsts, folded: this.folded, unfolded: this.unfolded }, (layout) => this.lens.fits(layout));
     if (this.layout.bands.some(({ stop }, s) => stop > this.rows[s].stop && this.rows[s].stop - this.rows[s].start < ROWS_AT_ONCE)) this.moveWindow(0, this.firsts[0]); // a larger window shows more
     this.playback.reset(this.layout.stops.length, shown);
     flowLabels(app, this.labels, { layout: this.layout, flow: shown, ticks: this.ticks, onfold: (name, folded) => this.fold(name, folded), onhover: (place) => this.hover(place, null), onpick: (place) => this.pick(place) });

@@ -231,7 +231,8 @@ function drawAdded(pen, scene, column) {
   const added = rows.added[column.station.path];
   if (!added) return;
   const band = layout.bands[column.side];
-  const largest = Math.min(9, band.height * 0.36);
+  const slab = layout.columns.find((one) => one.station.kind === "feed_forward" && !one.collapsed);
+  const largest = Math.min(9, band.height * 0.36, slab ? slab.width * 0.45 : 9);
   const { kind } = column.station;
   const middle = kind === "embedding" || kind === "feed_forward" ? column.zone + column.width / 2 : column.x - 5;
   for (let i = band.first; i < band.stop; i++) {

@@ -159,34 +159,59 @@ function layers({ t }, { layout, onfold }) {
 }
 
 /**
- * The names of the parts, above the first layer of each side.
+ * The names of the parts, above the first open layer of each side: the short ones if the others do not fit.
  * @param {App} app
  * @param {Labels} labels
  */
-function captions({ t }, { layout, flow }) {
-  const seen = new Set();
-  let [end, row] = [0, -1];
-  const made = layout.columns.map((column) => {
-    const { station, side } = column;
-    const name = captionOf(station);
-    if (!name || column.collapsed || seen.has(`${side} ${name}`)) return null;
-    const middle = column.zone + column.width / 2;
-    const half = textWidth(t(name), 10.5) / 2;
-    if (side === row && middle - half < end + 6) return null; // no room next to the one before
-    seen.add(`${side} ${name}`);
-    [end, row] = [middle + half + 1, side];
-    return el("span.flow-caption", { style: { left: `${middle}px`, top: `${layout.bands[side].top - 16}px` } }, t(name));
+function captions({ t }, { layout }) {
+  const made = layout.bands.flatMap(({ top }, side) => {
+    const named = namedColumns(layout, side);
+    const [long, short] = [0, 1].map((i) => apart(named.map(([column, names]) => ({ middle: column.zone + column.width / 2, text: t(names[i] ?? names[0]) }))));
+    return (long.length === named.length ? long : short).map(({ middle, text }) => el("span.flow-caption", { style: { left: `${middle}px`, top: `${top - 16}px` } }, text));
   });
-  const last = layout.bands.length - 1;
-  if (!flow.sides.length) return made;
-  return [...made, el("span.flow-caption.start", { style: { left: `${layout.predictions}px`, top: `${layout.bands[last].top - 16}px` } }, t("captionPredictions"))];
+  const { top } = layout.bands[layout.bands.length - 1];
+  return [...made, el("span.flow-caption.start", { style: { left: `${layout.predictions}px`, top: `${top - 16}px` } }, t("captionPredictions"))];
 }
 
-/** @param {import("../source.js").Station} station */
+/**
+ * Return the names that can stand next to each other.
+ * @param {{ middle: number, text: string }[]} names from left to right
+ */
+function apart(names) {
+  let end = -Infinity;
+  return names.filter(({ middle, text }) => {
+    const half = textWidth(text, 10.5) / 2;
+    const fits = middle - half >= end + 9;
+    if (fits) end = middle + half;
+    return fits;
+  });
+}
+
+/** @typedef {"captionCross" | "captionSelf" | "captionSelfShort" | "captionFeedForward" | "captionFeedForwardShort" | "captionRecurrent" | "captionTokens" | "captionTokensShort"} Caption */
+
+/**
+ * Return the columns that are named, the first of each kind, with a name and maybe a short one.
+ * @param {Layout} layout
+ * @param {number} side
+ */
+function namedColumns(layout, side) {
+  const seen = new Set();
+  return layout.columns.flatMap((column) => {
+    const names = column.side === side && !column.collapsed ? captionOf(column.station) : null;
+    if (!names || seen.has(names[0])) return [];
+    seen.add(names[0]);
+    return [/** @type {[import("../flow_layout.js").Column, Caption[]]} */ ([column, names])];
+  });
+}
+
+/**
+ * @param {import("../source.js").Station} station
+ * @returns {Caption[] | null}
+ */
 function captionOf(station) {
-  if (station.kind === "cross" || station.kind === "context") return "captionCross";
-  if (hasLines(station)) return "captionSelf";
-  if (station.kind === "feed_forward") return "captionFeedForward";
-  if (station.kind === "recurrent") return "captionRecurrent";
-  return station.kind === "embedding" && station.added.length ? "captionTokens" : null;
+  if (station.kind === "cross" || station.kind === "context") return ["captionCross"];
+  if (hasLines(station)) return ["captionSelf", "captionSelfShort"];
+  if (station.kind === "feed_forward") return ["captionFeedForward", "captionFeedForwardShort"];
+  if (station.kind === "recurrent") return ["captionRecurrent"];
+  return station.kind === "embedding" && station.added.length ? ["captionTokens", "captionTokensShort"] : null;
 }

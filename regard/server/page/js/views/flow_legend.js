@@ -25,7 +25,7 @@ export function flowLegend({ t }, element, flow, { strongest, most }) {
     most > 1e-6 ? item("disc", t("legendDisc", { most: short(most) })) : "",
     kinds.has("feed_forward") ? item("slab", t("legendSlab")) : "",
     kinds.has("recurrent") ? item("bow", t("legendStates")) : "",
-    flow.sides.length > 1 ? item("memory", t("legendMemory")) : ""), el("p", {}, t("flowClick")));
+    flow.sides.length > 1 ? item("memory", t("legendMemory")) : ""), el("p", {}, t(kinds.has("feed_forward") ? "flowClick" : "flowClickNoUnits")));
 }
 
 /**

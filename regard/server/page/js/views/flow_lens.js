@@ -16,8 +16,8 @@ import { labelOf } from "../tokens.js";
 
 /** Words in less space than this are left out; from the second width on, they have a number. */
 const [MIN_WIDTH, NUMBER_WIDTH] = [26, 74];
-/** The width that words need, for one side and for two next to each other. */
-const LEAST_WIDTHS = [880, 1310];
+/** The width that the picture needs for words, and the width that one of them needs next to the other side. */
+const [LEAST_WIDTH, GOOD_WIDTH] = [880, 44];
 /** The most that a word covers of the lines behind it. */
 const MAX_WIDTH = 118;
 
@@ -38,12 +38,21 @@ export class FlowLens {
     return Boolean(this.app.source.lens) && readableSide(this.app.about) !== null;
   }
 
+  get on() {
+    return this.app.store.state.lens && this.offered;
+  }
+
+  /** The width that the picture needs for words, in pixels. */
+  get leastWidth() {
+    return this.on ? LEAST_WIDTH : 0;
+  }
+
   /**
-   * Return the width that the picture needs for words, in pixels.
-   * @param {number} across sides that stand next to each other
+   * Return whether the words can be read where a layout leaves space for them.
+   * @param {Layout} layout
    */
-  leastWidth(across) {
-    return this.app.store.state.lens && this.offered ? LEAST_WIDTHS[across - 1] : 0;
+  fits(layout) {
+    return !this.on || this.places(layout).every(({ room }) => room >= GOOD_WIDTH);
   }
 
   /** Forget what was read, as after an edit or for another text. */
@@ -58,8 +67,7 @@ export class FlowLens {
    * @param {Flow} flow
    */
   async place(layout, flow) {
-    const { app } = this;
-    const on = app.store.state.lens && this.offered;
+    const { app, on } = this;
     this.button.hidden = !this.offered;
     this.input.checked = on;
     this.element.hidden = !on;
@@ -113,14 +121,21 @@ export class FlowLens {
   words(layout, flow) {
     const side = flow.sides.length - 1;
     const band = layout.bands[side];
-    return layout.columns.flatMap(({ station, x, collapsed, side: own }, n) => {
-      const next = layout.columns[n + 1];
-      const ends = next?.side === own && next.station.layer !== station.layer; // the last station of a layer
-      if (own !== side || collapsed || !ends || next.collapsed || next.station.kind === "output") return []; // the prediction stands next to the last layer
+    return this.places(layout).filter(({ room }) => room >= MIN_WIDTH).flatMap(({ column, ...place }) =>
+      Array.from({ length: band.stop - band.first }, (_, k) => this.word(layout, side, column, band.first + k, place)));
+  }
+
+  /**
+   * Return where the words of each layer go: behind its last station, over the lines of the next one.
+   * @param {Layout} layout
+   */
+  places(layout) {
+    return layout.columns.flatMap(({ station, x, collapsed, side }, column) => {
+      const next = layout.columns[column + 1];
+      const ends = next?.side === side && next.station.layer !== station.layer;
+      if (side !== layout.bands.length - 1 || collapsed || !ends || next.collapsed || next.station.kind === "output") return []; // the prediction stands next to the last layer
       const left = x + layout.strip + 3;
-      const room = Math.min(MAX_WIDTH, next.x - left - 3);
-      if (room < MIN_WIDTH) return [];
-      return Array.from({ length: band.stop - band.first }, (_, k) => this.word(layout, side, n, band.first + k, { path: station.path, left, room }));
+      return [{ column, path: station.path, left, room: Math.min(MAX_WIDTH, next.x - left - 3) }];
     });
   }
 

@@ -39,6 +39,7 @@ export class Playback {
   /** @param {number} at */
   seek(at) {
     this.at = Math.max(0, Math.min(this.count, at));
+    if (this.isDone) this.playing = false;
     this.onmove(this.at);
   }
 
@@ -85,9 +86,27 @@ export class Playback {
 
   /** @param {number} at */
   advance(at) {
-    if (at >= this.count) this.playing = false;
     this.seek(at);
   }
+}
+
+/**
+ * Play one pass for a visitor who has come without a link; anything the visitor does ends it.
+ * @param {HTMLElement} root
+ * @param {Playback} playback
+ */
+export function playOnce(root, playback) {
+  if (!root.dataset.plays) return;
+  delete root.dataset.plays;
+  if (reducesMotion()) return;
+  const stop = new AbortController();
+  const end = (/** @type {Event} */ event) => {
+    stop.abort();
+    const own = event.target instanceof Element && event.target.closest(".flow-controls");
+    if (playback.playing && !own) playback.seek(playback.count);
+  };
+  for (const name of ["pointerdown", "keydown", "wheel"]) root.ownerDocument.addEventListener(name, end, { signal: stop.signal, capture: true, passive: true });
+  playback.toggle();
 }
 
 /**

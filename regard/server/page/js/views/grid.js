@@ -147,7 +147,7 @@ function animate(whole, plot, { cell }, { radii, put }) {
   }
   if (old.plot.stage === plot.stage || old.radii.length !== radii.length) return;
   const scale = cell / old.cell;
-  move(whole.querySelector(".hatch"), { opacity: 0 });
+  if (old.plot.stage === "scores") move(whole.querySelector(".hatch"), { opacity: 0 });
   whole.setAttribute("aria-busy", "true");
   tween((part) => {
     put(radii.map((r, i) => r * part + old.radii[i] * scale * (1 - part)));

@@ -92,12 +92,26 @@ function layOut(plot) {
   const tall = zooms ? room.tall : Math.max(40, cell * down.length);
   return {
     ...{ left, top, wide: Math.round(wide), tall: Math.round(tall), zooms },
-    ...{ width: left + Math.round(wide) + 30, height: top + Math.round(tall) + 6 },
+    ...{ width: Math.max(left + Math.round(wide) + 30, Math.min(plot.width, titleWidth(titlesOf(plot)) + BUTTONS)), height: top + Math.round(tall) + 6 },
     ...{ n_across: across.length, n_down: down.length },
   };
 }
 
 /** @typedef {ReturnType<typeof layOut>} Size */
+
+/**
+ * Return the titles of queries and keys: short ones if the others do not fit next to the buttons.
+ * @param {Plot} plot
+ */
+function titlesOf(plot) {
+  const whole = [plot.asks, plot.answers];
+  return titleWidth(whole) < plot.width - BUTTONS ? whole : [plot.t("queriesShort"), plot.t("keysShort")];
+}
+
+/** @param {string[]} titles */
+function titleWidth([asks, answers]) {
+  return textWidth(`↓ ${asks}`, 12) + 16 + textWidth(`${answers} →`, 12);
+}
 
 /**
  * @param {Plot} plot
@@ -107,8 +121,7 @@ function layOut(plot) {
 function labels(plot, size, part) {
   const [down, across] = plot.turned ? [plot.columns, plot.rows] : [plot.rows, plot.columns];
   const [downRole, acrossRole] = plot.turned ? ["key", "query"] : ["query", "key"];
-  const room = plot.width - BUTTONS;
-  const [asks, answers] = textWidth(`↓ ${plot.asks}  ${plot.answers} →`, 12) < room ? [plot.asks, plot.answers] : [plot.t("queriesShort"), plot.t("keysShort")];
+  const [asks, answers] = titlesOf(plot);
   const made = [
     shape(`text.axis.${acrossRole}`, { x: size.left + 4, y: 13 }, `${plot.turned ? asks : answers} →`),
     shape(`text.axis.${downRole}`, { x: 0, y: 13 }, `↓ ${plot.turned ? answers : asks}`),

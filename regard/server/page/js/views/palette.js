@@ -2,7 +2,7 @@
 
 import { el, fill } from "../dom.js";
 import { LESSONS } from "../lessons.js";
-import { openView, viewsOf } from "../selection.js";
+import { openView, viewsFrom } from "../selection.js";
 import { labelOf } from "../tokens.js";
 import { openLesson } from "./lesson_panel.js";
 import { groupTitle } from "./overview.js";
@@ -60,6 +60,7 @@ export function openPalette(app) {
   };
   const dialog = el("dialog.palette", { "aria-label": t("palette"), onkeydown, onclose: () => dialog.remove(), onclick: (/** @type {Event} */ event) => event.target === dialog && dialog.close() }, field, list, none, status);
   app.root.append(dialog);
+  app.root.classList.remove("menu-open"); // the menu that it may have been opened from
   dialog.showModal();
   search();
 }
@@ -83,7 +84,7 @@ function commandsOf(app) {
     detail: `${t(side === "output" ? "answer" : "input")} ${i}`,
     act: () => void selectToken(app, side, i),
   })));
-  const views = viewsOf(app, open.site).map((view) => ({ kind: t("paletteView"), name: t(/** @type {any} */ (`view_${view}`)), act: () => store.set({ page: "explore", ...openView(app, view) }) }));
+  const views = viewsFrom(app, open.site).map((view) => ({ kind: t("paletteView"), name: t(/** @type {any} */ (`view_${view}`)), act: () => store.set({ page: "explore", ...openView(app, view) }) }));
   const pages = /** @type {const} */ (["flow", "explore", "worked"]).map((page) => ({ kind: t("palettePage"), name: t(page), act: () => store.set({ page }) }));
   const lessons = LESSONS.map(({ name }, i) => ({ kind: t("paletteLesson"), name: t(/** @type {any} */ (`lesson${name}`)), act: () => openLesson(app, i + 1) }));
   const requests = (app.requests?.() ?? []).map(({ kind, name, request }) => ({ kind: t(kind), name, act: () => ask(app, request) }));

@@ -6,7 +6,7 @@ import { probability as shortProbability, short } from "../format.js";
 import { largestKey, nameHead } from "../kept_choices.js";
 import { largest } from "../matrix.js";
 import { rove } from "../radio_group.js";
-import { rowAt } from "../selection.js";
+import { mostAligned, rowAt } from "../selection.js";
 import { labelOf, withReplacedTokens } from "../tokens.js";
 import { canWrite, startWriting } from "./decoding.js";
 import { photoOf } from "./image.js";
@@ -217,7 +217,7 @@ function reveal(token) {
 export async function selectToken(app, side, i) {
   const { store, source } = app;
   app.root.dispatchEvent(new CustomEvent("regard-token", { detail: { of: side, position: i } }));
-  const place = placeOf(app, side, i);
+  const place = await placeOf(app, side, i);
   if (!("query" in place)) return store.set({ ...place, pinned: true });
   const state = { ...store.state, ...place };
   const moves = nameHead(state) !== nameHead(store.state);
@@ -232,12 +232,13 @@ export async function selectToken(app, side, i) {
  * @param {string} side
  * @param {number} i
  */
-function placeOf({ open, sites, about }, side, i) {
+async function placeOf({ open, sites, about, source }, side, i) {
   const { site } = open;
   const asking = side === "output" ? "target" : side;
   if (site.asks === asking) return { query: i + shiftOf({ open }, side) };
   if (site.answers === side) return { key: i };
-  const start = sites.find((one) => one.path === about.start.site);
-  const other = start?.asks === asking ? start : sites.find((one) => one.asks === asking);
-  return other ? { site: other.path, head: other === start ? about.start.head : 0, query: i } : {};
+  const others = sites.filter((one) => one.asks === asking);
+  const { site: path, head } = others.some((one) => one.path === about.start.site) ? about.start : await mostAligned(source, others);
+  const other = others.find((one) => one.path === path);
+  return other ? { site: path, head, query: i + shiftOf({ open: { ...open, site: other } }, side) } : {};
 }

@@ -3,7 +3,7 @@
 
 import { el } from "../dom.js";
 import { check, radioGroup } from "../radio_group.js";
-import { openView, viewsOf } from "../selection.js";
+import { openView, viewsFrom } from "../selection.js";
 import { SHOWN_STAGES } from "../state.js";
 
 /** @typedef {import("../app.js").App} App */
@@ -16,7 +16,7 @@ const PATTERNS = ["grid", "lines", "bars", "graph", "image"];
  */
 export function toolbar(app) {
   const { t, store } = app;
-  const views = [...new Set(app.sites.flatMap((site) => viewsOf(app, site)))];
+  const views = [...new Set(app.sites.flatMap((site) => viewsFrom(app, site)))];
   const nameOf = (/** @type {string} */ one) => t(/** @type {any} */ (`view_${one}`));
   const [view, deeper] = [true, false].map((isPattern) => choice(app, "view", views.filter((one) => PATTERNS.includes(one) === isPattern), nameOf));
   const stage = choice(app, "stage", [...SHOWN_STAGES], (one) => t(/** @type {any} */ (one === "all" ? "allStages" : one)));
@@ -33,22 +33,24 @@ export function toolbar(app) {
   const summary = el("summary.icon", { title: t("moreTools"), "aria-label": t("moreTools") });
   const more = el("details.menu.more", {}, summary, el("div.items", {}, el("div.folded"), options));
   const element = el("div.toolbar.tools", {}, view.element, deeper.element, stage.element, more);
+  let named = false; // whether the button has space for its name
   const nameHidden = () => {
     const chosen = more.querySelector('.view [aria-checked="true"]:not([hidden])');
     const hidden = view.element.parentElement === element ? chosen : null; // a view that is chosen in the menu
-    summary.textContent = hidden ? `${hidden.textContent} ⋯` : "⋯";
-    summary.classList.toggle("named", hidden !== null);
+    const name = hidden?.textContent ?? (named ? t("more") : "");
+    summary.textContent = `${name} ⋯`.trim();
+    summary.classList.toggle("named", name !== "");
   };
   return {
     element,
-    /** Move the choices that do not fit into the menu, or back; for the first one the title may shrink by `slack`. */
+    /** Move the choices that do not fit into the menu, or back; for the first one and the menu's name the title may shrink by `slack`. */
     fold: (/** @type {number} */ room, slack = 0) => {
-      fold(element, room, slack, [view.element, deeper.element, stage.element]);
+      named = !store.state.compare && fold(element, room, slack, [view.element, deeper.element, stage.element]) >= NAME_WIDTH - Math.min(slack, 30);
       nameHidden();
     },
     update: () => {
       const { state } = store;
-      for (const one of [view, deeper]) one.update(state.view, viewsOf(app, app.open.site));
+      for (const one of [view, deeper]) one.update(state.view, viewsFrom(app, app.open.site));
       stage.update(state.stage);
       words.checked = state.words;
       split.checked = state.split;
@@ -61,15 +63,16 @@ export function toolbar(app) {
   };
 }
 
-/** The width of the "⋯" button and of gaps, in pixels. */
+/** The width of the "⋯" button, of its name and of gaps, in pixels. */
 const MORE_WIDTH = 40;
+const NAME_WIDTH = 50;
 const GAP = 10;
 
 /** @type {WeakMap<HTMLElement, number>} */
 const WIDTHS = new WeakMap();
 
 /**
- * Keep the first choices that fit in a width; the others go into the menu.
+ * Keep the first choices that fit in a width; the others go into the menu. Return the width that is left.
  * @param {HTMLElement} element
  * @param {number} room
  * @param {number} slack more that the first choice may take
@@ -78,14 +81,17 @@ const WIDTHS = new WeakMap();
 function fold(element, room, slack, choices) {
   const folded = /** @type {HTMLElement} */ (element.querySelector(".folded"));
   let left = room - MORE_WIDTH;
+  let free = left;
   let fits = true;
   for (const one of choices) {
     if (one.parentElement === element && one.offsetWidth) WIDTHS.set(one, one.offsetWidth);
     left -= (WIDTHS.get(one) ?? 0) + GAP;
     fits &&= left + (one === choices[0] ? slack : 0) >= 0;
+    if (fits) free = left;
     if (fits && one.parentElement === folded) element.insertBefore(one, element.querySelector(":scope > .stage, :scope > .more"));
     else if (!fits && one.parentElement === element) folded.append(one);
   }
+  return free;
 }
 
 /**
