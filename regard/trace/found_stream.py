@@ -343,6 +343,8 @@ def find_streams(trace: Trace, graph: StreamGraph, one: Watch) -> Iterator[Found
         own = [call for call in one.calls if call in _sites(end)]
         output = _returned(trace.output, graph, end) if end is sums[-1] else None
         try:
+            if any(id(one) not in site.names for site in _sites(end)):
+                raise InputError("its residual stream goes on outside of it: watch the whole model")
             if one.in_steps:
                 raise InputError("it was called in steps with a cache: call it on the whole input")
             if names.count(side) > 1:
@@ -353,7 +355,8 @@ def find_streams(trace: Trace, graph: StreamGraph, one: Watch) -> Iterator[Found
 
 
 def _side(trace: Trace, end: Residual, one: Watch) -> str:
-    kinds = {trace.sites[site.names[id(one)]].kind for site in _sites(end)}
+    names = {site.names[id(one)] for site in _sites(end) if id(one) in site.names}
+    kinds = {trace.sites[name].kind for name in names if name in trace.sites}
     return "decoder" if kinds & {"cross", "causal self"} else "encoder"
 
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from regard.trace.products import Product, read_product
 from regard.trace.stream_graph import TensorTable
@@ -27,9 +29,11 @@ _LAYOUT = frozenset(
 _FLIPS = frozenset(("transpose", "permute", "swapaxes", "swapdims", "movedim", "mT", "T", "mH"))
 _SCALES = {"mul": 1, "multiply": 1, "div": -1, "true_divide": -1, "divide": -1}
 _SHIFTS = frozenset(("add", "sub", "subtract", "masked_fill", "where", "clamp"))
-_ON_WEIGHTS = frozenset(("dropout", "alpha_dropout", "masked_fill", "nan_to_num", "mul", "clamp"))
+_DROPOUT = frozenset(("dropout", "alpha_dropout"))
 _PRODUCTS = frozenset(("matmul", "bmm", "mm", "baddbmm", "einsum", "__rmatmul__"))
 _PROJECTIONS = frozenset(("linear", "conv1d", "conv2d", "conv3d", "addmm", "bilinear"))
+_OPERANDS = ("input", "other", "mat2", "batch1", "batch2")
+_KEPT = _LAYOUT | _FLIPS | _NO_CHANGE
 _NEW_NOTES = _PROJECTIONS | _SCALES.keys()
 SOFTMAX = frozenset(("softmax", "softmax.int", "_softmax", "special_softmax"))
 
@@ -63,6 +67,22 @@ class Softmax:
 
     def __post_init__(self) -> None:
         self.shape = tuple(self.scores.shape)
+        self._versions = (_version(self.scores), _version(self.weights))
+
+    def keeps_scores(self) -> bool:
+        """Return True if the weights still follow from the scores: neither was changed in place."""
+        if self.scores is self.weights or self._versions[0] != _version(self.scores):
+            return False
+        return self._versions[0] is not None or torch.allclose(self._again(), self.weights)
+
+    def first_weights(self) -> Tensor:
+        """Return the weights before they were changed in place."""
+        version = self._versions[1]
+        known = version is not None and version == _version(self.weights)
+        return self.weights if known else self._again()
+
+    def _again(self) -> Tensor:
+        return torch.softmax(self.scores, self.axis, dtype=self.weights.dtype)
 
     def describe(self) -> str:
         """Say that it looked like attention."""
@@ -77,15 +97,36 @@ class WeightsNote:
     """The softmax that a tensor comes from, and the functions that were applied since then."""
 
     softmax: Softmax
-    chain: tuple[tuple[Callable[..., Tensor], tuple[Any, ...], dict[str, Any]], ...] = ()
+    version: int | None
+    """The version of the tensor when this was noted."""
+    chain: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = ()
     flipped: bool = False
     """True if its last two axes are those of the softmax in the other order."""
+    changed: bool = False
+    """True after a function other than dropout and changes of layout."""
+    replaced: bool = False
+    """True if the tensor was changed in place, so that its weights are known only as they are."""
+    others: tuple[Softmax, ...] = ()
+    """Softmaxes that were added to this one or multiplied with it."""
 
-    def replay(self, weights: Tensor) -> Tensor:
+    def replay(self, weights: Tensor, *, dropout: bool = True, layout_only: bool = False) -> Tensor:
         """Apply the same functions to other weights."""
-        for function, args, kwargs in self.chain:
-            weights = function(weights, *args, **kwargs)
+        for name, function in self.chain:
+            left_out = name in _DROPOUT and not dropout
+            if not left_out and (name in _KEPT or not layout_only):
+                weights = function(weights)
         return weights
+
+    def is_softmax(self, operand: Tensor) -> bool:
+        """Return True if a product multiplies the softmax itself, perhaps after dropout."""
+        if self.replaced or self.version != _version(operand) or not self.softmax.keeps_scores():
+            return False
+        if not self.changed and self.version is not None:
+            return True
+        first = self.softmax.first_weights()
+        unseen = self.version is None and not any(name in _DROPOUT for name, _ in self.chain)
+        used = operand if unseen else self.replay(first, dropout=False)
+        return torch.allclose(used, self.replay(first, layout_only=True), rtol=0.0, atol=1e-6)
 
 
 @dataclass(eq=False, slots=True)
@@ -129,6 +170,8 @@ class Follower:
 
     def follow(self, name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Call a function of torch and note what its result is."""
+        if kwargs and (not args or name in _PRODUCTS):
+            args, kwargs = _by_position(args, kwargs)
         if name in _PRODUCTS:
             product = read_product(name, func, args, kwargs)
             if product is not None:
@@ -169,10 +212,11 @@ class Follower:
             merged = replace(merged, factor=given[0].factor * by ** _SCALES[name])
         tables = [x.table for x in given if x.table is not None]
         if tables:
-            merged = replace(merged, table=_next_table(name, args, tables))
-        if given[0].weights is not None and isinstance(args[0], Tensor):
-            weights = _next_weights(given[0].weights, name, func, args, kwargs, result)
-            merged = replace(merged, weights=weights)
+            merged = replace(
+                merged, table=_next_table(name, args, tables, scaled="alpha" in kwargs)
+            )
+        if any(x.weights is not None for x in given):
+            merged = replace(merged, weights=self._next_weights(name, func, args, kwargs, result))
         self.notes[result] = merged
 
     def _merge(self, given: list[Note]) -> Note:
@@ -192,7 +236,44 @@ class Follower:
         axis = axis if axis < 0 else axis - scores.dim()
         softmax = Softmax(scores, axis, note.table, result)
         self.on_softmax(softmax)
-        self.notes[result] = Note(next(self.numbers), weights=WeightsNote(softmax))
+        self.notes[result] = Note(
+            next(self.numbers), weights=WeightsNote(softmax, _version(result))
+        )
+
+    def _next_weights(
+        self, name: str, func: Any, args: Any, kwargs: Any, result: Tensor
+    ) -> WeightsNote | None:
+        """Return the note of weights after one more function; None if their axes are lost."""
+        notes = [self.note(x).weights if isinstance(x, Tensor) else None for x in args]
+        at = next((i for i, x in enumerate(notes) if x is not None), None)
+        if at is None:
+            return None
+        (note, *others), before = [x for x in notes if x is not None], args[at]
+        changed = name not in _KEPT and name not in _DROPOUT
+        if name in _FLIPS:
+            if before.dim() < 2 or result.shape != before.mT.shape:
+                return None
+            if result.stride() != before.mT.stride():
+                return None
+            note = replace(note, flipped=not note.flipped)
+        elif name in _DROPOUT:
+            training = kwargs.get("training", args[2] if len(args) > 2 else True)
+            p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+            note.softmax.dropout = float(p) if training else note.softmax.dropout
+        elif changed and result.shape != before.shape:
+            return None
+
+        def again(weights: Tensor) -> Tensor:
+            return func(*args[:at], weights, *args[at + 1 :], **kwargs)
+
+        return replace(
+            note,
+            version=_version(result),
+            chain=(*note.chain, (name, again)),
+            changed=note.changed or changed,
+            replaced=note.replaced or note.version != _version(before),
+            others=(*note.others, *(x.softmax for x in others)),
+        )
 
     def _follow_product(self, product: Product) -> Tensor:
         notes = [self.note(product.left), self.note(product.right)]
@@ -221,36 +302,32 @@ class Follower:
         return result
 
 
-def _next_table(name: str, args: Any, tables: list[ScoreTable]) -> ScoreTable:
-    """Return the table after one more function."""
+def _next_table(
+    name: str, args: Any, tables: list[ScoreTable], *, scaled: bool = False
+) -> ScoreTable:
+    """Return the table after one more function; `scaled` if a sum has a factor of its own."""
     table = tables[0]
-    if name in _SHIFTS or name in _NO_CHANGE or name in _LAYOUT:
+    if name in _SHIFTS and not scaled:
+        return table
+    if name in _NO_CHANGE or name in _LAYOUT:
         return table
     if name in _SCALES and len(tables) == 1 and len(args) > 1 and (by := _number(args[1])):
         return replace(table, factor=table.factor * by ** _SCALES[name])
     return replace(table, exact=False)
 
 
-def _next_weights(
-    note: WeightsNote, name: str, func: Any, args: Any, kwargs: Any, result: Tensor
-) -> WeightsNote | None:
-    """Return the note of weights after one more function; None if it does not keep them."""
-    before = args[0]
-    if name in _FLIPS:
-        if (
-            before.dim() < 2
-            or result.shape != before.mT.shape
-            or result.stride() != before.mT.stride()
-        ):
-            return None
-        note = replace(note, flipped=not note.flipped)
-    elif name in ("dropout", "alpha_dropout"):
-        training = kwargs.get("training", args[2] if len(args) > 2 else True)
-        p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
-        note.softmax.dropout = float(p) if training else note.softmax.dropout
-    elif name not in _LAYOUT | _NO_CHANGE | _ON_WEIGHTS:
-        return None
-    return replace(note, chain=(*note.chain, (func, args[1:], kwargs)))
+def _version(tensor: Tensor) -> int | None:
+    """Return how often a tensor was changed in place; None if torch does not count that."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def _by_position(args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments with the tensors that were given by name in their places."""
+    if not args and "input" not in kwargs:
+        return args, kwargs
+    named = [name for name in _OPERANDS if name in kwargs]
+    rest = {name: x for name, x in kwargs.items() if name not in named}
+    return (*args, *(kwargs[name] for name in named)), rest
 
 
 def _tensors(args: Any) -> list[Tensor]:
@@ -264,5 +341,6 @@ def _tensors(args: Any) -> list[Tensor]:
 def _number(given: Any) -> float | None:
     """Return a plain number, also from a tensor with one entry."""
     if isinstance(given, Tensor):
-        return float(given.detach()) if given.numel() == 1 else None
+        plain = given.numel() == 1 and not is_functorch_wrapped_tensor(given)
+        return float(given.detach()) if plain else None
     return float(given) if isinstance(given, int | float) else None

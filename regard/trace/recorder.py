@@ -1,7 +1,7 @@
 """The listener that records sites, whose queries may be computed step by step, and other values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from math import inf, isfinite
 from typing import Any
@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool
 from torch import Tensor
 
-from regard.attention.mask import Mask
-from regard.attention.pattern import ExactPattern, Pattern
+from regard.attention.mask import BooleanMask, Mask
+from regard.attention.pattern import ExactPattern, Pattern, WeightsPattern
 from regard.attention.similarity import BiasedDot, Similarity
 from regard.attention.tile import Grid, broadcast_lead
 from regard.errors import InputError, NotFiniteError, as_texts
@@ -57,6 +57,13 @@ class Recorder:
             path = f"{site}.{name}" if site else name
             self.values[path] = _append(self.values.get(path), value, first)
         return tapped.value
+
+    def copy_before(self, changed: Tensor) -> None:
+        """Copy what was recorded from the memory of a tensor that is about to be changed."""
+        if self._parts or self.values:
+            memory = changed.untyped_storage()._cdata
+            self._parts.update(_copied(self._parts, memory))
+            self.values.update(_copied(self.values, memory))
 
     def _records(self, path: str, site: str) -> bool:
         """Return True if a value, or the site it belongs to, has one of the chosen names."""
@@ -157,6 +164,21 @@ def check_index(name: str, index: int, count: int) -> int:
     if not -count <= index < count:
         raise InputError(f"{name} is {index}; there are {count}, 0 to {count - 1}.")
     return index
+
+
+def _copied(recorded: Any, memory: int) -> Any:
+    """Return the same values with copies of the tensors that are in this memory."""
+    if isinstance(recorded, Tensor):
+        return recorded.clone() if recorded.untyped_storage()._cdata == memory else recorded
+    if isinstance(recorded, dict):
+        return {name: _copied(one, memory) for name, one in recorded.items()}
+    if isinstance(recorded, tuple | list):
+        return type(recorded)([_copied(one, memory) for one in recorded])
+    if isinstance(recorded, ExactPattern | WeightsPattern | BooleanMask):
+        parts = {one.name: getattr(recorded, one.name) for one in fields(recorded)}
+        new = _copied(parts, memory)
+        return replace(recorded, **new) if any(new[x] is not parts[x] for x in new) else recorded
+    return recorded
 
 
 def _append(before: Tensor | None, value: Tensor, first: int) -> Tensor:

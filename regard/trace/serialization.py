@@ -135,15 +135,30 @@ def _read_site(path: str, written: dict[str, Any], tensors: dict[str, Tensor]) -
     prefix = f"sites.{path}"
     query, key, value, sums = (tensors[f"{prefix}.{name}"] for name in _SITE_TENSORS)
     torch.broadcast_shapes(*(tensor.shape[:-2] for tensor in (query, key, value)))
-    if min(query.dim(), key.dim(), value.dim()) < 2 or key.size(-2) != value.size(-2):
-        raise InputError(f"query, key and value of {path} do not belong together")
+    fits = min(query.dim(), key.dim(), value.dim()) >= 2 and key.size(-2) == value.size(-2)
     if not all(tensor.is_floating_point() for tensor in (query, key, value, sums)):
         raise InputError(f"query, key and value of {path} must be floating-point numbers")
     changed = {name: tensors[f"{prefix}.changed.{name}"] for name in written["changed"]}
-    site = Site(path, query, key, value, _read(written["pattern"], tensors), changed)
+    pattern = _read(written["pattern"], tensors)
+    site = Site(path, query, key, value, pattern, changed) if fits else None
+    if site is None or sums.shape != site.sums.shape or not _tables_fit(site):
+        raise InputError(f"query, key and value of {path} do not belong together")
     site.crosses = written.get("crosses")
     site.sums = sums.clone()  # filled in later; the file must not change
     return site
+
+
+def _tables_fit(site: Site) -> bool:
+    """Return True if the replaced tables have the shapes that the site's own would have."""
+    for name, table in site.changed.items():
+        width = site.value.size(-1) if name == "context" else site.n_key
+        sizes = zip(
+            reversed(table.shape), (width, site.n_query, *reversed(site.lead)), strict=False
+        )
+        same = [n == wanted or (axis > 1 and n == 1) for axis, (n, wanted) in enumerate(sizes)]
+        if table.dim() < 2 or len(same) < table.dim() or not all(same):
+            return False
+    return True
 
 
 def _write(thing: Any, tensors: dict[str, Tensor], prefix: str) -> Any:

@@ -47,7 +47,8 @@ class Site:
         # Each query's largest score and sum of exp((score - largest) / temperature): its
         # log-sum-exp in two parts, which lose no digits. NaN until they are needed.
         exact = torch.promote_types(self.query.dtype, torch.float32)
-        self.sums = self.query.new_full((*lead, self.n_query, 2), nan, dtype=exact)
+        with torch.inference_mode(False):  # it is filled later, perhaps outside of that mode
+            self.sums = self.query.new_full((*lead, self.n_query, 2), nan, dtype=exact)
 
     def __repr__(self) -> str:
         heads = "1 head" if self.n_heads == 1 else f"{self.n_heads} heads"

@@ -183,6 +183,8 @@ class StreamGraph:
         kept, node = args[0].detach().clone(), self.node(args[0])
         if node is not None:
             self.nodes[kept] = node
+            if node.stream is not None and node.stream.value is args[0]:
+                node.stream.value = kept
         return (kept, *args[1:])
 
     def note(self, name: str, func: Any, args: Any, kwargs: Any, result: Any) -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import TorchFunctionMode
 
 from regard.attention.attend import tapped_attention
@@ -27,7 +28,7 @@ from regard.attention.pattern import ExactPattern
 from regard.attention.tile import broadcast_lead
 from regard.errors import InputError
 from regard.tap import is_attending, listen
-from regard.trace.handwritten import Follower
+from regard.trace.handwritten import SOFTMAX, Follower
 from regard.trace.products import HIDDEN, dot_similarity, read_mask, with_heads, with_mask_heads
 from regard.trace.stream_graph import StreamGraph
 from regard.trace.trace import CallFacts
@@ -36,6 +37,7 @@ from regard.trace.weighted_sums import answer_product, note_softmax
 
 _MULTI_HEAD = signature(F.multi_head_attention_forward)
 _REFUSED = ("varlen_attn", "flash_attn", "flash_attention", "_scaled_dot_product", "flex_attention")
+_ATTENDS = SOFTMAX | {"scaled_dot_product_attention", "multi_head_attention_forward"}
 _NO_TENSOR = frozenset(
     (
         *("size", "dim", "ndim", "shape", "numel", "stride", "dtype", "device", "layout", "item"),
@@ -55,6 +57,8 @@ class _Function(NamedTuple):
     inert: bool
     changes: bool
     """True if it changes its first argument."""
+    may_change: bool
+    """True if it changes its first argument when it is told to."""
     refused: bool
     asks_nested: bool
     """True for the attribute that flex attention asks for first."""
@@ -66,7 +70,9 @@ def _known(func: Any) -> _Function:
     changes = full[-1] == "_" and full[0] != "_"
     name = full[:-1] if changes else full
     refused = any(word in name for word in _REFUSED) and func is not F.scaled_dot_product_attention
-    return _Function(name, name in _NO_TENSOR, changes, refused, name == "is_nested")
+    inputs = getattr(getattr(func, "__code__", None), "co_varnames", ())
+    may_change = changes or name == "__setitem__" or "inplace" in inputs
+    return _Function(name, name in _NO_TENSOR, changes, may_change, refused, name == "is_nested")
 
 
 @contextmanager
@@ -108,6 +114,8 @@ class AttentionCalls(TorchFunctionMode):
             return func(*args, **kwargs)
         if known.refused or (known.asks_nested and _is_flex(sys._getframe(1))):
             raise _cannot_watch("flex_attention" if known.asks_nested else known.name)
+        if known.may_change or "out" in kwargs:
+            _keep_recorded(known, args, kwargs)
         edited = False
         for one in watches:
             if not one.called:
@@ -136,7 +144,8 @@ class AttentionCalls(TorchFunctionMode):
 
     def _call(self, known: _Function, func: Any, args: Any, kwargs: Any) -> Any:
         """Call a function, or answer it, and follow its result."""
-        before = self.streams.before(args) if known.changes else args
+        changes = known.may_change and _changes_first(known, args, kwargs)
+        before = self.streams.before(args) if changes else args
         result, site = self._compute(known.name, func, args, kwargs), None
         for one in WATCHES.get():
             site = one.entered if site is None else site
@@ -177,6 +186,8 @@ class AttentionCalls(TorchFunctionMode):
         return joined
 
     def _compute(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        if name in _ATTENDS and peek_interpreter_stack() and find_places():
+            raise _cannot_transform()
         if func is F.scaled_dot_product_attention:
             return self._answer(answer_sdpa, func, args, kwargs)
         if func is F.multi_head_attention_forward:
@@ -188,6 +199,21 @@ class AttentionCalls(TorchFunctionMode):
         if not places:
             return func(*args, **kwargs)
         return answer(self, places, func, *args, **kwargs)
+
+
+def _changes_first(known: _Function, args: Any, kwargs: Any) -> bool:
+    """Return True if a function returns its first argument, changed."""
+    return known.changes or kwargs.get("inplace", args[-1] if args else False) is True
+
+
+def _keep_recorded(known: _Function, args: Any, kwargs: Any) -> None:
+    """Copy what was recorded from the tensors that a function is about to change."""
+    sets = known.name == "__setitem__" or _changes_first(known, args, kwargs)
+    first = args[:1] if sets else ()
+    for changed in (*first, kwargs.get("out")):
+        if isinstance(changed, Tensor):
+            for one in WATCHES.get():
+                one.recorder.copy_before(changed)
 
 
 def answer_sdpa(  # noqa: PLR0913  torch's own signature
@@ -353,4 +379,11 @@ def _cannot_watch(what: str) -> InputError:
     return InputError(
         f"{what} cannot be watched because its kernel never shows queries and keys: use "
         'F.scaled_dot_product_attention, or attn_implementation="sdpa" in transformers.'
+    )
+
+
+def _cannot_transform() -> InputError:
+    return InputError(
+        "attention inside torch.func (vmap, grad, jvp) cannot be watched because its tensors have "
+        "no numbers of their own there: call the function without the transformation."
     )

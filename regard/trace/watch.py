@@ -44,7 +44,7 @@ def watch(
             yield trace
     else:
         check_watchable(model)
-        one = Watch(model, trace)
+        one = Watch(model, trace, recorder)
         token = WATCHES.set((*WATCHES.get(), one))
         try:
             used = (editor, recorder) if editor.edits else (recorder,)

@@ -43,8 +43,9 @@ class _SiteState:
 class Watch:
     """One block with a model: the paths of its parts, and the sites computed so far."""
 
-    def __init__(self, model: Any, trace: Trace) -> None:
+    def __init__(self, model: Any, trace: Trace, recorder: Recorder | None = None) -> None:
         self.trace = trace
+        self.recorder = recorder or Recorder()
         self.model = model
         self.parts = _parts(model)
         function = model.func if isinstance(model, functools.partial) else model

@@ -12,7 +12,7 @@ from regard.attention.mask import BooleanMask, Causal, Everything, Mask
 from regard.attention.pattern import ExactPattern, WeightsPattern
 from regard.attention.similarity import RecordedScores
 from regard.attention.tile import broadcast_lead
-from regard.tap import attending, tap, wanted
+from regard.tap import attending, listeners, tap, wanted
 from regard.trace.handwritten import Softmax, WeightsNote
 from regard.trace.products import HIDDEN, Product, WeightedValues, dot_similarity, with_heads
 from regard.trace.trace import CallFacts
@@ -39,8 +39,12 @@ def answer_product(note: WeightsNote, product: Product, origin: int) -> Tensor |
         return None
     call = _HandwrittenSum(note, product, roles, layout)
     softmax = note.softmax
-    softmax.used = True
-    heads, pattern, facts = call.heads_and_pattern()
+    for one in (softmax, *note.others):
+        one.used = True
+    # nothing that autograd would keep for what only regard computes: a checkpoint counts it
+    edited = any(one.changes for one in listeners())
+    with torch.set_grad_enabled(edited and torch.is_grad_enabled()):
+        heads, pattern, facts = call.heads_and_pattern()
     table = softmax.table
     if table is None or not table.exact:
         crosses = heads[0].size(-2) != heads[1].size(-2)
@@ -124,6 +128,9 @@ class _HandwrittenSum:
         self.lead = broadcast_lead(lead, value.shape[:-2])
         self.value = with_heads(value, self.lead)
         self._shape: torch.Size | None = None
+        with torch.no_grad():
+            self.is_softmax = note.is_softmax(product.weights)
+            """False if the values are multiplied with something that the softmax was made into."""
 
     def heads_and_pattern(
         self,
@@ -149,12 +156,19 @@ class _HandwrittenSum:
         right = softmax.axis == self.layout.key_axis
         other = "queries" if softmax.axis == self.layout.query_axis else "heads"
         facts = CallFacts(d_k, factor * before, softmax.dropout, "keys" if right else other)
-        if right:
+        if right and self.is_softmax:
             pattern = ExactPattern(similarity, factor, 1.0, _describe(hidden, self.lead))
         else:
-            weights = with_heads(self.layout.to_table(softmax.weights), self.lead)
-            pattern = WeightsPattern(weights.detach())
+            pattern = WeightsPattern(with_heads(self._weights(), self.lead).detach())
         return (query, key, self.value), pattern, facts
+
+    def _weights(self) -> Tensor:
+        """Return what the values are multiplied with; before dropout, if nothing else is done."""
+        softmax, used = self.note.softmax, self.product.weights
+        if self.is_softmax:
+            return self.layout.to_table(softmax.weights)
+        used = used.mT if self.note.flipped else used
+        return self.layout.to_table(used.reshape(softmax.shape))
 
     def _query_and_key(self) -> tuple[Tensor, Tensor] | None:
         table, turned = self.note.softmax.table, self.layout.turned
@@ -198,12 +212,13 @@ class _HandwrittenSum:
         softmax = self.note.softmax
         table = weights.reshape(self.scores.shape)
         own = self.layout.from_table(table).to(softmax.weights.dtype)
-        operand = self.note.replay(own)
+        operand = self.note.replay(own, layout_only=not self.is_softmax)
         values = self.product.values
         if value is not self.value:
             values = self.roles.from_value(value.reshape(self.roles.value.shape))
-        softmax.weights.data = own.detach()
-        if self.product.weights is not softmax.weights:
+        if self.is_softmax:
+            softmax.weights.data = own.detach()
+        if self.product.weights is not softmax.weights or not self.is_softmax:
             self.product.weights.data = operand.detach()
         return self._context(self.product.with_weights(operand, values))
 
