@@ -19,7 +19,7 @@ from regard.errors import InputError, check_choice
 
 ENGINES = ("auto", "ctranslate2", "torch")
 WRITERS = ("auto", "numpy", "ctranslate2", "torch")
-"""The engines that continue texts; "auto" takes the first that can."""
+"""The engines that continue texts; "auto" takes the first that can, or the fastest if measured."""
 READERS = ("auto", "openvino", "onnx", "torch")
 """The engines that embed, classify and fill; "auto" takes the one that was measured as fastest."""
 PRECISIONS = ("float32", "bfloat16", "int8", "auto")
@@ -155,15 +155,15 @@ def _reasons(
     }
 
 
-def choose_writer(
+def usable_writers(
     family: str,
     settings: Settings,
     engine: str = "auto",
     precision: str = "float32",
     *,
     excluded: Mapping[str, str] | None = None,
-) -> tuple[str, str]:
-    """Return the engine and the precision to continue texts with.
+) -> tuple[list[str], str]:
+    """Return the engines that can continue texts with a model, and the precision.
 
     Args:
         excluded: engines that cannot be used this time, with the reason.
@@ -177,11 +177,11 @@ def choose_writer(
             raise InputError(
                 f"bfloat16 needs the torch engine, and {name} was asked for: leave one of them out."
             )
-        return "torch", "bfloat16"
+        return ["torch"], "bfloat16"
     if precision != "float32":
         able = engine in ("auto", "ctranslate2") and not reasons["ctranslate2"]
         if able:
-            return "ctranslate2", "int8"
+            return ["ctranslate2"], "int8"
         if precision == "int8":
             reason = reasons["ctranslate2"] or f"{_NAMES[engine]} computes in float32"
             raise InputError(
@@ -193,8 +193,8 @@ def choose_writer(
             f"{name[0].upper() + name[1:]} cannot run this model because {reasons[engine]}: "
             "use engine torch."
         )
-    usable = [name for name in WRITERS[1:] if not reasons[name]]
-    return (engine if engine != "auto" else usable[0]), "float32"
+    usable = [name for name in WRITERS[1:] if not reasons[name] and engine in ("auto", name)]
+    return usable, "float32"
 
 
 def usable_readers(

@@ -215,18 +215,21 @@ class Model:
         """Continue a prompt, or each of a list of prompts, with a decoder-only model.
 
         Args:
-            engine: "numpy", "ctranslate2", "torch", or "auto" for the first that can run the model.
+            engine: "numpy", "ctranslate2", "torch", or "auto": without sampling the one that was
+                measured as fastest, if any was; otherwise the first that can run the model.
             precision: "float32", "bfloat16", "int8" (other texts now and then), or "auto".
             trace: add a trace to each text, which marks tokens that float32 would not have chosen.
             on_text: called with each new part of the text.
             sampling: such as `temperature=0.8`; see SamplingOptions.
         """
-        from regard.generation.graph_engines import generator_of
+        from regard.generation.model_engines import generator_of
         from regard.generation.search import SamplingOptions
 
         options = SamplingOptions(**sampling)
-        generator = generator_of(self, options, engine=engine, precision=precision)
-        found = list(generator.generate(as_texts(prompts, "prompts"), options, on_text))
+        texts = as_texts(prompts, "prompts")
+        chosen: EngineKeywords = {"engine": engine, "precision": precision}
+        generator = generator_of(self, options, **chosen, n_prompts=len(texts))
+        found = list(generator.generate(texts, options, on_text))
         if trace:
             from regard.generation.tracing import trace_generation
 
@@ -339,7 +342,7 @@ class Model:
         self, options: "SearchOptions", *, engine: str = "auto", precision: str = "float32"
     ) -> "Translator":
         """Return the translator that `translate` uses with these options."""
-        from regard.generation.graph_engines import translator_of
+        from regard.generation.model_engines import translator_of
 
         return translator_of(self, options, engine=engine, precision=precision)
 

@@ -7,9 +7,9 @@ import pytest
 from regard.capabilities import (
     FAMILIES,
     choose_engine,
-    choose_writer,
     family_markdown,
     unsupported_reason,
+    usable_writers,
 )
 from regard.errors import InputError
 from regard.generation.fast_decoder import can_run
@@ -128,11 +128,11 @@ def test_decoders_run_exactly_where_the_table_says(settings, tmp_path, monkeypat
 
 def test_writers_are_chosen_by_precision_and_refused_with_a_reason():
     plain = {**SIZES, "activation": "gelu_new"}
-    assert choose_writer("decoder", plain) == ("numpy", "float32")
-    assert choose_writer("decoder", plain, precision="auto") == ("ctranslate2", "int8")
-    assert choose_writer("decoder", {**SIZES, "activation": "gelu"}) == ("ctranslate2", "float32")
+    assert usable_writers("decoder", plain) == (["numpy", "ctranslate2", "torch"], "float32")
+    assert usable_writers("decoder", plain, precision="auto") == (["ctranslate2"], "int8")
+    assert usable_writers("decoder", {**SIZES, "activation": "gelu"})[0] == ["ctranslate2", "torch"]
     no_end = {"ctranslate2": "its tokenizer has no end token"}
-    assert choose_writer("decoder", plain, precision="auto", excluded=no_end)[1] == "float32"
+    assert usable_writers("decoder", plain, precision="auto", excluded=no_end)[1] == "float32"
     for arguments, message in (
         (("decoder", plain, "magic"), "engine is 'magic'"),
         (("decoder", plain, "auto", "half"), "precision is 'half'"),
@@ -141,7 +141,7 @@ def test_writers_are_chosen_by_precision_and_refused_with_a_reason():
         (("decoder", {**plain, "attention": "performer"}, "numpy"), "exact attention only"),
     ):
         with pytest.raises(InputError, match=message):
-            choose_writer(*arguments)
+            usable_writers(*arguments)
 
 
 def test_the_fastest_engine_is_chosen_and_a_request_is_obeyed_or_refused():

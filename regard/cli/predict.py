@@ -79,14 +79,15 @@ def generate_command(
     Example: regard generate shakespeare "ROMEO:" --temperature 0.8 --top-k 20 --seed 7
     """
     from regard.generation.search import SamplingOptions
-    from regard.generation.text_generation import open_generator
+    from regard.generation.text_generation import ROWS, WORTHWHILE, open_generator
     from regard.interop.model_names import find_model
 
     if prompt is not None and file is not None:
         raise InputError("give either a prompt or --file, not both.")
     options = SamplingOptions(**{**vars(sampling), "stop": tuple(sampling.stop or ())})
-    chosen = chosen_precision(precision, int8=int8)
-    generator = open_generator(find_model(model), engine=engine, precision=chosen, options=options)
+    opening = {"engine": engine, "precision": chosen_precision(precision, int8=int8)}
+    n_prompts = 1 if file is None else WORTHWHILE  # the lines are not counted first
+    generator = open_generator(find_model(model), **opening, options=options, n_prompts=n_prompts)
     if differences and not (as_json and options.temperature == 0):
         raise InputError(
             "--differences needs --json and --temperature 0: tokens that are drawn cannot be "
@@ -95,7 +96,7 @@ def generate_command(
     mark = _marker(model, options) if differences else lambda found: found
     if file is not None:
         use_utf8()
-        for lines in chunks(decoded_lines(file), 16):
+        for lines in chunks(decoded_lines(file), ROWS):
             for found in generator.generate(lines, options):
                 _print_text(mark(found), as_json=as_json)
         return

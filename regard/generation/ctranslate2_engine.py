@@ -234,17 +234,30 @@ def fingerprint(folder: Path) -> str:
 
     Files are read once; afterwards they are identified by their size and modification time.
     """
-    files = [folder / CONFIG, weights_file(folder), folder / TOKENIZER, folder / TARGET_TOKENIZER]
-    there = [file.resolve() for file in files if file.is_file()]
-    stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in there]
-    stamp = cache_folder() / "seen" / hashlib.sha256(repr((_VERSION, stats)).encode()).hexdigest()
-    try:
-        return stamp.read_text("ascii")
-    except OSError:
-        name = _hash_files(there)
+    files = _model_files(folder)
+    if (known := known_fingerprint(folder, files)) is not None:
+        return known
+    name = _hash_files(files)
     with suppress(OSError):  # a cache that cannot be written only costs time
-        write_atomic(stamp, name)
+        write_atomic(_stamp(files), name)
     return name
+
+
+def known_fingerprint(folder: Path, files: list[Path] | None = None) -> str | None:
+    """Return the fingerprint of a folder whose files were read before, or None."""
+    with suppress(OSError):
+        return _stamp(files or _model_files(folder)).read_text("ascii")
+    return None
+
+
+def _model_files(folder: Path) -> list[Path]:
+    files = [folder / CONFIG, weights_file(folder), folder / TOKENIZER, folder / TARGET_TOKENIZER]
+    return [file.resolve() for file in files if file.is_file()]
+
+
+def _stamp(files: list[Path]) -> Path:
+    stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return cache_folder() / "seen" / hashlib.sha256(repr((_VERSION, stats)).encode()).hexdigest()
 
 
 def _hash_files(files: list[Path]) -> str:

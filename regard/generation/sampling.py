@@ -12,6 +12,9 @@ import numpy as np
 
 from regard.generation.search import Hypothesis, SamplingOptions
 
+OnToken = Callable[[int, int], bool | None]
+"""Called with the number of a prompt and its next token; True ends the text."""
+
 
 @runtime_checkable
 class TokenStepper(Protocol):
@@ -34,7 +37,7 @@ def sample(
     end_id: int | None = None,
     barred: Sequence[int] = (),
     seeds: Sequence[int] | None = None,
-    on_token: Callable[[int, int], bool | None] | None = None,
+    on_token: OnToken | None = None,
 ) -> list[Hypothesis]:
     """Continue each prompt; a row's result does not depend on the other rows.
 

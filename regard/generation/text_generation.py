@@ -1,25 +1,24 @@
 """Text generation: prompts in, continued texts out, on whatever engine is open; no torch."""
 
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from math import nan
 from pathlib import Path
-from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
-from weakref import ref
 
-from regard.capabilities import choose_writer
+import numpy as np
+
+from regard.capabilities import usable_writers
 from regard.errors import InputError
-from regard.generation.ctranslate2_engine import converted
+from regard.generation.ctranslate2_writer import CTranslate2Writer
+from regard.generation.fastest_engine import fastest_engine, measured_fastest
 from regard.generation.numpy_decoder import NumpyDecoder, NumpyStepper
-from regard.generation.sampling import sample
+from regard.generation.sampling import OnToken, sample
 from regard.generation.search import Hypothesis, SamplingOptions
 from regard.generation.text_stream import TextStream
 from regard.generation.translator import max_positions
-from regard.hardware import single_request_threads
 from regard.model_folder import (
+    Description,
     is_transformers_folder,
     read_description,
     read_tokenizers,
@@ -30,9 +29,11 @@ from regard.text.tokenizer import Tokenizer, suppressed_ids
 if TYPE_CHECKING:
     from regard.trace.trace import Trace
 
-OnToken = Callable[[int, int], bool | None]
-"""Called with the number of a prompt and its next token; True ends the text."""
-_ROWS = 16  # prompts that are continued together
+ROWS = 16
+"""Prompts that are continued together."""
+WORTHWHILE = 1000
+"""Tokens from which on "auto" measures the engines."""
+_LARGEST = 2**30  # bytes of weights; a measurement with more would take longer than a second
 
 
 @dataclass(frozen=True)
@@ -113,126 +114,6 @@ class NumpyWriter:
         return found.log_prob
 
 
-_SEEDING = Lock()
-"""Held while a thread of CTranslate2 takes its seed, which is one variable for all."""
-if hasattr(os, "register_at_fork"):
-    _release = {f"after_in_{where}": _SEEDING.release for where in ("parent", "child")}
-    os.register_at_fork(before=_SEEDING.acquire, **_release)
-
-
-class CTranslate2Writer:
-    """Greedy search, or sampling by CTranslate2's own random numbers."""
-
-    name = "ctranslate2"
-
-    def __init__(self, folder: Path, tokenizer: Tokenizer, *, int8: bool = False) -> None:
-        self.tokenizer, self.int8 = tokenizer, int8
-        self.precision = "int8" if int8 else "float32"
-        self._folder = converted(folder, int8=int8)
-
-    @cached_property
-    def _generator(self) -> Any:
-        return self._open()
-
-    def _open(self) -> Any:
-        import ctranslate2
-
-        # In int8 one thread is faster than several.
-        threads = 1 if self.int8 else single_request_threads()
-        return ctranslate2.Generator(
-            str(self._folder), compute_type=self.precision, intra_threads=threads
-        )
-
-    def write(
-        self, prompts: Sequence[list[int]], options: SamplingOptions, on_token: OnToken | None
-    ) -> list[Hypothesis]:
-        return [self._write(row, ids, options, on_token) for row, ids in enumerate(prompts)]
-
-    def _seeded(self, seed: int, prompt: list[str]) -> Any:
-        """Return a generator whose thread, which is new, has this seed."""
-        import ctranslate2
-
-        generator = self._open()
-        with _SEEDING:
-            ctranslate2.set_random_seed(seed % 2**32)
-            generator.generate_batch([prompt[:1]], max_length=1, sampling_topk=2)  # takes the seed
-        return generator
-
-    def _write(
-        self, row: int, ids: list[int], options: SamplingOptions, on_token: OnToken | None
-    ) -> Hypothesis:
-        best, end_id = options.temperature == 0, self.tokenizer.end_id
-        prompt = [self.tokenizer.token_of(id) for id in ids]
-        generator = self._generator if best else self._seeded(options.seed, prompt)
-        listener = _TokenReceiver(end_id, on_token and partial(on_token, row))
-        (result,) = generator.generate_batch(
-            [prompt],
-            max_length=options.max_tokens,
-            include_prompt_in_result=False,
-            sampling_topk=1 if best else options.top_k or 0,
-            sampling_topp=1.0 if best else options.top_p or 1.0,
-            sampling_temperature=1.0 if best else options.temperature,
-            return_end_token=True,
-            callback=listener.callback(),
-            asynchronous=True,
-        )
-        written = listener.wait(result)
-        finished = bool(written) and written[-1] == end_id
-        return Hypothesis(written[:-1] if finished else written, [], nan, finished)
-
-    def log_prob(self, prompt: list[int], found: Hypothesis) -> float:
-        """Let the model read the text again, in one pass."""
-        end = (
-            [self.tokenizer.end_id] if found.finished and self.tokenizer.end_id is not None else []
-        )
-        names = [self.tokenizer.token_of(id) for id in [*prompt, *found.ids, *end]]
-        (scored,) = self._generator.score_batch([names])
-        return sum(list(scored.log_probs)[len(prompt) - 1 :][: len(found.ids) + len(end)])
-
-
-class _TokenReceiver:
-    """Receives tokens on CTranslate2's thread; the caller's thread waits and can be interrupted."""
-
-    def __init__(self, end_id: int | None, on_token: Callable[[int], bool | None] | None) -> None:
-        self.end_id, self.on_token = end_id, on_token
-        self._written: list[int] = []
-        self._error: BaseException | None = None
-        self._stopped, self._released = False, Event()
-
-    def callback(self) -> Callable[[Any], bool]:
-        """Return what CTranslate2 calls with each token.
-
-        It alone holds this object and drops it at last, whatever happens. Waiting for that keeps
-        its thread from touching Python while the interpreter ends, which would abort the process.
-        """
-        called = partial(self._receive)
-        self._watch = ref(called, lambda _: self._released.set())
-        return called
-
-    def _receive(self, step: Any) -> bool:
-        """Pass a token on; True ends the text."""
-        if self._stopped:
-            return True
-        self._written.append(step.token_id)
-        if self.on_token is not None and step.token_id != self.end_id:
-            try:
-                self._stopped = bool(self.on_token(step.token_id))
-            except BaseException as error:  # raised again by `wait`
-                self._error, self._stopped = error, True
-        return self._stopped
-
-    def wait(self, result: Any) -> list[int]:
-        """Wait for the last token; return all."""
-        try:
-            self._released.wait()
-        finally:
-            self._stopped = True
-        result.result()  # raises errors of CTranslate2
-        if self._error is not None:
-            raise self._error
-        return self._written
-
-
 class TextGenerator:
     """A tokenizer and an engine that continues prompts; it stays open."""
 
@@ -249,8 +130,8 @@ class TextGenerator:
 
         `on_text` is called with each new part of the text of a single prompt.
         """
-        for first in range(0, len(prompts), _ROWS):
-            yield from self._generate(prompts[first : first + _ROWS], options, on_text)
+        for first in range(0, len(prompts), ROWS):
+            yield from self._generate(prompts[first : first + ROWS], options, on_text)
 
     def _generate(
         self,
@@ -309,28 +190,43 @@ def open_generator(
     engine: str = "auto",
     precision: str = "float32",
     options: SamplingOptions | None = None,
+    n_prompts: int = 1,
 ) -> TextGenerator:
-    """Open a model folder to continue texts; torch is imported only if its engine is used."""
+    """Open a model folder to continue texts; torch is imported only if its engine is used.
+
+    Args:
+        n_prompts: number of texts to continue; few are not worth a measurement of engines.
+    """
+    options = options or SamplingOptions()
     if is_transformers_folder(folder):
-        from regard.generation.graph_engines import generator_of
+        from regard.generation.model_engines import generator_of
         from regard.model import load
 
-        settings = SamplingOptions() if options is None else options
         stored = load(folder, dtype="bfloat16" if precision == "bfloat16" else "float32")
-        return generator_of(stored, settings, engine=engine, precision=precision)
+        chosen = {"engine": engine, "precision": precision}
+        return generator_of(stored, options, **chosen, n_prompts=n_prompts)
     described = read_description(folder)
     if described.family != "decoder" or described.tokenizer is None:
         raise InputError(
             f"this model is of the family {described.family}; only one of the family decoder with "
             "a tokenizer continues a text."
         )
-    refusal = "" if options is None else options.ctranslate2_refusal
+    refusal = options.ctranslate2_refusal
     if not described.tokenizer.get("end"):
         refusal = "its tokenizer has no end token"
     excluded = {"ctranslate2": refusal} if refusal else {}
-    chosen, precision = choose_writer(
+    names, precision = usable_writers(
         described.family, described.model, engine, precision, excluded=excluded
     )
+    # Importing torch takes longer than its engine could win.
+    names = [name for name in names if name != "torch"] or names
+    open_one = partial(_open_folder, folder, described, precision=precision)
+    return open_one(choose_writer(folder, names, options, open_one, n_prompts))
+
+
+def _open_folder(
+    folder: Path, described: Description, chosen: str, *, precision: str
+) -> TextGenerator:
     if chosen == "torch":
         import torch
 
@@ -352,3 +248,40 @@ def open_generator(
         arrays = read_arrays(weights_file(folder))
         writer = NumpyWriter(NumpyDecoder(described.model, arrays), tokenizer)
     return TextGenerator(writer, tokenizer, n_positions=max_positions(described.model))
+
+
+def choose_writer(
+    folder: Path | None,
+    names: Sequence[str],
+    options: SamplingOptions,
+    open_one: Callable[[str], TextGenerator],
+    n_prompts: int,
+) -> str:
+    """Return the fastest engine if it is known or worth a measurement; otherwise the first.
+
+    Texts that are drawn always come from the first, so that a seed keeps its text.
+    """
+    if len(names) == 1 or folder is None or options.temperature > 0:
+        return names[0]
+    n_rows = 1 if n_prompts == 1 else ROWS
+    enough = n_prompts * options.max_tokens >= WORTHWHILE
+    found = fastest_engine(
+        folder,
+        names,
+        {"rows": n_rows, "numpy": np.__version__},
+        lambda: _measure({name: open_one(name) for name in names}, n_rows),
+        worthwhile=enough and weights_file(folder).stat().st_size <= _LARGEST,
+    )
+    return found or names[0]
+
+
+def _measure(generators: Mapping[str, TextGenerator], n_rows: int) -> str:
+    """Let each engine write a few tokens after prompts of a few."""
+    n_tokens = 4
+
+    def write(generator: TextGenerator) -> None:
+        known = min(len(generator.tokenizer), max(1, generator.n_positions - n_tokens), n_tokens)
+        greedy = SamplingOptions(temperature=0.0, max_tokens=n_tokens)
+        generator.writer.write([list(range(known))] * n_rows, greedy, None)
+
+    return measured_fastest({name: partial(write, one) for name, one in generators.items()})

@@ -8,7 +8,8 @@ from PIL import Image
 
 from regard.errors import InputError
 from regard.generation import graph_engines
-from regard.generation.graph_engines import measured_fastest, reader_of
+from regard.generation.fastest_engine import measured_fastest
+from regard.generation.graph_engines import reader_of
 from regard.model import Model, load
 from regard.models.encoder import Encoder, EncoderConfig
 from regard.text.tokenizer_training import train_tokenizer
@@ -140,7 +141,7 @@ def test_engines_that_cannot_run_say_why(encoder, monkeypatch, change):
 def test_auto_measures_once_when_there_is_enough_to_do(encoder, monkeypatch):
     asked = []
 
-    def measure(calls, clock):
+    def measure(calls):
         asked.append(sorted(calls))
         return "onnx"
 

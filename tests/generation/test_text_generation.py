@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import regard
 from regard.cli.main import app
 from regard.errors import InputError
+from regard.generation import text_generation
 from regard.generation.search import SamplingOptions
 from regard.generation.text_generation import open_generator
 from regard.generation.text_stream import TextStream
@@ -84,9 +85,42 @@ def test_torch_and_numpy_draw_the_same_tokens_with_every_option(model):
 def test_prompts_in_a_batch_are_continued_as_by_themselves(model):
     prompts = ["ROMEO:", "First Citizen:\nWe", "O", "KING HENRY VI:"]
     options = {"max_tokens": 12, "seed": 3}
-    together = model.generate(prompts, **options)
-    alone = [model.generate(prompt, **options) for prompt in prompts]
-    assert [one.text for one in together] == [one.text for one in alone]
+    for more in ({}, {"temperature": 0.0}, {"temperature": 0.0, "engine": "ctranslate2"}):
+        chosen = {**options, **more, "stop": ["e"]}
+        together = model.generate([*prompts, 20 * "long "], **chosen)
+        alone = [model.generate(one.prompt, **chosen) for one in together]
+        assert [one.text for one in together] == [one.text for one in alone]
+
+
+def test_the_fastest_writer_is_measured_once_and_only_for_texts_that_are_not_drawn(
+    model, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    asked = []
+
+    def measure(calls):
+        asked.append(list(calls))
+        for call in calls.values():
+            call()
+        return "ctranslate2"
+
+    monkeypatch.setattr(text_generation, "measured_fastest", measure)
+    own = load(model.folder)
+    many, greedy = ["O"] * 100, {"temperature": 0.0, "max_tokens": 10}
+    assert own.generate(many[:2], **greedy)[0].engine == "numpy"  # little to write
+    assert own.generate(many, max_tokens=10)[0].engine == "numpy"  # drawn
+    assert not asked
+    found = own.generate(many, **greedy)
+    assert asked == [["numpy", "ctranslate2", "torch"]]
+    assert {one.engine for one in found} == {"ctranslate2"}
+    assert own.generate(many[:2], **greedy)[0].engine == "ctranslate2"
+    assert own.generate("O", **greedy).engine == "numpy"  # alone is another question
+    assert own.generate(many[:2], max_tokens=10)[0].engine == "numpy"  # a seed keeps its text
+    assert {key[1] for key in own.open_engines} == {"numpy", "ctranslate2"}
+    options = SamplingOptions(**greedy)
+    opened = open_generator(model.folder, options=options, n_prompts=100)
+    assert opened.writer.name == "ctranslate2"
+    assert asked[1:] == [["numpy", "ctranslate2"]]
 
 
 def test_a_text_ends_in_front_of_a_stop_text(model):
