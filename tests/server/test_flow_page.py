@@ -289,9 +289,8 @@ def test_a_translator_is_whole_at_every_width_with_words_on_the_rails(browser, t
             places = page.locator(".flow-word").evaluate_all(
                 "all => all.map((x) => x.dataset.place)"
             )
-            assert (
-                len({place.split("@")[0] for place in places}) == 3
-            )  # the prediction is the fourth
+            stations = {place.split("@")[0] for place in places}
+            assert len(stations) == 3  # the prediction is the fourth
     service.close()
 
 

@@ -179,13 +179,14 @@ def test_a_click_on_an_answer_word_from_the_encoder_opens_a_head_that_reads_the_
     assert page.locator(".token.asks").all_inner_texts() == [tokens.nth(2).inner_text()]
 
 
-def test_a_head_that_is_edited_is_kept(page, address):
+def test_a_head_that_is_edited_is_kept(page, address, trace):
     opened(page, address, LONG)
-    before = state(page)
+    start = trace(text=LONG)["start"]
     page.keyboard.press("e")
     page.check(".headOff input")
     settle(page)
     assert pin(page) == "kept"
     run(page, SHORT)
     now = state(page)
-    assert (now["site"], now["head"]) == (before["site"], before["head"])
+    assert (now["site"], now["head"]) == (start["site"], str(start["head"]))
+    assert now["kept"] == f"{start['site']}@{start['head']}"
