@@ -13,6 +13,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from regard.errors import InputError
+
 if TYPE_CHECKING:
     import torch
 
@@ -56,6 +58,34 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+_DEVICE = ["cpu"]
+
+
+def use_device(name: str) -> None:
+    """Let models that are loaded from now on compute on this device, such as "cuda"."""
+    _DEVICE[0] = name
+
+
+def chosen_device() -> str:
+    """Return the device of models that are loaded without naming one."""
+    return _DEVICE[0]
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that torch does not know or this machine does not have."""
+    import torch
+
+    present = ["cpu"]
+    if torch.accelerator.is_available():
+        kind = torch.accelerator.current_accelerator()
+        count = torch.accelerator.device_count()
+        present += [str(kind), *(f"{kind}:{number}" for number in range(count))]
+    if name not in present:
+        raise InputError(
+            f"device is {name!r}, and torch finds {', '.join(present)} here: give one of these."
+        )
 
 
 def cpu_count() -> int:

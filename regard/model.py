@@ -215,8 +215,7 @@ class Model:
         """Continue a prompt, or each of a list of prompts, with a decoder-only model.
 
         Args:
-            engine: "numpy", "ctranslate2", "torch", or "auto": without sampling the one that was
-                measured as fastest, if any was; otherwise the first that can run the model.
+            engine: "numpy", "ctranslate2", "torch", or "auto" for the fastest that is known.
             precision: "float32", "bfloat16", "int8" (other texts now and then), or "auto".
             trace: add a trace to each text, which marks tokens that float32 would not have chosen.
             on_text: called with each new part of the text.
@@ -225,8 +224,7 @@ class Model:
         from regard.generation.model_engines import generator_of
         from regard.generation.search import SamplingOptions
 
-        options = SamplingOptions(**sampling)
-        texts = as_texts(prompts, "prompts")
+        texts, options = as_texts(prompts, "prompts"), SamplingOptions(**sampling)
         chosen: EngineKeywords = {"engine": engine, "precision": precision}
         generator = generator_of(self, options, **chosen, n_prompts=len(texts))
         found = list(generator.generate(texts, options, on_text))
@@ -292,10 +290,7 @@ class Model:
         )
 
     def save(self, folder: str | Path, *, dtype: str | None = None) -> None:
-        """Write the model folder; afterwards it is complete, or as it was before.
-
-        The dtypes "float16" and "bfloat16" make the file half as large.
-        """
+        """Write the model folder, or leave it as it was; "float16" halves its size."""
         if not isinstance(self.config, ModelConfig):
             raise InputError("this model cannot be saved by regard: keep the original.")
         described = self.describe()
@@ -383,17 +378,23 @@ class Model:
 
 
 def load(
-    model: Any, *, tokenizer: Any = None, processor: Any = None, dtype: str = "float32"
+    model: Any,
+    *,
+    tokenizer: Any = None,
+    processor: Any = None,
+    dtype: str = "float32",
+    device: str | None = None,
 ) -> Model:
     """Load a bundled model by name, the model in a folder, or a torch module in memory.
 
     A model that is not of regard's families runs as it is, with the same methods.
 
     Args:
-        dtype: of the weights in memory: "float32", "bfloat16", "float16", or "stored" as they are.
-        tokenizer: of regard, a fast one of transformers, or a file, if the folder has none.
-        processor: an image processor of transformers, for models that read images.
+        tokenizer, processor: of transformers (or a tokenizer's file), if the folder has none.
+        dtype: of the weights: "float32", "bfloat16", "float16", or "stored" as they are.
+        device: of the weights, such as "cuda"; by default "cpu", or that of --device.
     """
     from regard.interop.model_names import open_model
 
-    return open_model(model, tokenizer=tokenizer, processor=processor, dtype=dtype)
+    given = {"tokenizer": tokenizer, "processor": processor}
+    return open_model(model, **given, dtype=dtype, device=device)

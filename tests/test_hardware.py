@@ -5,8 +5,12 @@ import sys
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+import regard
 from regard import hardware
+from regard.cli.main import app
+from regard.errors import InputError
 from regard.hardware import SINGLE_THREAD_LIMIT, limit_threads, matmul_rate, peak_memory
 
 CPU = torch.device("cpu")
@@ -90,3 +94,28 @@ def test_freed_memory_stays_with_the_process():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "True"
+
+
+def test_a_device_that_is_not_here_is_refused_and_others_keep_engines_of_the_cpu_away():
+    with pytest.raises(InputError, match=r"device is 'magic', and torch finds cpu.* here"):
+        regard.load("dates", device="magic")
+    with pytest.raises(InputError, match="stays on its device"):
+        regard.load(torch.nn.Identity(), device="cpu")
+    elsewhere = regard.load("dates-transformer").to("meta")  # every torch has this device
+    with pytest.raises(InputError, match=r"CTranslate2 .* a model on meta"):
+        elsewhere.translate("1 May 2020", engine="ctranslate2")
+
+
+def test_the_option_device_holds_for_every_command_that_runs_a_model(monkeypatch):
+    monkeypatch.setattr(hardware, "_DEVICE", ["cpu"])
+    for words in (
+        ("translate", "dates", "1 May 2020"),
+        ("generate", "shakespeare", "ROMEO:"),
+        ("classify", "digits", "digit.png"),
+        ("show", "dates", "1 May 2020"),
+    ):
+        refused = CliRunner().invoke(app, [*words, "--device", "magic"]).exception
+        assert isinstance(refused, InputError), words
+        assert "device is 'magic'" in str(refused)
+    words = ["translate", "dates-transformer", "1 May 2020", "--device", "magic", "--cluster"]
+    assert "--cluster run on CPUs" in str(CliRunner().invoke(app, words).exception)

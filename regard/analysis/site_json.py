@@ -131,7 +131,7 @@ def mask_bits(site: Site, head: int | None = None, *, batch: int = 0) -> tuple[n
     same = allowed.dim() < 3 or allowed.size(-3) == 1
     wanted = [head] if head is not None else [0] if same else range(site.n_heads)
     tables = torch.stack([Tile(grid, site.index(one, batch)).of(allowed) for one in wanted])
-    return np.packbits(tables.numpy().reshape(-1)), len(tables)
+    return np.packbits(tables.cpu().numpy().reshape(-1)), len(tables)
 
 
 def plain(value: Any) -> Any:

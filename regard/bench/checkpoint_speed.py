@@ -31,7 +31,7 @@ _KEPT = {"do_sample": False, "pad_token_id": 0}
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class BenchmarkModel:
     """An architecture of transformers, its sizes, and how much is read and written."""
 
     kind: str
@@ -47,16 +47,16 @@ _LLAMA |= {"num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 32
 _SMALL = {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 300}
 _SMALL |= {"bos_token_id": 1, "eos_token_id": 1}
 CHECKPOINTS = {
-    "gpt2": Checkpoint("GPT2LMHeadModel", {}),
-    "bert": Checkpoint("BertForMaskedLM", {}, written=0),
-    "llama": Checkpoint("LlamaForCausalLM", _LLAMA, "bfloat16"),
-    "small": Checkpoint("GPT2LMHeadModel", _SMALL, read=32, written=4),
+    "gpt2": BenchmarkModel("GPT2LMHeadModel", {}),
+    "bert": BenchmarkModel("BertForMaskedLM", {}, written=0),
+    "llama": BenchmarkModel("LlamaForCausalLM", _LLAMA, "bfloat16"),
+    "small": BenchmarkModel("GPT2LMHeadModel", _SMALL, read=32, written=4),
 }
 """GPT-2 with 124 million weights, BERT base with 110, a Llama with 1.1 billion, a tiny GPT-2."""
 
 
 @dataclass(frozen=True)
-class Figure:
+class Measurement:
     """What one task took with a contender: medians of all rounds."""
 
     checkpoint: str
@@ -78,7 +78,7 @@ class CheckpointPlan:
     """Count processor time, with one thread."""
 
 
-def measure_checkpoints(plan: CheckpointPlan, log: Callable[[str], None]) -> list[Figure]:
+def measure_checkpoints(plan: CheckpointPlan, log: Callable[[str], None]) -> list[Measurement]:
     """Measure regard and transformers on each checkpoint, in turns."""
     for name in plan.names:
         check_choice("checkpoint", name, CHECKPOINTS)
@@ -87,7 +87,7 @@ def measure_checkpoints(plan: CheckpointPlan, log: Callable[[str], None]) -> lis
     return [one for name in plan.names for one in _measure(name, plan, log)]
 
 
-def _measure(name: str, plan: CheckpointPlan, log: Callable[[str], None]) -> list[Figure]:
+def _measure(name: str, plan: CheckpointPlan, log: Callable[[str], None]) -> list[Measurement]:
     checkpoint, figures = CHECKPOINTS[name], []
     with tempfile.TemporaryDirectory() as folder:
         log(f"{name}: random weights are written")
@@ -100,7 +100,7 @@ def _measure(name: str, plan: CheckpointPlan, log: Callable[[str], None]) -> lis
             }
             for one, taken in take_turns(calls, plan.rounds).items():
                 seconds, megabytes = (median(each) for each in zip(*taken, strict=True))
-                figures.append(Figure(name, task, one, seconds, megabytes))
+                figures.append(Measurement(name, task, one, seconds, megabytes))
     return figures
 
 
@@ -109,7 +109,7 @@ def _in_process(call: Callable[..., Any], *given: Any) -> Any:
         return process.submit(call, *given).result()
 
 
-def _write(checkpoint: Checkpoint, folder: Path) -> None:
+def _write(checkpoint: BenchmarkModel, folder: Path) -> None:
     from regard.text.tokenizer_training import train_tokenizer
 
     transformers = _quiet_transformers()
@@ -156,7 +156,7 @@ _Prepare = Callable[[Any, str], Callable[[], object]]
 
 
 def _open_ours(
-    checkpoint: Checkpoint, folder: Path, task: str
+    checkpoint: BenchmarkModel, folder: Path, task: str
 ) -> tuple[Callable[[], Any], _Prepare]:
     from regard.model import load
 
@@ -172,7 +172,7 @@ def _open_ours(
 
 
 def _open_theirs(
-    checkpoint: Checkpoint, folder: Path, task: str
+    checkpoint: BenchmarkModel, folder: Path, task: str
 ) -> tuple[Callable[[], Any], _Prepare]:
     from regard.text.tokenizer import Tokenizer
 
@@ -193,7 +193,7 @@ def _open_theirs(
     return lambda: kind.from_pretrained(folder, **options).eval(), prepare
 
 
-def report(figures: Sequence[Figure]) -> str:
+def report(figures: Sequence[Measurement]) -> str:
     """Return a table of times and memory; ratios below 1 mean that regard needs less."""
     rows = []
     for ours, theirs in zip(figures[::2], figures[1::2], strict=True):

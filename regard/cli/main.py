@@ -16,7 +16,7 @@ import typer
 from typer import Option
 
 import regard
-from regard.cli.options import QuickCommand, QuickGroup
+from regard.cli.options import QuickCommand, QuickGroup, with_device
 from regard.cli.output import warn
 from regard.errors import RegardError, check_language, is_out_of_memory, speaking, translate
 
@@ -45,6 +45,21 @@ _COMMANDS = {
 }
 """The function of each command, or the app of a group of them, in regard.cli."""
 _FIRST_COLLECTION = 1_000_000  # objects; torch and all of regard make half as many
+_COMPUTING = frozenset(
+    [
+        "translate",
+        "evaluate",
+        "generate",
+        "fill",
+        "classify",
+        "embed",
+        "trace",
+        "show",
+        "figure",
+        "serve",
+    ]
+)
+"""Commands that run a model, on the CPU or another device."""
 _WITH_CAPTIONS = ("evaluate", "curves", "figure", "work")
 
 
@@ -73,7 +88,8 @@ def _app(names: Iterable[str], *, listed: bool = False) -> typer.Typer:
         elif listed:
             app.command(name, cls=QuickCommand, help=found.__doc__)(lambda: None)
         else:
-            app.command(name, cls=QuickCommand)(found)
+            command = with_device(found) if name in _COMPUTING else found
+            app.command(name, cls=QuickCommand)(command)
     return app
 
 

@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
 from regard.errors import InputError, RegardError, translate, user_language
+from regard.hardware import use_device
 
 if TYPE_CHECKING:
     from regard.generation.search import SearchOptions
@@ -330,6 +331,31 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     run.__signature__ = inspect.Signature(opened)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in opened}
+    del run.__wrapped__  # typer would inspect the command itself
+    return run
+
+
+def with_device(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the option --device, which holds for every model that the command loads."""
+
+    @wraps(command)
+    def run(*, device: str, **given: Any) -> None:
+        use_device(device)
+        command(**given)
+
+    added = inspect.Parameter(
+        "device",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=Option("cpu", help="Compute on this device of torch, such as cuda."),
+        annotation=str,
+    )
+    hints = get_type_hints(command, include_extras=True)
+    own = [
+        one.replace(annotation=hints.get(name, one.annotation), kind=one.KEYWORD_ONLY)
+        for name, one in inspect.signature(command).parameters.items()
+    ]
+    run.__signature__ = inspect.Signature([*own, added])  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in (*own, added)}
     del run.__wrapped__  # typer would inspect the command itself
     return run
 

@@ -34,7 +34,7 @@ from regard.files import (
 )
 from regard.generation.search import SearchOptions
 from regard.generation.translator import TORCH_WINDOW, WINDOW, Translation, open_translator
-from regard.hardware import cpu_count
+from regard.hardware import chosen_device, cpu_count
 from regard.model_folder import read_description
 
 _AT_ONCE = 64  # windows that are sent to the cluster together and held in memory here
@@ -52,6 +52,11 @@ class ClusterTranslator:
     def __init__(
         self, folder: Path, *, opening: Mapping[str, Any], address: str | None = None
     ) -> None:
+        if chosen_device() != "cpu":
+            raise InputError(
+                f"the workers of --cluster run on CPUs, and the device is {chosen_device()}: leave "
+                "one of them out."
+            )
         if address:
             _enable_token()
         try:

@@ -79,10 +79,10 @@ def _unusable_readers(model: Model) -> dict[str, str]:
             reasons[name] = f"it is not installed (pip install 'regard[{name}]' installs it)"
         elif (model.folder or model.checkpoint) is None:
             reasons[name] = "it reads folders that regard wrote (regard import makes one)"
-        elif model.changed:
-            reasons[name] = "weights were changed after loading"
         elif model.device.type != "cpu":
             reasons[name] = f"the model is on {model.device}"
+        elif model.changed:
+            reasons[name] = "weights were changed after loading"
         elif dtype != "float32":
             reasons[name] = f"its weights are {dtype}"
     return reasons

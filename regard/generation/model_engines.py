@@ -5,6 +5,7 @@ They are opened when first needed, kept, and replaced if weights change.
 
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +23,9 @@ from regard.generation.text_generation import (
 )
 from regard.generation.torch_engine import TorchEngine, TorchWriter, precision_of
 from regard.generation.translator import Translator, max_positions, open_translator
-from regard.model import Model
+from regard.hardware import chosen_device
+from regard.model import Model, load
+from regard.model_folder import is_transformers_folder
 from regard.models.config import ModelConfig, build_from_weights
 from regard.text.tokenizer import Tokenizer
 
@@ -53,6 +56,36 @@ def translator_of(
                 opened = open_translator(model.folder, engine=engine, precision=precision)
             model.open_engines[key] = opened
         return model.open_engines[key]
+
+
+def loaded_translator(
+    folder: Path,
+    languages: tuple[str | None, str | None],
+    *,
+    engine: str,
+    precision: str,
+    narrowed: bool = False,
+) -> Translator:
+    """Open a folder of transformers, or one whose model runs on another device than the CPU.
+
+    Args:
+        languages: of source and target, for models that have many.
+        narrowed: True if a shortlist or an ensemble is wanted, which is refused.
+    """
+    if narrowed and is_transformers_folder(folder):
+        raise InputError(
+            f"{folder} is a Hugging Face folder, which cannot be used with a shortlist or an "
+            f"ensemble: convert it with `regard import {folder} -o FOLDER`."
+        )
+    if narrowed:
+        raise InputError(
+            f"shortlists and ensembles run on the CPU, and the device is {chosen_device()}: leave "
+            "one of them out."
+        )
+    model = load(folder)
+    if any(languages):
+        model = model.between(*languages)
+    return translator_of(model, SearchOptions(), engine=engine, precision=precision)
 
 
 def _in_precision(model: Model, precision: str) -> Any:
@@ -125,6 +158,8 @@ def folder_refusal(model: Model) -> str:
         return "models that are not loaded from a folder"
     if (precision := precision_of(model.module)) != "float32":
         return f"a model that was loaded in {precision}"
+    if model.device.type != "cpu":
+        return f"a model on {model.device}"
     return "weights that were changed after loading" if model.changed else ""
 
 

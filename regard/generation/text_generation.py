@@ -17,6 +17,7 @@ from regard.generation.sampling import OnToken, sample
 from regard.generation.search import Hypothesis, SamplingOptions
 from regard.generation.text_stream import TextStream
 from regard.generation.translator import max_positions
+from regard.hardware import chosen_device
 from regard.model_folder import (
     Description,
     is_transformers_folder,
@@ -198,7 +199,7 @@ def open_generator(
         n_prompts: number of texts to continue; few are not worth a measurement of engines.
     """
     options = options or SamplingOptions()
-    if is_transformers_folder(folder):
+    if is_transformers_folder(folder) or chosen_device() != "cpu":
         from regard.generation.model_engines import generator_of
         from regard.model import load
 

@@ -125,7 +125,7 @@ def trace_generation(model: Model, found: Generation, options: SamplingOptions) 
     text, tokenizer = [*ids, *found.ids], model.tokenizer
     assert tokenizer is not None
     trace = trace_model(model, text)
-    log_probs = torch.log_softmax(trace.values["output.logits"][0].float(), dim=-1).numpy()
+    log_probs = torch.log_softmax(trace.values["output.logits"][0].float(), dim=-1).cpu().numpy()
     log_probs[:, suppressed_ids(tokenizer, log_probs.shape[1])] = -inf
     chosen = [*text, *([tokenizer.end_id] if found.ended else [])]
     differs = ()

@@ -27,6 +27,7 @@ from regard.generation.sentences import (
     is_shouted,
     segments,
 )
+from regard.hardware import chosen_device
 from regard.model_folder import is_transformers_folder, read_description, read_tokenizers
 from regard.text.tokenizer import Tokenizer, TokenTexts
 
@@ -331,23 +332,25 @@ def open_translator(
         ensemble: folders of models to average with; all need the same tokenizers.
         languages: of source and target, for models that have many.
     """
-    if is_transformers_folder(folder):
-        if shortlist or ensemble:
-            raise InputError(
-                f"{folder} is a Hugging Face folder, which cannot be used with a shortlist or an "
-                f"ensemble: convert it with `regard import {folder} -o FOLDER`."
-            )
-        return _open_other(folder, languages, engine=engine, precision=precision)
-    if any(languages):
+    if any(languages) and not is_transformers_folder(folder):
         raise InputError(f"{folder} has one pair of languages: leave out the languages.")
+    if is_transformers_folder(folder) or chosen_device() != "cpu":
+        from regard.generation.model_engines import loaded_translator
+
+        narrowed = shortlist or bool(ensemble)
+        return loaded_translator(
+            folder, languages, engine=engine, precision=precision, narrowed=narrowed
+        )
     description = read_description(folder)
     tokenizer, separate = read_tokenizers(folder, description)
-    target = separate or tokenizer
-    if description.task != "translation" or tokenizer is None or target is None:
+    if description.task != "translation" or tokenizer is None:
         raise InputError(f"{folder} is a model for {description.task}: give one for translation.")
-    family, model = description.family, description.model
-    feature = torch_feature or ("ensembles" if ensemble else "")
-    chosen, precision = choose_engine(family, model, engine, precision, torch_feature=feature)
+    target = separate or tokenizer
+    model = description.model
+    torch_feature = torch_feature or ("ensembles" if ensemble else "")
+    chosen, precision = choose_engine(
+        description.family, model, engine, precision, torch_feature=torch_feature
+    )
     narrow = read_shortlist(folder, tokenizer, target) if shortlist else None
     limits = translator_limits(description.extras, model)
     options: dict[str, Any] = {"int8": precision == "int8", "shortlist": narrow}
@@ -368,18 +371,6 @@ def open_translator(
         options["n_vocab"] = int(model["n_vocab"])
         opened = CTranslate2Engine(folder, tokenizer, target, **options)
     return Translator(opened, tokenizer, target, **limits)
-
-
-def _open_other(
-    folder: Path, languages: tuple[str | None, str | None], *, engine: str, precision: str
-) -> Translator:
-    """Open a folder of transformers, whose models run by themselves."""
-    from regard.model import load
-
-    model = load(folder)
-    if any(languages):
-        model = model.between(*languages)
-    return model.translator(SearchOptions(), engine=engine, precision=precision)
 
 
 def translator_limits(extras: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from regard.errors import (
     nearest,
 )
 from regard.files import cache_folder, existing_folder
+from regard.hardware import check_device, chosen_device
 from regard.model_folder import CONFIG, is_transformers_folder
 
 if TYPE_CHECKING:
@@ -101,18 +102,33 @@ def find_model(name_or_folder: str | Path) -> Path:
 
 
 def open_model(
-    model: Any, *, tokenizer: Any = None, processor: Any = None, dtype: str = "float32"
+    model: Any,
+    *,
+    tokenizer: Any = None,
+    processor: Any = None,
+    dtype: str = "float32",
+    device: str | None = None,
 ) -> "Model":
     """Load a model by name or folder, or wrap a module in memory; see `regard.load`."""
+    if not isinstance(model, str | Path):
+        from regard.interop.any_model import adapt
+
+        if device is not None:
+            raise InputError("a module in memory stays on its device: leave out device.")
+        return adapt(model, tokenizer=tokenizer, processor=processor)
+    device = device or chosen_device()
+    if device != "cpu":
+        check_device(device)
+    opened = _open_stored(model, tokenizer=tokenizer, processor=processor, dtype=dtype)
+    return opened if device == "cpu" else opened.to(device)
+
+
+def _open_stored(model: str | Path, *, tokenizer: Any, processor: Any, dtype: str) -> "Model":
     from regard.model import Model
     from regard.models.config import STORED
 
     check_choice("dtype", dtype, (*STORED, "stored"))
     wanted = STORED.get(dtype)
-    if not isinstance(model, str | Path):
-        from regard.interop.any_model import adapt
-
-        return adapt(model, tokenizer=tokenizer, processor=processor)
     folder = find_model(model)
     if is_transformers_folder(folder):
         from regard.interop.transformers_folder import open_folder

@@ -51,11 +51,11 @@ def encode_table(table: Tensor, dtype: DType) -> tuple[np.ndarray, dict[str, Any
     Bytes encode -inf as 0 and the range from `low` to `high` linearly as 1 to 255.
     """
     if dtype != "uint8":
-        return table.float().numpy().astype(dtype), {}
+        return table.float().cpu().numpy().astype(dtype), {}
     finite = table[table > -inf]
     low, high = (finite.min().item(), finite.max().item()) if len(finite) else (0.0, 0.0)
     levels = (table - low) / ((high - low) or 1.0) * 254 + 1
-    encoded = levels.masked_fill(table == -inf, 0).round().clamp(0, 255).byte().numpy()
+    encoded = levels.masked_fill(table == -inf, 0).round().clamp(0, 255).byte().cpu().numpy()
     return encoded, {"coding": "linear", "low": low, "high": high}
 
 

@@ -87,7 +87,7 @@ def align_sample(model: Model, sample: Mapping[str, Any]) -> dict[str, Any] | No
     if not sites:
         return None  # recurrent models without attention
     site = trace[sites[max(len(sites) - 2, 0)]]
-    weights = np.mean([site.weights(head).numpy() for head in range(site.n_heads)], axis=0)
+    weights = np.mean([site.weights(head).cpu().numpy() for head in range(site.n_heads)], axis=0)
     weights = weights[: len(ids)]
     if len(text.split()) < 2:  # a date or a single word: tokens show more than words
         places = zip(*np.nonzero(weights >= _MIN_WEIGHT), strict=True)
