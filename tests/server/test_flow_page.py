@@ -296,6 +296,8 @@ def test_a_translator_is_whole_at_every_width_with_words_on_the_rails(browser, t
 
 def test_a_visitor_without_a_link_sees_one_pass_which_a_key_ends(page, address):
     board, seen = ".flow-board[data-at]", "document.querySelector('.flow-board').dataset.at"
+    failed = []
+    page.on("requestfailed", lambda request: failed.append(request.url))
     page.goto(address)
     page.wait_for_selector(board)
     page.keyboard.press("Shift")
@@ -307,6 +309,7 @@ def test_a_visitor_without_a_link_sees_one_pass_which_a_key_ends(page, address):
     page.wait_for_selector(board)
     assert float(page.evaluate(seen)) < float(end)
     page.wait_for_selector(f".flow-board[data-at='{end}']")
+    assert failed == []
 
 
 def test_edits_change_the_flow(page, address, folders):

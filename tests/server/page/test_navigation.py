@@ -168,10 +168,13 @@ def test_a_pane_can_be_enlarged(explorer):
 def test_a_narrow_screen_has_tabs(open_page, file):
     explorer = open_page(file, width=390, height=844)
     page = explorer.open()
-    for name in ("overview", "pattern", "steps"):
-        page.click(f'.tabs [data-tab="{name}"]')
-        explorer.settle()
-        assert page.is_visible(f".pane.{name}")
+    names = ("overview", "pattern", "steps")
+    for width in (1024, 683, 390):
+        page.set_viewport_size({"width": width, "height": 768})
+        for name in names:
+            page.click(f'.tabs [data-tab="{name}"]')
+            explorer.settle()
+            assert [one for one in names if page.is_visible(f".pane.{one}")] == [name]
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.click(".pages-button")
     page.click(".top nav button:last-child")

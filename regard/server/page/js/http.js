@@ -76,7 +76,8 @@ export async function sendImage(file) {
 export async function streamRequest(path, body, { signal, onProgress } = {}) {
   const headers = { accept: "text/event-stream" };
   const response = await request(path, { method: "POST", body: JSON.stringify(body), headers, signal });
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.clone().body).getReader();
+  response.text().catch(() => null); // browsers list a request as canceled unless all of it is read this way
   const decoder = new TextDecoder();
   for (let rest = ""; ; ) {
     const { done, value } = await reader.read();
