@@ -79,7 +79,8 @@ class Einsum(Style):
     def mix(self, q, k, v, hidden):
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (batch, token, head, width)
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(k.size(-1))
-        weights = torch.softmax(torch.where(hidden, -math.inf, scores), dim=-1)
+        low = torch.tensor(-math.inf)
+        weights = torch.softmax(torch.where(condition=hidden, input=low, other=scores), dim=-1)
         return torch.einsum("bhqk,bkhd->bqhd", weights, v).transpose(1, 2)
 
 
