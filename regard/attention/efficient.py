@@ -27,7 +27,7 @@ from regard.tap import tap
 
 CHUNK = 64  # positions at once: the chunk × chunk part and the number of chunks stay small
 NORMALIZATIONS = ("softmax", "scaling")
-NOTHING = 0.5
+LEAST_SUM = 0.5
 """Sums of exponentials are relative to the largest, so they are at least 1, or 0 without keys."""
 _STEEP = 40.0  # exp(-40) vanishes when added to 1, and exp(40)² is still finite in float32
 
@@ -93,12 +93,12 @@ class EfficientPattern(Pattern):
         elif causal:
             parts = []
             for some, _, right in rows_by_chunk(rows, key, seen):
-                total = right.cumsum(dim=-2)[some].clamp(min=NOTHING)
+                total = right.cumsum(dim=-2)[some].clamp(min=LEAST_SUM)
                 parts.append(torch.softmax(query[some], dim=-1) / total @ right.transpose(-1, -2))
             weights = torch.cat(parts)[:, columns]
         else:
             right = _exponentials(key, seen)
-            right = (right / right.sum(dim=-2, keepdim=True).clamp(min=NOTHING))[columns]
+            right = (right / right.sum(dim=-2, keepdim=True).clamp(min=LEAST_SUM))[columns]
             weights = torch.softmax(query[rows], dim=-1) @ right.transpose(-1, -2)
         return weights.masked_fill(columns > rows[:, None], 0.0) if causal else weights
 
@@ -107,7 +107,7 @@ def _softmax(query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> 
     """ρ(Q) (σ(K)ᵀ V)."""
     parts = _exponentials(key, seen)
     # Dividing the small d × d matrix is cheaper than dividing the tall one.
-    total = parts.sum(dim=-2).unsqueeze(-1).clamp(min=NOTHING)
+    total = parts.sum(dim=-2).unsqueeze(-1).clamp(min=LEAST_SUM)
     return torch.softmax(query, dim=-1) @ (parts.transpose(-1, -2) @ value / total)
 
 
@@ -119,7 +119,7 @@ def _causal_softmax(query: Tensor, key: Tensor, value: Tensor, seen: Tensor | No
     context = []
     for part, run in zip(left, running_sums(key.split(CHUNK, dim=-2), values), strict=True):
         total = run.right.cumsum(dim=-2) + run.before[..., -1].unsqueeze(-2)
-        context.append(run.product(part / total.clamp(min=NOTHING))[..., :-1])
+        context.append(run.product(part / total.clamp(min=LEAST_SUM))[..., :-1])
     return torch.cat(context, dim=-2)
 
 

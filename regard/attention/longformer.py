@@ -7,12 +7,9 @@
     · · · ● ● ●
     ● ● ● ● ● ●
 
-Beltagy et al. 2020; the cost is O(n · w).
-
-Sliding-window attention in O(n · w), the core of a Longformer.
-
-Queries are cut into blocks, and each block is compared with the keys around it and the global ones
-in one softmax. Keys are not copied: the blocks' windows are overlapping views of one buffer.
+Beltagy et al. 2020; the cost is O(n · w). Queries are cut into blocks, and each block is compared
+with the keys around it and the global ones in one softmax. Keys are not copied: the blocks' windows
+are overlapping views of one buffer.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Multi-head attention: attention in several trained subspaces at once.
-
-Caches of keys and values for decoding step by step.
-"""
+"""Multi-head attention, and the cache of keys and values for decoding step by step."""
 
 from collections.abc import Callable
 from typing import Any

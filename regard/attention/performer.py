@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.efficient import CHUNK, NOTHING, rows_by_chunk, running_sums
+from regard.attention.efficient import CHUNK, LEAST_SUM, rows_by_chunk, running_sums
 from regard.attention.form import FormInputs, RandomForm, key_mask, tile_key_mask
 from regard.attention.mask import Mask
 from regard.attention.pattern import Pattern
@@ -68,7 +68,7 @@ class Performer(RandomForm):
         compute = _causal if causal else _whole
         query, key = upcast_half(given.query), upcast_half(given.key)
         sums = compute(query, key, value, features.to(value), seen)
-        return (sums[..., :-1] / sums[..., -1:].clamp(min=NOTHING)).to(given.value.dtype)
+        return (sums[..., :-1] / sums[..., -1:].clamp(min=LEAST_SUM)).to(given.value.dtype)
 
     def extra_repr(self) -> str:
         redraw = f", redraw_every={self.redraw_every}" if self.redraw_every else ""
@@ -120,7 +120,7 @@ class PerformerPattern(Pattern):
         if causal:
             later = torch.arange(len(key), device=rows.device) > rows[:, None]
             weights = weights.masked_fill(later, 0.0)
-        return (weights / weights.sum(dim=-1, keepdim=True).clamp(min=NOTHING))[:, columns]
+        return (weights / weights.sum(dim=-1, keepdim=True).clamp(min=LEAST_SUM))[:, columns]
 
 
 def log_features(

@@ -1,10 +1,8 @@
-"""Beam search over a batch, and the alternatives at one position.
+"""Beam search over a batch, with or without required phrases, and the alternatives at one position.
 
-Beam search in which given phrases must appear.
-
-The beam is divided among sequences that have generated equally many tokens of the phrases, so that
-those with more of them, which are less probable at first, are not pruned (dynamic beam allocation,
-Post and Vilar 2018).
+In `constrained_search`, the beam is divided among sequences that have generated equally many tokens
+of the phrases, so that those with more of them, which are less probable at first, are not pruned
+(dynamic beam allocation, Post and Vilar 2018).
 """
 
 from collections.abc import Callable, Sequence

@@ -3,10 +3,9 @@
 The output file itself says how far a run came, so nothing is lost or repeated however the run
 ended. A small file next to it holds the run's settings, so that no other run resumes it.
 
-Bulk translation on Ray Data: the same windows of lines as in one process, on many workers.
-
-Ray gives each window to a worker, and to another one if that worker dies, so every window comes
-back exactly once. Windows come back in order, so the output is that of a single process.
+On a cluster, Ray Data gives each window to a worker, and to another one if that worker dies, so
+every window comes back exactly once. They come back in order, so the output is that of a single
+process.
 """
 
 import json

@@ -6,7 +6,7 @@ twice as fast as one, unless other processes keep the cores busy; in int8 one th
 Nothing here imports torch, so translation starts a fraction of a second after the command. A model
 is converted once and kept in the user's cache under a hash of its files.
 
-Shortlists: the target tokens that each source token can become, stored in a model folder.
+A `Shortlist` holds the target tokens that each source token can become.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """Settings and results of decoding, the same for every engine; nothing here imports torch.
 
-The tree of a beam search: every sequence considered, and why it was dropped or kept.
+A `BeamTree` holds every sequence that a search considered, and why it was dropped or kept.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

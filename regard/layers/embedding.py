@@ -1,6 +1,4 @@
-"""Token embeddings, and the projection of states back onto the vocabulary.
-
-Sinusoidal, learned and rotary positions.
+"""Token embeddings, and positions: sinusoidal, learned and rotary.
 
 Sinusoidal and learned positions are vectors added to token embeddings; rotary positions rotate
 queries and keys. (ALiBi is in regard.attention.similarity.)

@@ -1,9 +1,7 @@
-"""The feed-forward sub-layer: one hidden layer, applied to each position separately.
+"""The feed-forward sub-layer, applied to each position separately, and a dropout fast on CPUs.
 
 Plain, W2 f(x W1 + b1) + b2 (Vaswani et al. 2017, section 3.3), or gated,
 W2 (silu(x W_gate) · (x W1)) (SwiGLU, Shazeer 2020).
-
-Dropout that is fast on the CPU.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,7 @@
-"""Recurrent layers: LSTM and GRU.
+"""Recurrent layers (LSTM and GRU), and the attention of a recurrent decoder to the source.
 
 The definition computes each step by its formulas, and every gate is tapped. When nothing is
 recorded, torch's kernel reads the sequence and skips its padding.
-
-Attention of a recurrent decoder to the source, one state at a time.
 """
 
 from collections.abc import Callable

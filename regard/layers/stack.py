@@ -1,6 +1,6 @@
 """Layers of encoders and decoders, stacks of them, and the embedding in front.
 
-Initialization schemes for the weights of all models.
+The initialization schemes of all models:
 
     xavier_uniform   U(±sqrt(6 / (n_in + n_out)))     Glorot and Bengio 2010
     xavier_normal    N(0, 2 / (n_in + n_out))         (variances, not their roots)

@@ -1,7 +1,4 @@
-"""Model configurations, and the models built from them.
-
-Weights of models in safetensors files.
-"""
+"""Model configurations, the models built from them, and weights in safetensors files."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -47,6 +44,8 @@ FAMILIES = {
     "vision": "Vision",
 }
 """The modules of `regard.models`, each with its class; the configuration is that plus Config."""
+POOLERS = ("none", "tanh", "relu")
+"""Activations of the linear layer on the vector of a whole text or image."""
 
 
 def _most(name: str) -> int:

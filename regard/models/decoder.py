@@ -61,10 +61,10 @@ def llama_config(**fields: Any) -> DecoderConfig:
 
 
 class Decoder(nn.Module):
-    """ids ── embed ── decoder ──▶ states ── project ──▶ logits of the next token, at every token
+    """The decoder-only Transformer, which makes its causal mask itself.
 
-    The model makes its causal mask itself.
-    """  # noqa: D415  a picture
+    ids ── embed ── decoder ──▶ states ── project ──▶ logits of the next token, at every token
+    """
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()

@@ -15,13 +15,12 @@ from regard.errors import InputError, check_choice
 from regard.layers.embedding import TokenEmbedding, token_positions
 from regard.layers.feed_forward import Dropout, activation_function
 from regard.layers.stack import InputEmbedding, Stack, initialize, without_padding
-from regard.models.config import StackConfig, check_pad
+from regard.models.config import POOLERS, StackConfig, check_pad
 from regard.models.summary import summarize
 from regard.tap import tap
 
 States: TypeAlias = Float[Tensor, "batch token d_model"]
 POOLS = ("first", "mean", "max", "sqrt_length", "last")
-POOLERS = ("none", "tanh", "relu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +79,11 @@ class FillHead(nn.Module):
 
 
 class Encoder(nn.Module):
-    """ids ── embed ── encoder ──▶ states ──┬── fill_logits ──▶ one row of logits for each token
-    └── classify ─────▶ one row of logits for each text
-    """  # noqa: D205, D415  a picture
+    """The encoder-only Transformer.
+
+    ids ── embed ── encoder ──▶ states ──┬── fill_logits ──▶ one row of logits for each token
+                                         └── classify ─────▶ one row of logits for each text
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
 """The Transformer: an encoder reads the source, a decoder writes the target token by token.
 
-Vaswani et al. 2017, "Attention Is All You Need".
-
-What the encoder–decoder families share: embeddings, teacher forcing and the projection.
+Vaswani et al. 2017, "Attention Is All You Need". `EncoderDecoder` holds what recurrent translators
+share with it: embeddings, teacher forcing and the projection.
 """
 
 from abc import abstractmethod
@@ -155,11 +154,13 @@ class TransformerConfig(StackConfig):
 
 
 class Transformer(EncoderDecoder):
-    """source ids ── embed ── encoder ──▶ memory ──┐
-    target ids ── embed ──────────────── decoder ──┴──▶ states ── project ──▶ logits
+    """The encoder–decoder Transformer.
+
+    source ids ── embed ── encoder ──▶ memory ──┐
+    target ids ── embed ───────────── decoder ──┴──▶ states ── project ──▶ logits
 
     The decoder makes its causal mask itself, and `forward` shifts the target itself.
-    """  # noqa: D205, D415  a picture
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config, config.d_model, scaled=config.scale_embedding)

@@ -15,13 +15,12 @@ from regard.errors import InputError, check_choice
 from regard.layers.feed_forward import activation_function
 from regard.layers.patch import STEMS, Images, PatchEmbedding, PatchGrid, cut_grid
 from regard.layers.stack import INITIALIZATIONS, LayerConfig, Stack, initialize
-from regard.models.config import ModelConfig, check_layers
+from regard.models.config import POOLERS, ModelConfig, check_layers
 from regard.models.summary import summarize
 from regard.tap import tap
 
 States: TypeAlias = Float[Tensor, "batch token d_model"]
 POOLS = ("class", "mean")
-POOLERS = ("none", "tanh", "relu")
 DISTILLATIONS = ("none", "token", "classifier")
 
 
@@ -99,10 +98,12 @@ def patch_grid(
 
 
 class Vision(nn.Module):
-    """images ── cut and embed ── encoder ──▶ states ── pool ── classify ──▶ logits of the classes
+    """The vision Transformer.
+
+    images ── cut and embed ── encoder ──▶ states ── pool ── classify ──▶ logits of the classes
 
     Images are (channel, height, width), their pixels scaled as in training.
-    """  # noqa: D415  a picture
+    """
 
     def __init__(self, config: VisionConfig) -> None:
         super().__init__()
