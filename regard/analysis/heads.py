@@ -1,6 +1,6 @@
 """Measures of attention heads, thumbnails of them, and the connection to show first.
 
-Attention rollout: the share of each input token in each position, through all layers.
+`rollout` follows the share of each input token in each position through all layers:
 
     rollout_0 = Â_0        rollout_l = Â_l · rollout_(l-1)
     Â = rows of (mean of the heads' weights + identity) / 2, normalized to sum to 1

@@ -1,7 +1,4 @@
-"""Measured properties of attention: why scores are scaled, and how the cost of layers grows.
-
-Efficient forms of attention compared with exact attention: their error and their cost.
-"""
+"""Measured properties of attention: why scores are scaled, costs of layers, errors of forms."""
 
 import time
 from collections.abc import Callable, Sequence

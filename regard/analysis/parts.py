@@ -2,9 +2,7 @@
 
 A norm divides by a scale that depends on the sum of all parts; it is held at its actual value,
 which makes the norm linear and the sum exact. An activation is likewise held at its actual gain,
-activation(x) / x.
-
-Parts of a residual stream that was found, passed through the model's own functions.
+activation(x) / x. Parts of a model that was only watched pass through its own functions.
 """
 
 from collections.abc import Callable

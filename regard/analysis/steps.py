@@ -5,7 +5,7 @@ x ─ W_K ─▶ k ─┴─ terms ─ sum ─ × scale ─ mask ─ softmax ove
 x ─ W_V ─▶ v ──────────────────────────────── weights × values ─▶ context
 contexts of all heads ─ W_O ─▶ output ─ + x ─▶ residual
 
-Tokens as points: the residual stream before and after a site, and what each head adds.
+It also gives tokens as points: the residual stream before and after a site.
 """
 
 from collections.abc import Iterator

@@ -20,7 +20,7 @@ _Keys: TypeAlias = Bool[Tensor, "*lead one columns"] | None
 
 
 class Mask(ABC):
-    """Which query may see which key; combine masks with `&`, `|` and `~`."""
+    """The keys that each query may see; combine masks with `&`, `|` and `~`."""
 
     @abstractmethod
     def on(self, grid: Grid) -> _Cells:

@@ -1,7 +1,7 @@
 """Loading, tracing and running large checkpoints, compared with transformers.
 
-The checkpoints have random weights. Every measurement has a process of its own, so that its peak of
-memory is its own too, and contenders take turns.
+The checkpoints have random weights. Contenders take turns, and every measurement runs in a new
+process, whose peak of memory is that of the measurement alone.
 """
 
 import tempfile
@@ -27,7 +27,7 @@ from regard.errors import MissingExtraError, check_choice
 
 PEER = "transformers"
 _WORDS = ["the", "dog", "is", "sleeping", "in", "a", "garden", "while", "two", "children", "play"]
-_KEPT = {"do_sample": False, "pad_token_id": 0}
+_GREEDY = {"do_sample": False, "pad_token_id": 0}
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,19 @@ CHECKPOINTS = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one task took with a contender: medians of all rounds."""
+    """The time and memory of a task with one contender: medians of all rounds."""
 
     checkpoint: str
     task: str
     name: str
     seconds: float
     megabytes: float
-    """The peak of resident memory, without what libraries take after their import."""
+    """The peak of resident memory, less the memory in use after the imports."""
 
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """What is measured, and how often."""
+    """The checkpoints to measure, and the settings of the measurement."""
 
     names: Sequence[str]
     rounds: int = 3
@@ -187,7 +187,7 @@ def _open_theirs(
             return torch.inference_mode()(
                 lambda: model(ids, output_hidden_states=True, **everything)
             )
-        options = {"min_new_tokens": n, "max_new_tokens": n, **_KEPT}
+        options = {"min_new_tokens": n, "max_new_tokens": n, **_GREEDY}
         return lambda: model.generate(ids, attention_mask=torch.ones_like(ids), **options)
 
     return lambda: kind.from_pretrained(folder, **options).eval(), prepare

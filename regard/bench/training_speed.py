@@ -1,12 +1,8 @@
 """Training speed compared with other libraries: target tokens per second on batches of Multi30k.
 
 Every contender trains on the same batches in the same order, in its own process and in turns, with
-the default allocator settings and with those of `regard train`.
-
-Contenders of the training benchmark, each run in its own process.
-
-Allocator settings hold for a whole process, and memory that one contender has touched must not
-speed up the next.
+the default allocator settings and with those of `regard train`: these hold for a whole process, and
+memory that one contender has touched must not speed up the next.
 """
 
 import time

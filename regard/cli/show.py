@@ -1,7 +1,4 @@
-"""`regard show`: one head in the terminal; `regard trace`: a whole trace in a file.
-
-`regard serve`: the explorer in the browser, and its API.
-"""
+"""`regard show` (a head in the terminal), `regard trace` (a file), `regard serve` (a browser)."""
 
 import json
 import sys

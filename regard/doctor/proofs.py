@@ -335,7 +335,7 @@ def run_proofs(
 
 @dataclass(frozen=True)
 class ChangedAnswers:
-    """How many answers of a model another precision changes."""
+    """The number of answers of a model that another precision changes."""
 
     precision: str
     engine: str

@@ -1,6 +1,6 @@
 """Word alignments: from attention between tokens to links between words, and their error rate.
 
-Dictionaries learned from sentence pairs (IBM Model 1): shortlists and sure word links.
+`Lexicon` (IBM Model 1) is learned from sentence pairs, for shortlists and for sure links.
 """
 
 import re

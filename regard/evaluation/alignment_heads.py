@@ -1,6 +1,6 @@
 """Word alignment by attention heads: choosing the best ones, and aligning translations by them.
 
-Heads are chosen by pairs whose links are known: from people, from a dictionary (`ibm_model1`), or
+Heads are chosen by pairs whose links are known: from people, from a dictionary (`Lexicon`), or
 by occlusion, where a source word is left out and the target word that becomes improbable is linked
 to it.
 """

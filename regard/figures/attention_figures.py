@@ -1,7 +1,4 @@
-"""Figures of whole heads: patterns, lines, all heads of a site, alignments, comparisons.
-
-From the residual stream to the word: tables of lenses, and signed bars of attributions.
-"""
+"""Figures of whole heads and of what they add: patterns, alignments, lenses, attributions."""
 
 import numpy as np
 

@@ -1,8 +1,6 @@
-"""Text in figures: captions in English and Korean (captions.toml), and labels that fit a width.
+"""Text in figures: captions in English and Korean (captions.toml), labels that fit a width, fonts.
 
-Fonts of PNG and PDF files: those installed, their glyphs, and TrueType copies to embed.
-
-Attention patterns as text: a row for each query, a column for each key.
+Also patterns as text for the terminal: a row for each query, a column for each key.
 """
 
 import re

@@ -1,9 +1,4 @@
-"""Figures of concepts that need no model: masks, padding, positions as a table and as waves.
-
-Figures of cost and scale: why √d_k, the paper's table 1 measured, and efficient attention.
-
-How BPE and WordPiece split words into pieces, a row for each step.
-"""
+"""Figures of concepts that need no model: masks, padding, positions, scaling, cost, tokenizers."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,4 @@
-"""Shapes of figures, before they are written in any file format.
-
-The look of a figure: size on paper, resolution, title, font, and light, dark or print colors.
-"""
+"""Shapes and the look of figures (size, fonts, colors), before they are written in any format."""
 
 from dataclasses import dataclass, field, replace
 

@@ -305,7 +305,7 @@ class NumpyStepper:
 
 
 def _rotate(x: Array, cos: Array, sin: Array) -> Array:
-    """Rotate the first numbers of each vector in pairs i and i + n, as `layers.position` does."""
+    """Rotate the first numbers of each vector in pairs i and i + n, as `RotaryPositions` does."""
     n_pairs = cos.shape[-1]
     left, right = x[..., :n_pairs], x[..., n_pairs : 2 * n_pairs]
     rest = x[..., 2 * n_pairs :]

@@ -1,8 +1,7 @@
-"""Decoders of transformers.
+"""Decoders of transformers: GPT-2 and the Llama family.
 
-GPT-2: a decoder with learned positions, transposed matrices, and Q, K and V in one matrix.
-
-The Llama family: Llama, and Mistral and Qwen2 where they compute the same.
+GPT-2 has learned positions, transposed matrices, and Q, K and V in one matrix. The family is Llama,
+and Mistral and Qwen2 where they compute the same.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Export models for other systems.
-
-Export decoders like GPT-2 and Llama as GGUF files, which llama.cpp and Ollama run.
-"""
+"""Export models for other systems; decoders also as GGUF files for llama.cpp and Ollama."""
 
 import json
 import tempfile

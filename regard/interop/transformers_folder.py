@@ -2,15 +2,12 @@
 
 Code of a checkpoint is never run, and pickled weights are never read.
 
-Attention of regard for the library transformers: `attn_implementation="regard"`.
-
-Without a listener, the kernel of transformers runs. Inside `regard.watch()`, also without a model,
+`attn_implementation="regard"` gives models of transformers the attention of regard. Without a
+listener, the kernel of transformers runs. Inside `regard.watch()`, also without a model,
 the attention of every layer is recorded and can be edited: "layers.0", "layers.1", …
 
-Translators of many languages (M2M100, NLLB, mBART): choose the source and the target language.
-
-Such a vocabulary has a special token for each language. The source carries that of its language,
-and the translation is forced to start with that of the other.
+Translators of many languages (M2M100, NLLB, mBART) have a special token for each language: the
+source carries that of its language, and the translation is forced to start with that of the other.
 """
 
 import re

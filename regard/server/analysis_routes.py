@@ -1,7 +1,4 @@
-"""Routes of the residual stream: its flow through all stations, and its way to the answer.
-
-Routes from the residual stream to the answer: the lens, attributions, and sweeps of heads.
-"""
+"""Routes of the residual stream: its flow, the lens, attributions, and sweeps of heads."""
 
 import json
 from functools import partial

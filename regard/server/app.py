@@ -233,10 +233,11 @@ def _is_foreign(request: Request, host: str) -> bool:
 
 
 def _is_among(hosts: Collection[str], name: str | None) -> bool:
-    """Return True for one of the names, and for any address if all addresses are among them."""
-    if name in hosts or name is None:
-        return name is not None
-    return any(one in hosts for one in _ALL_ADDRESSES) and _is_address(name)
+    """Return True for one of the hosts, and for any IP address if the server listens on all."""
+    if name is None:
+        return False
+    listens_on_all = any(one in hosts for one in _ALL_ADDRESSES)
+    return name in hosts or (listens_on_all and _is_address(name))
 
 
 def _is_address(name: str) -> bool:

@@ -1,7 +1,4 @@
-"""Routes that return arrays of a stored trace as safetensors files.
-
-Arrays of the API: safetensors files, and tiles of attention tables of any length.
-"""
+"""Routes that return arrays of a stored trace, and tiles of its tables, as safetensors files."""
 
 import inspect
 import json

@@ -1,7 +1,4 @@
-"""Routes that run a model on one input and describe its trace as JSON.
-
-Routes that turn a trace into a file to send to others: an HTML page or a figure.
-"""
+"""Routes that trace a model on one input, as JSON, as an HTML page or as a figure."""
 
 from functools import partial
 from math import exp, inf

@@ -92,7 +92,7 @@ class Tokenizer:
         return str(id) if id >= self._size else self._bytes.label(self._checked([id])[0])
 
     def text_of(self, id: int) -> str:
-        """Return the text that a token stands for; one that starts a word starts with a space."""
+        """Return the text of a token; that of one that starts a word starts with a space."""
         return str(id) if id >= self._size else self._bytes.text(id)
 
     def _role_id(self, role: str) -> int | None:

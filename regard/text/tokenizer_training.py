@@ -1,7 +1,4 @@
-"""Train a tokenizer on text: BPE, byte-level BPE, WordPiece or characters.
-
-How a trained tokenizer splits one word: BPE's merges, or WordPiece's longest pieces first.
-"""
+"""Train a tokenizer on text (BPE, byte-level BPE, WordPiece, characters); show how it splits."""
 
 import json
 import tempfile

@@ -32,7 +32,7 @@ WATCHES: ContextVar[tuple["Watch", ...]] = ContextVar("regard_watches", default=
 
 @dataclass
 class _SiteState:
-    """What is known of a site whose queries may be computed in several calls."""
+    """A site whose queries may be computed in several calls, as far as it is known."""
 
     n_query: int
     key: Tensor
@@ -193,7 +193,7 @@ def _has_methods(thing: Any) -> bool:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a call comes from, for one watch."""
+    """The origin of a call, for one watch."""
 
     watch: Watch
     path: str

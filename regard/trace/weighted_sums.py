@@ -81,7 +81,7 @@ def _tapped_weights(
 
 @dataclass(frozen=True)
 class _Layout:
-    """How the axes of the softmax correspond to (*lead, query, key)."""
+    """The axes of the softmax as (*lead, query, key), and back."""
 
     to_table: Callable[[Tensor], Tensor]
     from_table: Callable[[Tensor], Tensor]

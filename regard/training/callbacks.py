@@ -9,9 +9,7 @@ need:
 
     regard.train("dates", "runs/dates", callbacks=[PrintLoss()])
 
-Callbacks run in the main process only.
-
-Progress on the terminal: a bar on a terminal, plain lines in a pipe; and the estimate.
+Callbacks run in the main process only. The progress bar on a terminal is one of them.
 """
 
 import sys

@@ -1,9 +1,7 @@
-"""Batches for each training step: resumable, and the same for any number of processes.
+"""Batches of each kind of data for each training step, the same for any number of processes.
 
 A step uses `accumulate` batches, which the processes share. So training with one process and with
-several differs only in the order of additions.
-
-Batches: the tensors of several examples, one class for each kind of data.
+several differs only in the order of additions. Loading can resume at any step.
 """
 
 from collections.abc import Iterator, Sequence

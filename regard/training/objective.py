@@ -3,9 +3,8 @@
 The loss is computed in a module's `forward` because that is what torch's distributed wrappers
 hook into. Losses are sums; the caller divides by the number of targets in the whole step.
 
-Cross-entropy over a vocabulary that never holds all logits at once.
-
-For 4,096 tokens and 8,000 entries the logits, their softmax and their gradient would take 400 MB.
+Cross-entropy never holds all logits of a vocabulary at once. For 4,096 tokens and 8,000 entries the
+logits, their softmax and their gradient would take 400 MB.
 Here the forward pass projects one chunk of tokens after another, computes its loss and gradients,
 and frees its logits; the backward pass only multiplies by the incoming gradient.
 """

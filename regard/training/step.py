@@ -1,7 +1,4 @@
-"""One training step: gradients of all batches of the step, clipping, and the optimizer.
-
-Detection of diverging runs, with the name of the inner value where it started.
-"""
+"""One training step: gradients, clipping and the optimizer; and what to say of a diverging run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
