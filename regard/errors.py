@@ -251,3 +251,9 @@ def make_parent(path: Path, *, quiet: bool = False) -> None:
             log = logging.getLogger("regard.files")
             log.info("%s did not exist and was created.", path.parent)
         _MADE.add(folder)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error of another library."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(".")

@@ -213,7 +213,7 @@ def _component(one: metadata.Distribution) -> dict[str, Any]:
 
 def _licenses(one: metadata.Distribution) -> list[dict[str, Any]]:
     """Return the license as the package states it: an expression, a name, or classifiers."""
-    expression, text = one.metadata["License-Expression"], one.metadata["License"] or ""
+    expression, text = one.metadata.get("License-Expression"), one.metadata.get("License", "")
     if expression:
         return [{"expression": expression}]
     classifiers = one.metadata.get_all("Classifier") or []

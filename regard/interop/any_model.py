@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as Backend
 from torch import nn
 
 from regard.data.images import Normalization
-from regard.errors import InputError, RegardError
+from regard.errors import InputError, RegardError, first_line
 from regard.interop.adapters import (
     AdaptedConfig,
     AdaptedDecoder,
@@ -311,9 +311,3 @@ def _normalization(processor: Any) -> Normalization | None:
     if not mean or not deviation or not getattr(processor, "do_normalize", True):
         return None
     return Normalization(tuple(map(float, mean)), tuple(map(float, deviation)))
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error of another library."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].rstrip(".")

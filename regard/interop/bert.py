@@ -92,13 +92,33 @@ def read_sentence_modules(folder: Path) -> SentenceModules | None:
             raise FileError(f"{file} lists {str(path)!r}, which is outside of its folder.")
     own = folder / "sentence_bert_config.json"
     about = read_json(own) if own.is_file() else {}
-    if about.get("do_lower_case"):
-        raise InputError(f"{own} has do_lower_case = true, which regard does not support.")
+    _check_off(own, about, "do_lower_case")
+    transformer = about.get("transformer_task") or "feature-extraction"
+    if transformer != "feature-extraction":
+        raise InputError(f"{own} has transformer_task = {transformer!r}, which regard does not do.")
+    _check_encoding(folder / "config_sentence_transformers.json")
     longest = about.get("max_seq_length")
     if longest is not None and (type(longest) is not int or longest < 1):
         raise FileError(f"{own} has max_seq_length = {longest!r:.40}; it must be 1 or more.")
     pool = _read_pool(folder / paths["Pooling"] / "config.json")
     return SentenceModules(pool, "Normalize" in kinds, longest)
+
+
+def _check_encoding(file: Path) -> None:
+    """Refuse what sentence-transformers does to every text or vector if this file says so."""
+    stated = read_json(file) if file.is_file() else {}
+    _check_off(file, stated, "truncate_dim")
+    name, prompts = stated.get("default_prompt_name"), stated.get("prompts")
+    if name is not None and (not isinstance(prompts, dict) or prompts.get(str(name)) != ""):
+        raise InputError(
+            f"{file} puts the prompt {name!r:.60} before every text, which regard does not do: set "
+            "default_prompt_name to null, and give texts with their prompt."
+        )
+
+
+def _check_off(file: Path, stated: dict[str, Any], name: str) -> None:
+    if value := stated.get(name):
+        raise InputError(f"{file} has {name} = {value!r:.60}, which regard does not support.")
 
 
 def _read_pool(file: Path) -> str:

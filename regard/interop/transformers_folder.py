@@ -26,9 +26,16 @@ from torch import Tensor, nn
 from regard.attention.attend import tapped_attention
 from regard.attention.mask import Causal
 from regard.attention.pattern import ExactPattern
-from regard.errors import FileError, InputError, MissingExtraError, UnknownNameError, nearest
+from regard.errors import (
+    FileError,
+    InputError,
+    MissingExtraError,
+    UnknownNameError,
+    first_line,
+    nearest,
+)
 from regard.interop.adapters import AdaptedTransformer
-from regard.interop.any_model import KNOWN, adapt, convert_tokenizer, first_line
+from regard.interop.any_model import KNOWN, adapt, convert_tokenizer
 from regard.interop.bert import read_sentence_modules
 from regard.interop.families import read_settings
 from regard.interop.import_checkpoint import (

@@ -1,6 +1,7 @@
 """Vocabulary files: tokenizer.json, vocab.txt, vocab.json with merges.txt."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,15 @@ ROLE_KEYS = {
 }
 """The keys of Hugging Face's JSON files for each role."""
 ROLES_FILE = "special_tokens_map.json"
+_BERT_SETTINGS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+"""Settings of tokenizer_config.json, and their names in BertNormalizer."""
+_WORDPIECE_CLASSES = ("Bert", "DistilBert", "Electra", "MPNet", "MobileBert", "SqueezeBert")
+_BYTE_CLASSES = ("GPT2", "Roberta", "Bart")
+"""Tokenizers of transformers for which the settings next to a tokenizer.json prevail."""
 
 
 def roles_by_name(backend: Backend) -> dict[str, str]:
@@ -84,11 +94,13 @@ def read_backend(path: Path) -> Backend:
         backend = Backend.from_file(str(file))
         _check_templates(backend)
         backend.encode("a")
-        return backend
     except BaseException as error:  # plain Exception, or a panic of the library
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         failure = error
+    else:
+        _follow_settings(backend, file.parent)
+        return backend
     contents = read_json(file)
     if isinstance(contents.get("model"), dict):
         raise InputError(f"{file} is not a valid tokenizer.json: {failure}.") from failure
@@ -98,6 +110,27 @@ def read_backend(path: Path) -> Backend:
         f"{file} is neither a tokenizer.json nor a vocab.json: it has no 'model' "
         "and is not a table of tokens and ids."
     )
+
+
+def _follow_settings(backend: Backend, folder: Path) -> None:
+    """Change a tokenizer.json as transformers does where tokenizer_config.json contradicts it."""
+    file = folder / "tokenizer_config.json"
+    stated = read_json(file) if file.is_file() else {}
+    kind = re.sub(r"Tokenizer(Fast)?$", "", str(stated.get("tokenizer_class")))
+    if kind in _WORDPIECE_CLASSES and isinstance(backend.normalizer, normalizers.BertNormalizer):
+        for name, ours in _BERT_SETTINGS.items():
+            if (value := _flag(file, {"do_lower_case": True} | stated, name)) is not None:
+                setattr(backend.normalizer, ours, value)
+    if kind in _BYTE_CLASSES and isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel):
+        value = _flag(file, stated, "add_prefix_space")
+        backend.pre_tokenizer.add_prefix_space = bool(value)  # as there, off by default
+
+
+def _flag(file: Path, stated: Mapping[str, Any], name: str) -> bool | None:
+    value = stated.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise FileError(f"{file} has {name} = {value!r}; it must be true or false.")
+    return value
 
 
 def _check_templates(backend: Backend) -> None:
@@ -159,14 +192,7 @@ def _bert_settings(folder: Path) -> dict[str, bool | None]:
     """Return what a tokenizer_config.json next to a vocab.txt says about capitals and accents."""
     file = folder / "tokenizer_config.json"
     stated = read_json(file) if file.is_file() else {}
-    names = {"do_lower_case": "lowercase", "strip_accents": "strip_accents"}
-    names["tokenize_chinese_chars"] = "chinese_characters"
-    found: dict[str, bool | None] = {}
-    for name, ours in names.items():
-        value = stated.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise FileError(f"{file} has {name} = {value!r}; it must be true or false.")
-        found[ours] = value
+    found = {ours: _flag(file, stated, name) for name, ours in _BERT_SETTINGS.items()}
     if stated.get("do_basic_tokenize") is False:
         raise InputError(f"{file} has do_basic_tokenize = false, which regard does not support.")
     return found
@@ -177,14 +203,14 @@ def wordpiece(
     *,
     lowercase: bool | None = None,
     strip_accents: bool | None = None,
-    chinese_characters: bool | None = None,
+    handle_chinese_chars: bool | None = None,
 ) -> Backend:
     """Build BERT's WordPiece.
 
     Args:
         lowercase: by default, of a vocabulary without capital letters.
         strip_accents: by default, if the text is lowercased.
-        chinese_characters: put spaces around each, which is the default.
+        handle_chinese_chars: put spaces around each, which is the default.
     """
     named = {name for names in ROLES.values() for name in names}
     cased = any(
@@ -194,7 +220,7 @@ def wordpiece(
     backend.normalizer = normalizers.BertNormalizer(
         lowercase=not cased if lowercase is None else lowercase,
         strip_accents=strip_accents,
-        handle_chinese_chars=chinese_characters is not False,
+        handle_chinese_chars=handle_chinese_chars is not False,
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()

@@ -245,7 +245,12 @@ def read_image(model: Model, given: Any) -> Tensor:
     config, processor = model.config, getattr(model.module, "processor", None)
     if processor is not None and not isinstance(given, Tensor):
         image = Image.fromarray(load_image(given))
-        return processor(images=image, return_tensors="pt")["pixel_values"]
+        try:
+            return processor(images=image, return_tensors="pt")["pixel_values"]
+        except (TypeError, ValueError, RuntimeError) as error:  # its settings do not fit together
+            raise InputError(
+                f"the image cannot be prepared by {type(processor).__name__}: {first_line(error)}."
+            ) from error
     return read_pixels(
         given, normalization=model.pixels, n_channels=config.n_channels, size=config.image_size
     )

@@ -2,10 +2,10 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -23,9 +23,10 @@ LINES = [source for source, _ in pairs(12_000, seed=-30)]
 def killed_one(driver):
     """The id of a worker of this driver's cluster that was busy and is no more."""
     for child in psutil.Process(driver).children(recursive=True):
-        if "TranslationActor" in " ".join(child.cmdline()) or "TranslationActor" in child.name():
-            os.kill(child.pid, signal.SIGKILL)
-            return child.pid
+        with suppress(psutil.Error):  # it has just ended
+            if "TranslationActor" in " ".join([*child.cmdline(), child.name()]):
+                child.kill()
+                return child.pid
     return None
 
 

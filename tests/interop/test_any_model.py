@@ -168,6 +168,9 @@ def test_an_image_classifier_reads_files_with_its_processor(tmp_path):
     trace.html(tmp_path / "trace.html")
     assert (tmp_path / "trace.html").stat().st_size > 10_000
     check_images_in_memory(model, tmp_path)
+    model.module.processor = transformers.ViTImageProcessor(**sizes | {"do_center_crop": True})
+    with pytest.raises(InputError, match="prepared by ViTImageProcessor: `crop_size` must"):
+        model.classify(file)
 
 
 def check_images_in_memory(model, folder):

@@ -244,6 +244,21 @@ def test_poolings_of_sentence_transformers_are_honored_and_other_modules_refused
     away = {"type": "x.Normalize", "path": "../2"}
     with pytest.raises(FileError, match=r"modules\.json lists '\.\./2', which is outside"):
         read({"pooling_mode": "mean"}, away)
+    prompts = {"prompts": {"query": "query: ", "document": ""}}
+    for stated, sentence in (
+        (prompts | {"default_prompt_name": "query"}, "puts the prompt 'query' before every text"),
+        ({"default_prompt_name": "a", "prompts": []}, "puts the prompt 'a' before every text"),
+        ({"truncate_dim": 8}, "has truncate_dim = 8, which regard does not support"),
+    ):
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(stated))
+        with pytest.raises(InputError, match=sentence):
+            read({"pooling_mode": "mean"})
+    harmless = prompts | {"default_prompt_name": "document"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(harmless))
+    assert read({"pooling_mode": "mean"}).config.pool == "mean"
+    (folder / "sentence_bert_config.json").write_text('{"transformer_task": "fill-mask"}')
+    with pytest.raises(InputError, match="has transformer_task = 'fill-mask'"):
+        read({"pooling_mode": "mean"})
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": [9]}')
     with pytest.raises(FileError, match=r"has max_seq_length = \[9\]; it must be 1 or more"):
         read({"pooling_mode": "mean"})

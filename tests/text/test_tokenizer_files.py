@@ -118,6 +118,15 @@ def test_capitals_and_accents_are_treated_as_the_folder_says(tmp_path, stated, t
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(stated))
     backend = read_backend(tmp_path)
     assert backend.encode(text).tokens == tokens
+    # a tokenizer.json as it is, unless a class is named that lets the settings prevail
+    backend.normalizer.lowercase = not stated["do_lower_case"]
+    backend.normalizer.handle_chinese_chars = "tokenize_chinese_chars" in stated
+    backend.save(str(tmp_path / "tokenizer.json"))
+    assert read_backend(tmp_path).encode(text).tokens == backend.encode(text).tokens != tokens
+    named = stated | {"tokenizer_class": "BertTokenizerFast"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(named))
+    assert read_backend(tmp_path).encode(text).tokens == tokens
+    (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "yes"}')
     with pytest.raises(FileError, match="do_lower_case = 'yes'; it must be true or false"):
         read_backend(tmp_path)
@@ -190,3 +199,12 @@ def test_missing_files_are_named(tmp_path):
     (tmp_path / "merges.txt").write_text("#version: 0.2\nx y\n")
     with pytest.raises(InputError, match="do not match"):
         Tokenizer.load(tmp_path)
+
+
+def test_gpt2s_settings_prevail_over_its_tokenizer_json(tmp_path, gpt2):
+    Tokenizer.load(gpt2).save(tmp_path)
+    read = lambda: read_backend(tmp_path).encode("dog").tokens  # noqa: E731
+    assert read() == ["dog"]
+    stated = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(stated))
+    assert read() == ["Ġdog"]
