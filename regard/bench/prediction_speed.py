@@ -88,7 +88,9 @@ def generation_calls(
         for name, group in (("float32", float32), ("int8", int8)):
             group["CTranslate2"] = _ctranslate2_writer(model, name, prompt, n_tokens, threads)
     if find_spec("llama_cpp") is not None:
-        float32["llama.cpp"] = _llama_writer(model, prompt, n_tokens, threads)
+        for name, group in (("float32", float32), ("int8", int8)):
+            with suppress(InputError):  # it lacks some of our architectures
+                group["llama.cpp"] = _llama_writer(model, name, prompt, n_tokens, threads)
     if find_spec("transformers") is not None:
         float32["transformers"] = _transformers_writer(model, prompt_ids, n_tokens)
     texts = _able(float32)
@@ -135,17 +137,30 @@ def _ctranslate2_writer(
     return write
 
 
-def _llama_writer(model: Model, prompt: str, n_tokens: int, threads: int) -> Callable[[], str]:
-    from llama_cpp import Llama  # type: ignore[import-not-found]
+def _llama_writer(
+    model: Model, precision: str, prompt: str, n_tokens: int, threads: int
+) -> Callable[[], str]:
+    import llama_cpp  # type: ignore[import-not-found]
 
     from regard.interop.export import export_gguf
 
     with tempfile.TemporaryDirectory() as folder:
-        export_gguf(model, Path(folder))
-        file = next(Path(folder).glob("*.gguf"))
-        llama = Llama(str(file), n_threads=threads, verbose=False, use_mmap=False)
-    options = {"max_tokens": n_tokens, "temperature": 0.0}
-    return lambda: llama.create_completion(prompt, **options)["choices"][0]["text"]
+        export_gguf(model, file := Path(folder) / "model.gguf")
+        if precision == "int8":  # 8 bits for each weight of a block with its own scale
+            settings = llama_cpp.llama_model_quantize_default_params()
+            settings.ftype, settings.nthread = llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0, threads
+            whole, file = file, file.with_name("q8_0.gguf")
+            llama_cpp.llama_model_quantize(str(whole).encode(), str(file).encode(), settings)
+        llama = llama_cpp.Llama(
+            str(file), n_threads=threads, n_threads_batch=threads, verbose=False, use_mmap=False
+        )
+    options: dict[str, Any] = {"max_tokens": n_tokens, "temperature": 0.0}
+
+    def write() -> str:
+        llama.reset()  # keys of the same prompt are not kept from the round before
+        return llama.create_completion(prompt, **options)["choices"][0]["text"]
+
+    return write
 
 
 def _transformers_writer(model: Model, ids: list[int], n_tokens: int) -> Callable[[], str]:
