@@ -33,6 +33,7 @@ class EngineCache(dict[Any, Any]):
     def __init__(self) -> None:
         super().__init__()
         self.lock = RLock()
+        self.chosen: dict[Any, Any] = {}  # engines by what was asked for
         _CACHES[id(self)] = self
 
     def __reduce__(self) -> tuple[type["EngineCache"], tuple[()]]:
@@ -42,6 +43,7 @@ class EngineCache(dict[Any, Any]):
         """Drop the engines without closing them, which would wait for their threads."""
         _FORGOTTEN.extend(self.values())
         self.clear()
+        self.chosen.clear()
         self.lock = RLock()  # a thread that does not exist in a forked process may have held it
 
 

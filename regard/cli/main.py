@@ -24,7 +24,7 @@ _COMMANDS = {
     "translate": "translate.translate_command",
     "evaluate": "evaluate.evaluate_command",
     "shortlist": "convert.shortlist_command",
-    "generate": "predict.generate_command",
+    "generate": "generate.generate_command",
     "fill": "predict.fill_command",
     "classify": "predict.classify_command",
     "embed": "predict.embed_command",

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from regard.generation.translator import Translation
 
 
-_WINDOW = 1024  # lines that are answered together
-
-
 class ProgressLine:
     """A line of progress on standard error, if that is a terminal.
 
@@ -156,8 +153,13 @@ def wrapped(text: str, width: int | None) -> Iterator[str]:
 
 
 def print_json(value: Any, *, indent: int | None = None) -> None:
-    """Print a value as JSON, without escapes for characters of other languages."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=indent))
+    """Print a value as JSON."""
+    typer.echo(to_json(value, indent=indent))
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """Return a value as JSON, without escapes for characters of other languages."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 def answer_each(
@@ -185,9 +187,13 @@ def answer_each(
 
 
 def answer_lines(
-    source: str, answer: Callable[[list[str]], list[str]], *, as_json: bool = False
+    source: str,
+    answer: Callable[[list[str]], list[str]],
+    *,
+    as_json: bool = False,
+    size: int = 1024,
 ) -> None:
-    """Print the answers to the lines of a file, or of standard input for -, in batches.
+    """Print the answers to the lines of a file, or of standard input for -, in batches of `size`.
 
     Lines that arrive slowly are answered at once. One that cannot be answered gives an empty line
     (the error with `as_json`), and the command fails at its end.
@@ -205,7 +211,7 @@ def answer_lines(
             failed += 1
             return _failure(error) if as_json else ""
 
-    for window in LineReader(source).available_windows(_WINDOW):
+    for window in LineReader(source).available_windows(size):
         try:
             printed = answer(window) if window else []
         except RegardError:

@@ -1,9 +1,8 @@
-"""`regard generate`, `fill`, `classify` and `embed`: predictions of models without a target."""
+"""`regard fill`, `classify` and `embed`: predictions of models without a target."""
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +11,9 @@ import typer
 from typer import Argument, Option
 
 from regard.cli.options import (
-    Int8Flag,
     ModelArgument,
-    PrecisionOption,
     ReaderOption,
     ReaderPrecision,
-    chosen_precision,
-    grouped,
 )
 from regard.cli.output import (
     CountLine,
@@ -27,9 +22,9 @@ from regard.cli.output import (
     decoded_lines,
     print_json,
     say,
+    to_json,
     use_utf8,
     warn,
-    write_flushed,
     write_vectors,
 )
 from regard.errors import InputError, RegardError, translate
@@ -37,112 +32,10 @@ from regard.files import chunks, is_text
 
 if TYPE_CHECKING:
     from regard.generation.predictions import Candidate
-    from regard.generation.search import SamplingOptions
-    from regard.generation.text_generation import Generation
-
-
-@dataclass(frozen=True)
-class SamplingFlags:
-    """Sampling."""
-
-    max_tokens: int = Option(200, help="Generate at most this many tokens.")
-    temperature: float = Option(1.0, help="Divide logits by this; 0 always takes the best token.")
-    top_k: int | None = Option(None, help="Sample among this many most probable tokens.")
-    top_p: float | None = Option(None, help="Sample among tokens with this much probability.")
-    repetition_penalty: float = Option(1.0, help="Make used tokens less probable; 1 has no effect.")
-    no_repeat: int = Option(0, help="Never repeat n-grams of this size; 0 allows all.")
-    seed: int = Option(0, help="Seed the random generator with this number.")
-    stop: list[str] | None = Option(None, help="End in front of this text; can be repeated.")
-
-
-@grouped
-def generate_command(
-    model: ModelArgument,
-    sampling: SamplingFlags,
-    prompt: str | None = Argument(
-        None, help="Text to continue; - reads all input as one prompt. Without it, lines of input."
-    ),
-    file: Path | None = Option(None, "--file", help="Continue every line of this file."),
-    engine: str = Option("auto", help="Engine: auto, numpy, ctranslate2 or torch."),
-    precision: PrecisionOption = "float32",
-    int8: Int8Flag = False,
-    as_json: bool = Option(False, "--json", help="Print JSON with the text's log-probability."),
-    differences: bool = Option(
-        False, "--differences", help="With --json, mark tokens that float32 would not have chosen."
-    ),
-) -> None:
-    """Continue a prompt.
-
-    Without a prompt, every line that is typed or piped in is one; --json prints a line for each.
-    The same seed gives the same text on an engine, in every output format.
-
-    Example: regard generate shakespeare "ROMEO:" --temperature 0.8 --top-k 20 --seed 7
-    """
-    from regard.generation.search import SamplingOptions
-    from regard.generation.text_generation import ROWS, WORTHWHILE, open_generator
-    from regard.interop.model_names import find_model
-
-    if prompt is not None and file is not None:
-        raise InputError("give either a prompt or --file, not both.")
-    options = SamplingOptions(**{**vars(sampling), "stop": tuple(sampling.stop or ())})
-    opening = {"engine": engine, "precision": chosen_precision(precision, int8=int8)}
-    n_prompts = 1 if file is None else WORTHWHILE  # the lines are not counted first
-    generator = open_generator(find_model(model), **opening, options=options, n_prompts=n_prompts)
-    if differences and not (as_json and options.temperature == 0):
-        raise InputError(
-            "--differences needs --json and --temperature 0: tokens that are drawn cannot be "
-            "compared."
-        )
-    mark = _marker(model, options) if differences else lambda found: found
-    if file is not None:
-        use_utf8()
-        for lines in chunks(decoded_lines(file), ROWS):
-            for found in generator.generate(lines, options):
-                _print_text(mark(found), as_json=as_json)
-        return
-    prompts = [] if prompt is None else [sys.stdin.read().rstrip("\n") if prompt == "-" else prompt]
-
-    def answer(given: str) -> None:
-        if as_json:
-            (found,) = generator.generate([given], options)
-            _print_text(mark(found), as_json=True)
-        else:
-            _stream_text(lambda on_text: list(generator.generate([given], options, on_text)), given)
-
-    answer_each(prompts, answer, what="the start of a text", as_json=as_json)
-
-
-def _marker(model: str, options: "SamplingOptions") -> Callable[["Generation"], "Generation"]:
-    """Return a function that marks the tokens that float32 would have chosen otherwise."""
-    from regard.generation.tracing import trace_generation
-    from regard.model import load
-
-    return partial(trace_generation, load(model), options=options)
-
-
-def _print_text(found: "Generation", *, as_json: bool) -> None:
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        write_flushed(found.text + "\n")
-
-
-def _stream_text(generate: Callable[[Callable[[str], None]], Any], prompt: str) -> None:
-    """Print the prompt and its continuation as it is generated."""
-    before = prompt
-
-    def write(text: str) -> None:
-        nonlocal before
-        write_flushed(before + text)  # the prompt waits until something follows
-        before = ""
-
-    generate(write)
-    write_flushed(before + "\n")
 
 
 VECTOR_FILES = (".npy", ".safetensors", ".jsonl")
 _WINDOW = 1024  # texts or images that are read before answers are written
-_to_json = partial(json.dumps, ensure_ascii=False)
 
 
 def fill_command(
@@ -204,7 +97,7 @@ def _line_source(given: str | None) -> str | None:
 
 def _filled(line: str, mask: str, gaps: list[list["Candidate"]], as_json: bool) -> str:
     if as_json:
-        return _to_json(_gaps_record(gaps))
+        return to_json(_gaps_record(gaps))
     for gap in gaps:
         line = line.replace(mask, gap[0].text, 1)
     return line
@@ -252,7 +145,7 @@ def classify_command(
     def line_of(image: str, candidates: list["Candidate"]) -> str:
         if as_json:
             classes = [asdict(one) for one in candidates]
-            return _to_json({"input": image, "classes": classes, **_spoke(candidates)})
+            return to_json({"input": image, "classes": classes, **_spoke(candidates)})
         return f"{image}\t" + ", ".join(f"{one.text} {one.probability:.4f}" for one in candidates)
 
     def answer_all(lines: list[str]) -> list[str]:

@@ -20,6 +20,7 @@ from regard.generation.text_generation import (
     TextGenerator,
     Writer,
     choose_writer,
+    writing_class,
 )
 from regard.generation.torch_engine import TorchEngine, TorchWriter, precision_of
 from regard.generation.translator import Translator, max_positions, open_translator
@@ -112,6 +113,25 @@ def generator_of(
     Args:
         n_prompts: number of texts to continue; few are not worth a measurement of engines.
     """
+    # Choosing again would take a tenth of the time to a first token.
+    asked = engine, precision, options.temperature > 0, options.ctranslate2_refusal
+    n_rows, enough = writing_class(options, n_prompts)
+    with model.open_engines.lock:
+        chosen = model.open_engines.chosen
+        weights, opened = chosen.get((*asked, n_rows, enough), ((), None))
+        if opened is None or weights != model.weights_state():
+            chosen.clear()  # a measurement can choose another engine for what is known
+            opened = _choose_generator(model, options, engine, precision, n_prompts)
+            if precision != "bfloat16":  # a copy, whose key has more of the weights
+                chosen[*asked, n_rows, enough] = model.weights_state(), opened
+        if opened.writer.name == "torch":
+            model.module.eval()
+        return opened
+
+
+def _choose_generator(
+    model: Model, options: SamplingOptions, engine: str, precision: str, n_prompts: int
+) -> TextGenerator:
     if model.family != "decoder" or model.tokenizer is None:
         raise InputError(
             f"this model is of the family {model.family}; only one of the family decoder with a "
@@ -121,17 +141,14 @@ def generator_of(
     names, precision = usable_writers(
         model.family, settings, engine, precision, excluded=_unusable_writers(model, options)
     )
-    if names[-1] == "torch":
-        model.module.eval()
     open_one = partial(_open_generator, model, model.tokenizer, precision=precision)
     folder = None if model.changed else model.folder or model.checkpoint
-    with model.open_engines.lock:
-        before = set(model.open_engines)
-        chosen = choose_writer(folder, names, options, open_one, n_prompts)
-        for key in set(model.open_engines) - before:  # what was only measured
-            if key[1] != chosen:
-                del model.open_engines[key]
-        return open_one(chosen)
+    before = set(model.open_engines)
+    chosen = choose_writer(folder, names, options, open_one, n_prompts)
+    for key in set(model.open_engines) - before:  # what was only measured
+        if key[1] != chosen:
+            del model.open_engines[key]
+    return open_one(chosen)
 
 
 def _open_generator(
@@ -144,9 +161,10 @@ def _open_generator(
         _forget(model, "generate", chosen)
         changed = model.changed
         writer = _open_writer(model, chosen, precision)
-        if chosen == "numpy":  # the module's weights were moved
-            key = (*key[:3], model.weights_state())
-            model.loaded_weights = () if changed else model.weights_state()
+        if chosen != "ctranslate2":  # the module's weights were moved
+            moved = model.weights_state()
+            key = (*key[:3], moved) if chosen == "numpy" else key
+            model.loaded_weights = () if changed else moved
         positions = max_positions(model.config.to_dict())
         model.open_engines[key] = TextGenerator(writer, tokenizer, n_positions=positions)
     return model.open_engines[key]

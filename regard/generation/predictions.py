@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from math import log
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from regard.errors import InputError
 from regard.files import chunks
 from regard.generation.graph_engines import Reader, reader_of
 from regard.generation.search import SamplingOptions
+from regard.generation.sentences import batches_by_length
 from regard.generation.text_generation import check_capacity
 from regard.generation.torch_engine import pad_ids
 from regard.generation.translator import max_positions
@@ -25,6 +27,7 @@ from regard.text.tokenizer import Tokenizer
 from regard.trace.capture import read_image
 
 _TEXTS, _IMAGES = 32, 32  # texts and images that are read together
+_TOKENS = 2**14  # of the texts that are read together, with padding
 
 
 @dataclass(frozen=True)
@@ -170,14 +173,20 @@ def _encode(
                 f"at most {most}: shorten or split it."
             )
     found: dict[int, T] = {}
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    for first in range(0, len(order), _TEXTS):
-        batch = order[first : first + _TEXTS]
+    # Padding takes as long as text. Graphs read every new shape slowly, so their batches are full.
+    group = _length_class if reader.name == "torch" else lambda length: 0
+    sizes = [len(ids) for ids in texts]
+    for batch in batches_by_length(sizes, tokens=_TOKENS, rows=_TEXTS, group=group):
         rows = [texts[i] for i in batch]
         ids, lengths = pad_ids(rows, model.device)
         states = reader(ids, lengths)
         found |= zip(batch, answer(states, rows, lengths), strict=True)
     return [found[i] for i in range(len(texts))]
+
+
+def _length_class(length: int) -> int:
+    """Return a number that texts share if the longer has at most a quarter more tokens."""
+    return int(log(max(length, 8)) / log(1.25))
 
 
 @torch.inference_mode()

@@ -264,8 +264,7 @@ def choose_writer(
     """
     if len(names) == 1 or folder is None or options.temperature > 0:
         return names[0]
-    n_rows = 1 if n_prompts == 1 else ROWS
-    enough = n_prompts * options.max_tokens >= WORTHWHILE
+    n_rows, enough = writing_class(options, n_prompts)
     found = fastest_engine(
         folder,
         names,
@@ -274,6 +273,11 @@ def choose_writer(
         worthwhile=enough and weights_file(folder).stat().st_size <= _LARGEST,
     )
     return found or names[0]
+
+
+def writing_class(options: SamplingOptions, n_prompts: int) -> tuple[int, bool]:
+    """Return the rows of a batch, and True if there is enough to write to pay for a measurement."""
+    return 1 if n_prompts == 1 else ROWS, n_prompts * options.max_tokens >= WORTHWHILE
 
 
 def _measure(generators: Mapping[str, TextGenerator], n_rows: int) -> str:

@@ -66,10 +66,19 @@ def test_each_line_names_an_image():
     assert [line.partition("\t")[0] for line in lines] == [str(file) for file in files]
 
 
-def test_each_line_is_gone_on_with():
+def test_each_line_is_continued(tmp_path):
     one = ("generate", "shakespeare", "--max-tokens", "3", "--temperature", "0")
     both = piped("ROMEO:\nKING\n", *one)
     assert both == piped("", *one, "ROMEO:") + piped("", *one, "KING")
+    long = "O " * 2000  # more than the model reads; a file is read in the same batches
+    (file := tmp_path / "prompts.txt").write_text(f"ROMEO:\n{long}\nKING\n")
+    for more, given in ((["--file", str(file)], ""), ([], file.read_text())):
+        found = CliRunner().invoke(app, [*one, *more], input=given)
+        assert [line for line in found.stdout.splitlines() if line] == both
+        assert "the model has positions for" in found.stderr
+        assert "1 of the lines could not be answered" in str(found.exception)
+    absent = CliRunner().invoke(app, [*one, "--file", "absent.txt"])
+    assert "absent.txt cannot be read" in str(absent.exception)
 
 
 def test_nothing_in_is_nothing_out(filler):
