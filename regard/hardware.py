@@ -203,6 +203,15 @@ def keep_freed_memory() -> bool:
     return min(done) == 1
 
 
+def release_freed_memory() -> None:
+    """Return to the system what glibc keeps of freed buffers.
+
+    With batches of many shapes, kept buffers fit ever fewer new ones, and memory would grow.
+    """
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
+
+
 def bf16_gain(device: "torch.device") -> float:
     """Measure how many times as fast as in float32 matrix products are in bf16."""
     import torch

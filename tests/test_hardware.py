@@ -119,3 +119,24 @@ def test_the_option_device_holds_for_every_command_that_runs_a_model(monkeypatch
         assert "device is 'magic'" in str(refused)
     words = ["translate", "dates-transformer", "1 May 2020", "--device", "magic", "--cluster"]
     assert "--cluster run on CPUs" in str(CliRunner().invoke(app, words).exception)
+
+
+def test_memory_of_freed_buffers_between_used_ones_goes_back_to_the_system():
+    program = """
+import torch
+from regard.hardware import keep_freed_memory, release_freed_memory
+def held():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+supported = keep_freed_memory()
+buffers = [torch.zeros(250_000) for _ in range(200)]
+used = buffers[::20]
+buffers.clear()
+before = held()
+release_freed_memory()
+print(supported, before - held())
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    supported, freed = ran.stdout.split()
+    assert supported == "False" or int(freed) > 150e6

@@ -15,6 +15,7 @@ import torch
 from safetensors import SafetensorError
 
 from regard.errors import FileError, InputError
+from regard.hardware import release_freed_memory
 from regard.training import checkpoint
 from regard.training.build import build_seeded
 from regard.training.callbacks import RunPosition, StepInfo, ValidationResult
@@ -33,6 +34,7 @@ from regard.training.step import (
 )
 from regard.training.validation import mean_losses, sum_losses
 
+_STEPS_TO_RELEASE = 50  # freed memory is returned to the system so often
 _RESERVE = 2.0
 """Time reserved for the end of a run, in durations of a validation."""
 
@@ -204,6 +206,8 @@ class Trainer:
         self.state = replace(
             self.state, step=step, n_targets=n_targets, recent=recent, seconds=self._seconds()
         )
+        if step % _STEPS_TO_RELEASE == 0:
+            release_freed_memory()
         self.callbacks.on_step(StepInfo(self.position, self.progress, lr, result))
 
     def _seconds(self) -> float:
