@@ -275,7 +275,7 @@ def test_twelve_layers_and_512_tokens_stay_usable(browser, deep, width, height):
 def test_a_translator_is_whole_at_every_width_with_words_on_the_rails(browser, translator):
     service = Service(Catalog([translator.folder]))
     with serving(make_app(service)) as address, window(browser, address) as page:
-        for width, stacked in ((1366, False), (1024, True)):
+        for width, stacked in ((1366, False), (1280, True), (1024, True)):
             page.set_viewport_size({"width": width, "height": 768})
             opened(page, address, model="translator")
             assert page.locator(".flow-layer[aria-expanded=false]").count() == 0

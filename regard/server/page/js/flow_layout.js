@@ -78,11 +78,9 @@ export function hasLines(station) {
   return station.kind === "self" || station.kind === "cross" || station.kind === "context";
 }
 
-/** The most layers that are folded so that two sides can stand next to each other. */
-const MOST_FOLDED = 2;
-
 /**
- * Lay out two sides next to each other, or, where that leaves too little of them, below each other.
+ * Lay out two sides next to each other, or, where that would fold layers or leave too little of them,
+ * below each other.
  * @param {Flow} flow
  * @param {Frame} frame `stacked` if they have to be below each other
  * @param {(layout: Layout) => boolean} fits whether everything that is shown has the width it needs
@@ -90,7 +88,7 @@ const MOST_FOLDED = 2;
  */
 export function layoutFlow(flow, frame, fits = () => true) {
   const beside = layOut(flow, { ...frame, folded: new Set(), unfolded: new Set() }); // what the reader folds does not move the sides
-  const good = beside.width <= frame.width && beside.layers.filter((one) => one.collapsed).length <= MOST_FOLDED && fits(beside);
+  const good = beside.width <= frame.width && !beside.layers.some((one) => one.collapsed) && fits(beside);
   return layOut(flow, flow.sides.length < 2 || good ? frame : { ...frame, stacked: true });
 }
 

@@ -179,8 +179,8 @@ async function load(app, known, repaint, build) {
   const each = async (/** @type {(site: Site) => Promise<void>} */ get) => {
     for (const site of app.sites) {
       await get(site);
-      if (source !== app.source) throw new Error("another trace is shown by now");
       await new Promise((done) => setTimeout(done));
+      if (source !== app.source) throw new Error("another trace is shown by now");
     }
   };
   try {
