@@ -239,7 +239,7 @@ class FlowView {
   listen() {
     const at = (/** @type {MouseEvent} */ event) => {
       const { x, y } = pointIn(this.canvas, event);
-      const place = this.layout && placeAt(this.layout, x, y);
+      const place = this.layout && (this.lens.placeAt(x, y) ?? placeAt(this.layout, x, y));
       return place && { place, y };
     };
     this.canvas.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {

@@ -4,9 +4,11 @@ import { el, fill } from "../dom.js";
 import { hasLines } from "../flow_layout.js";
 import { full, short } from "../format.js";
 import { largestSize } from "../matrix.js";
+import { openView } from "../selection.js";
 import { labelOf } from "../tokens.js";
 import { stripHeight } from "./flow_draw.js";
 import { describeReading } from "./flow_lens.js";
+import { embeddingName } from "./part_names.js";
 import { drawStrip } from "./step_parts.js";
 
 /**
@@ -170,9 +172,12 @@ export async function placeDetails(app, shown, { path, position }, close) {
   if (!station || position >= shown.flow.sides[side].n_tokens) return null;
   const token = shown.ticks[side][position]?.label ?? String(position);
   const body = isUnits ? await unitList(app, shown, path, position) : await vectorList(app, shown, side, station, position);
+  const read = isUnits ? null : shown.lens?.at(path, position);
+  const openLens = () => app.store.set({ page: "explore", ...openView(app, "lens"), query: position, pinned: true });
+  const reading = read ? [describeReading(t, read), el("button.to-cause", { onclick: openLens }, t("lensOpen"))] : "";
   const shut = el("button.icon", { title: t("close"), "aria-label": t("close"), onclick: close }, "×");
   const title = el("h3", {}, el("b", {}, token), ` · ${stationName(t, station)}`);
-  return el("div.flow-card", { "data-path": path, "data-position": position }, el("header", {}, title, el("span.gap"), shut), el("p.path", {}, `${path}[${position}]`), body);
+  return el("div.flow-card", { "data-path": path, "data-position": position }, el("header", {}, title, el("span.gap"), shut), el("p.path", {}, `${path}[${position}]`), body, reading);
 }
 
 /**
@@ -196,7 +201,7 @@ async function vectorList({ t }, shown, side, station, position) {
     return el("div.line", {}, el("span.name", { title }, name), strip.element, el("span.digits.norm", { title: full(norm(values)), "data-value": norm(values) }, `${t("flowNorm")} ${short(norm(values))}`));
   };
   const rows = comparable
-    ? [line(t("flowBefore"), station.before ?? "", before), ...Object.entries(added).map(([path, x]) => line(`+ ${path.split(".").slice(-2)[0] === "embedding" ? path.split(".").pop() : t("flowAdded")}`, path, x)), line(`= ${t("flowHere")}`, station.path, vector)]
+    ? [line(t("flowBefore"), station.before ?? "", before), ...Object.entries(added).map(([path, x]) => line(`+ ${path.split(".").slice(-2)[0] === "embedding" ? embeddingName(t, path) : t("flowAdded")}`, path, x)), line(`= ${t("flowHere")}`, station.path, vector)]
     : [line(t("flowHere"), station.path, vector)];
   const sum = comparable ? el("p.note", {}, t(station.normalized ? "flowSumNorm" : "flowSum")) : "";
   return el("div", {}, rows, where, sum, tracks({ t }, shown, side, station, position));

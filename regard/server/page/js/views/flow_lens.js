@@ -152,8 +152,21 @@ export class FlowLens {
     const size = Math.max(9, Math.min(12, layout.row * 0.58));
     const tall = Math.min(layout.row - 1, size + 7);
     const styles = { left: `${left}px`, top: `${rowMiddle(layout, side, position) - tall / 2}px`, height: `${tall}px`, "max-width": `${room}px`, "font-size": `${size}px`, "--share": `${Math.round(100 * read.probability)}%` };
-    return el("span.flow-word", { style: styles, "data-column": column, "data-place": `${path}@${position}` },
+    return el("span.flow-word", { style: styles, "data-side": side, "data-column": column, "data-position": position, "data-place": `${path}@${position}` },
       el("b", {}, read.name), room >= NUMBER_WIDTH ? el("span.digits", {}, probability(read.probability)) : "");
+  }
+
+  /**
+   * Return the strip that the word at a point is read from.
+   * @param {number} x
+   * @param {number} y
+   * @returns {import("../flow_layout.js").Place | null}
+   */
+  placeAt(x, y) {
+    const words = /** @type {HTMLElement[]} */ ([...this.element.querySelectorAll(".flow-word:not(.ahead)")]);
+    const found = words.find((one) => x >= one.offsetLeft && x <= one.offsetLeft + one.offsetWidth && y >= one.offsetTop && y <= one.offsetTop + one.offsetHeight);
+    const [side, column, position] = ["side", "column", "position"].map((name) => Number(found?.dataset[name]));
+    return found ? { part: "strip", side, column, position } : null;
   }
 
   /**

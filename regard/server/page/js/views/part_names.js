@@ -21,12 +21,21 @@ export function stationName(t, path) {
 }
 
 /**
+ * Return the name of a part of the embedding.
+ * @param {App["t"]} t
+ * @param {string} path
+ */
+export function embeddingName(t, path) {
+  return t(EMBEDDINGS[path.split(".").pop() ?? ""] ?? "partEmbedding");
+}
+
+/**
  * Return the name of a part.
  * @param {App["t"]} t
  * @param {AttributionPart} part
  */
 export function partName(t, { path, kind, head }) {
-  if (kind === "embedding") return t(EMBEDDINGS[path.split(".").pop() ?? "output"]);
+  if (kind === "embedding") return embeddingName(t, path);
   if (kind === "readout") return t("partReadout");
   const name = stationName(t, path);
   if (kind === "head") return `${name} · ${t("headName", { head: String(head) })}`;
