@@ -93,7 +93,8 @@ def describe_step(
     final = shape(known, text, options)
     only_k = SamplingOptions(temperature=options.temperature, top_k=options.top_k)
     after_k = shape(known, text, only_k)
-    ids: list[int] = log_probs.topk(min(count, len(log_probs))).indices.tolist()
+    best = log_probs.topk(min(count, len(log_probs))).indices.tolist()
+    ids: list[int] = [id for id in best if known[id] > -inf]
     ids += [] if chosen in ids else [chosen]
     heat = options.temperature
 
@@ -108,15 +109,16 @@ def describe_step(
 
 
 class _ForcingStepper(Stepper):
-    """One row that remembers its predictions; the first tokens are forced."""
+    """One row that remembers its predictions, starts with forced tokens and has no barred ones."""
 
-    def __init__(self, inner: Stepper, forced: Sequence[int]) -> None:
+    def __init__(self, inner: Stepper, forced: Sequence[int], barred: Sequence[int]) -> None:
         self.inner, self.forced = inner, list(forced)
+        self.barred = torch.tensor(barred, dtype=torch.long, device=inner.device)
         self.n_rows, self.device = inner.n_rows, inner.device
         self.predicted: list[Tensor] = []
 
     def step(self, ids: Int[Tensor, "rows new"]) -> Float[Tensor, "rows vocab"]:
-        log_probs = self.inner.step(ids)
+        log_probs = self.inner.step(ids).index_fill(1, self.barred, -inf)
         self.predicted.append(log_probs[0])
         if len(self.predicted) > len(self.forced):
             return log_probs
@@ -149,7 +151,9 @@ def sample_steps(
     tokenizer, ids = decoder_prompt(model, prompt, options)
     editors = [TolerantEditor(edit) for edit in edits]
     lengths = torch.tensor([len(ids)], device=model.device)
-    stepper = _ForcingStepper(DecoderStepper(steppable(model, editors), lengths), forced)
+    suppressed = suppressed_ids(tokenizer, model.config.n_vocab)
+    barred = [id for id in suppressed if id not in forced]  # a reader may force any token
+    stepper = _ForcingStepper(DecoderStepper(steppable(model, editors), lengths), forced, barred)
     with listen(*editors):
         (found,) = sample(ArraySteps(stepper), [ids], options, end_id=tokenizer.end_id)
     end = [] if tokenizer.end_id is None or not found.finished else [tokenizer.end_id]

@@ -98,6 +98,12 @@ def test_the_same_seed_gives_the_text_of_generate(decoded, folders):
         assert len(kept) <= OPTIONS["top_k"]
         assert sum(one["probability"] for one in kept) == pytest.approx(1, abs=1e-5)
         assert _chosen(step)["cut"] == ""
+    model = load(folders["decoder"])
+    for seed in range(4):  # so hot that special tokens would be drawn if they could be
+        options = {"temperature": 9.0, "max_tokens": 12, "seed": seed}
+        steps = sample_steps(model, PROMPT, SamplingOptions(**options))
+        assert tuple(steps.ids) == model.generate(PROMPT, engine="torch", **options).ids
+        assert all(one.log_prob > -math.inf for step in steps.steps for one in step.candidates)
 
 
 def test_forcing_the_tokens_that_were_drawn_changes_nothing(folders):
