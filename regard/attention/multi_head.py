@@ -223,7 +223,7 @@ class WeightsRecorder:
         return tapped.value
 
     def weights(self) -> Tensor:
-        """Return the weights of every head; those that a form implies if it has no others."""
+        """Return the weights of every head; forms that compute none imply them."""
         if "weights" in self.seen:
             return self.seen["weights"]
         if not self.seen:

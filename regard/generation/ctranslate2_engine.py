@@ -256,6 +256,7 @@ def _model_files(folder: Path) -> list[Path]:
 
 
 def _stamp(files: list[Path]) -> Path:
+    """Return the file that keeps the fingerprint of files with these sizes and times."""
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return cache_folder() / "seen" / hashlib.sha256(repr((_VERSION, stats)).encode()).hexdigest()
 

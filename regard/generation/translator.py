@@ -122,7 +122,7 @@ class Translator:
         sentences: maximum sentences of a part: a model trained on single sentences omits much of
             a paragraph.
         window: number of lines that are translated together.
-        copies: True to put back numbers, addresses and tags that a translation has lost.
+        carries_over: True to put back numbers, addresses and tags that a translation has lost.
     """
 
     def __init__(  # noqa: PLR0913  what a model folder says of its limits
@@ -136,10 +136,11 @@ class Translator:
         ratios: tuple[float, float] | None = None,
         sentences: int = 1,
         window: int = WINDOW,
-        copies: bool = False,
+        carries_over: bool = False,
     ) -> None:
         self.engine, self.max_positions, self.ratios = engine, max_positions, ratios
-        self.sentences, self.window, self.copies = sentences, window, copies
+        self.sentences, self.window = sentences, window
+        self.carries_over = carries_over
         self.max_source = min(max_source, max_positions or max_source)
         self.tokenizer, self.target = tokenizer, target_tokenizer or tokenizer
         self._empty = tokenizer.special_ids | {tokenizer.unknown_id}
@@ -190,15 +191,15 @@ class Translator:
 
         def finish() -> list[Translation]:
             found = self._decode(wait())
-            if self._copies(options):
+            if self._carries_over(options):
                 again = CarryOver(self._encode, self._has_no_text, self.tokenizer.unknown_id, ask)
                 return [self._join(*again.carry_over(parts, found)) for parts in lines]
             return [self._join(parts, found) for parts in lines]
 
         return finish
 
-    def _copies(self, options: SearchOptions) -> bool:
-        return self.copies and not (options.prefix or options.must)
+    def _carries_over(self, options: SearchOptions) -> bool:
+        return self.carries_over and not (options.prefix or options.must)
 
     def _decode(self, found: list[list[Hypothesis]]) -> Iterator[_Found]:
         texts = iter(self.target.decode_batch([one.ids for best in found for one in best]))
@@ -231,7 +232,7 @@ class Translator:
             fits = partial(self._fits, tag=tag, known=len(ids) <= self.max_source)
             parts = [replace(x, tag=tag) for x in segments(text, fits, max_sentences=most)]
             tokens = [ids] if len(parts) == 1 else [self._encode(tag + x.text) for x in parts]
-            for i, part in enumerate(parts if self._copies(options) else ()):
+            for i, part in enumerate(parts if self._carries_over(options) else ()):
                 if is_shouted(part.text):
                     tokens[i] = self._encode(tag + in_lowercase(part.text))
             pairs = zip(parts, tokens, strict=True)
@@ -381,7 +382,7 @@ def translator_limits(extras: Mapping[str, Any], settings: Mapping[str, Any]) ->
         "ratios": None if ratios is None else (float(ratios[0]), float(ratios[1])),
         "sentences": max(int(extras.get("sentences", 1)), 1),
         "max_positions": max_positions(settings),
-        "copies": float(extras.get("copied_spans", 0)) >= _COPYING,
+        "carries_over": float(extras.get("copied_spans", 0)) >= _COPYING,
     }
 
 

@@ -120,11 +120,11 @@ class SinusoidalPositions(nn.Module):
         return f"{self.d_model}, layout={self.layout!r}"
 
 
-def too_long(count: int, last: int) -> InputError:
+def too_long(n_tokens: int, n_positions: int) -> InputError:
     """Return the error of a sequence with more tokens than a model has positions."""
     return InputError(
-        f"the sequence has {count} tokens, but this model has learned only {last} positions: give "
-        "it shorter sequences."
+        f"the sequence has {n_tokens} tokens, but this model has learned only {n_positions} "
+        "positions: give it shorter sequences."
     )
 
 

@@ -124,11 +124,13 @@ class RecurrentCache:
 
 
 class Seq2Seq(EncoderDecoder):
-    """source ids ── embed ── encoder ──▶ states, last state
-                                            │          ╰── bridge ──▶ first state of the decoder
-    previous state ── align with states ────┴──▶ context
+    """The recurrent encoder–decoder.
+
+    source ids ── embed ── encoder ──▶ states, last state
+                                         │         └── bridge ──▶ first state of the decoder
+    previous state ── align with states ─┴──▶ context
     target ids ── embed ── join context ── cell ──▶ next state ── join context ── project ──▶ logits
-    """  # noqa: D205, D415  a picture
+    """
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         d_model, d_memory, cell = config.d_model, config.d_memory, config.cell

@@ -240,7 +240,9 @@ def test_a_lost_number_is_put_back(forgotten):
     engine, line = ForgetfulEngine(tokenizer, *forgotten), "a dog in 1977 . a dog in 1988"
     without = Translator(engine, tokenizer)
     assert next(without.translate([line], SearchOptions())).text == "a dog in 19 . a dog in 1988"
-    found = next(Translator(engine, tokenizer, copies=True).translate([line], SearchOptions()))
+    found = next(
+        Translator(engine, tokenizer, carries_over=True).translate([line], SearchOptions())
+    )
     assert found.text == line
     assert joined(found.parts) == line
     # with a placeholder, or between what is copied if the placeholder is lost, too
