@@ -1,6 +1,6 @@
 // The two sides of a comparison: a head of the open run, and a head of another run.
 
-import { correspond } from "./compare_spec.js";
+import { correspond, exampleOf } from "./compare_spec.js";
 import { computeTables } from "./head.js";
 import { isLarge } from "./selection.js";
 import { querySide, ticksOf } from "./tokens.js";
@@ -95,7 +95,7 @@ async function imageNames(app, ...sides) {
   if (!app.about.image) return ["", ""];
   const models = (await app.source.choices?.())?.models ?? [];
   return sides.map(({ about: { asked } }) => {
-    const [, owner = asked?.model, number] = /^example:(?:(.+)\/)?(\d+)$/.exec(asked?.image ?? "") ?? [];
+    const { owner, number } = exampleOf(asked?.image, asked?.model);
     const examples = models.find((one) => one.name === owner)?.examples ?? [];
     return examples.find((one) => number && one.image === `example:${number}`)?.name ?? "";
   });

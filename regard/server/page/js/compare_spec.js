@@ -46,15 +46,25 @@ export function readComparison(text) {
 }
 
 /**
+ * Return the model and the number of an example in a request, "example:3" or "example:MODEL/3"; no number for other images.
+ * @param {string | undefined} image
+ * @param {string | undefined} model whose example it is, if it names none
+ */
+export function exampleOf(image, model) {
+  const [, owner = model, number] = /^example:(?:(.+)\/)?(\d+)$/.exec(image ?? "") ?? [];
+  return { owner, number };
+}
+
+/**
  * Return the name of an image in a request to another model, which has other examples.
  * @param {string | undefined} image
  * @param {string} model whose example it is
  * @param {string} other
  */
 export function imageFor(image, model, other) {
-  const [, owner, number] = /^example:(?:(.+)\/)?(\d+)$/.exec(image ?? "") ?? [];
+  const { owner, number } = exampleOf(image, model);
   if (number === undefined) return image;
-  return (owner ?? model) === other ? `example:${number}` : `example:${owner ?? model}/${number}`;
+  return owner === other ? `example:${number}` : `example:${owner}/${number}`;
 }
 
 /**

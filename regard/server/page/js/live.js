@@ -141,7 +141,7 @@ async function firstSource(live, example, show) {
 async function openPage(root, source, live) {
   if (root.dataset.embed && !/page=/.test(location.hash)) history.replaceState(null, "", `#${location.hash.slice(1)}&page=${root.dataset.embed === "flow" ? "flow" : "explore"}`);
   const given = new URLSearchParams(location.search);
-  if (!given.has("text") && !given.has("image")) root.dataset.chosen = "page"; // the text is an example that nobody asked for
+  if (!given.has("text") && !given.has("image")) root.dataset.chosen = "page"; // the text is an example that the address does not name
   if (!location.search && !location.hash) root.dataset.plays = "1"; // a visitor without a link sees one pass
   if (!live.models.length && !location.hash) history.replaceState(null, "", "#page=worked");
   const app = await start(root, source, pageAddress(), [(app) => inputBar(app, live), comparison]);

@@ -33,7 +33,7 @@ import { isHeatmap, plotPlace, shortened } from "./plot.js";
 const MIN_WIDTH = 250;
 const MIN_HEIGHT = 200;
 const GAP = 16;
-/** The largest disc of a difference stands for this at least: noise stays small. */
+/** The largest disc means at least this difference, so that noise stays small. */
 const LEAST_DIFFERENCE = 0.05;
 /** The space of names, answers and captions, in pixels. */
 const TEXT_HEIGHT = 80;
