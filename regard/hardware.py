@@ -153,8 +153,6 @@ def limit_threads(multiplications: float) -> Iterator[None]:
 
 def set_blas_threads(count: int) -> bool:
     """Set the threads of NumPy's matrix products; False if its library cannot be found."""
-    import ctypes
-
     import numpy
 
     root = Path(numpy.__file__).parent
@@ -196,8 +194,6 @@ def keep_freed_memory() -> bool:
     """Make glibc reuse large freed buffers, which avoids page faults; True where supported."""
     if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
         return False
-    import ctypes
-
     libc, trim_threshold, mmap_threshold = ctypes.CDLL(None), -1, -3
     done = libc.mallopt(mmap_threshold, 2**30), libc.mallopt(trim_threshold, 2**31 - 1)
     return min(done) == 1

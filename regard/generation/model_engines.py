@@ -117,10 +117,12 @@ def generator_of(
     asked = engine, precision, options.temperature > 0, options.ctranslate2_refusal
     n_rows, enough = writing_class(options, n_prompts)
     with model.open_engines.lock:
-        chosen = model.open_engines.chosen
-        weights, opened = chosen.get((*asked, n_rows, enough), ((), None))
-        if opened is None or weights != model.weights_state():
-            chosen.clear()  # a measurement can choose another engine for what is known
+        chosen, weights = model.open_engines.chosen, model.weights_state()
+        known, opened = chosen.get((*asked, n_rows, enough), (None, None))
+        if known != weights:
+            # A measurement can choose another engine for what is known.
+            if enough or any(others != weights for others, _ in chosen.values()):
+                chosen.clear()
             opened = _choose_generator(model, options, engine, precision, n_prompts)
             if precision != "bfloat16":  # a copy, whose key has more of the weights
                 chosen[*asked, n_rows, enough] = model.weights_state(), opened

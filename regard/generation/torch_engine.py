@@ -16,7 +16,7 @@ from regard.data.batches import pad
 from regard.errors import InputError
 from regard.generation.beam import beam_search, constrained_search
 from regard.generation.ctranslate2_engine import Shortlist
-from regard.generation.fast_decoder import FastStepper, FastTransformer, can_run, laid_out
+from regard.generation.fast_decoder import FastStepper, FastTransformer, can_run, in_fastest_layout
 from regard.generation.sampling import sample
 from regard.generation.search import (
     Hypothesis,
@@ -167,7 +167,7 @@ class ArraySteps:
         self.inner.keep(torch.tensor(list(rows), device=self.inner.device))
 
 
-def lay_out(module: Any) -> None:
+def use_fastest_layout(module: Any) -> None:
     """Store the weights of a module, which stay equal, so that single rows are multiplied faster.
 
     GPT-2 writes in three quarters of the time.
@@ -180,7 +180,7 @@ def lay_out(module: Any) -> None:
         weight = inner.weight
         plain = weight.dtype == torch.float32 and weight.device.type == "cpu"
         if plain and weight.is_contiguous() and not weight.is_inference():
-            weight.data = laid_out(weight.data)
+            weight.data = in_fastest_layout(weight.data)
 
 
 class TorchWriter:
@@ -192,7 +192,7 @@ class TorchWriter:
     name = "torch"
 
     def __init__(self, module: Any, tokenizer: Tokenizer) -> None:
-        lay_out(module)
+        use_fastest_layout(module)
         self.module, self.end_id = module, tokenizer.end_id
         self.precision = precision_of(module)
         self.barred = suppressed_ids(tokenizer, module.config.n_vocab)
