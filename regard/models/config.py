@@ -328,6 +328,9 @@ def _sample(weight: Tensor) -> np.ndarray:
     stored = weight.layout == torch.strided and not weight.is_quantized and weight.numel()
     if weight.device.type != "cpu" or kind is None or not stored:
         return np.empty(0, np.uint8)
+    size = (weight.storage_offset() + weight.numel()) * weight.element_size()
+    if weight.untyped_storage().nbytes() < size:  # expanded from fewer numbers
+        return np.empty(0, np.uint8)
     step = max(weight.numel() // 8 - 1, 1)  # different columns of most matrices
     return weight.detach().as_strided((min(8, weight.numel()),), (step,)).view(kind).numpy()
 

@@ -4,10 +4,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import regard
 from regard.layers.attention_forms import FORMS
-from regard.models.config import build, build_on_meta, config_from_dict
+from regard.models.config import build, build_on_meta, config_from_dict, weights_state
 from regard.models.decoder import DecoderConfig
 
 SMALL = {"d_model": 8, "n_heads": 2, "d_ff": 12}
@@ -66,3 +67,14 @@ def test_a_dictionary_builds_the_same_model_as_its_configuration():
     ours, theirs = regard.build(config.to_dict()), regard.build(config)
     assert ours.config == theirs.config == config
     assert type(ours) is type(theirs)
+
+
+def test_weights_of_any_layout_are_known_to_have_changed():
+    module = torch.nn.Module()
+    module.turned = torch.nn.Parameter(torch.zeros(40, 8).mT)
+    module.expanded = torch.nn.Parameter(torch.zeros(1).expand(100), requires_grad=False)
+    samples = {}
+    before = weights_state(module, samples)
+    assert weights_state(module, samples) == before
+    module.turned.data += 1
+    assert weights_state(module, samples) != before
