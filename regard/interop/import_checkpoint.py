@@ -28,7 +28,7 @@ from regard.models.decoder import DecoderConfig
 from regard.models.encoder import EncoderConfig
 from regard.models.vision import VisionConfig
 from regard.text.tokenizer import Tokenizer
-from regard.text.tokenizer_files import read_json
+from regard.text.tokenizer_files import read_ids
 
 FAMILIES = (BERT, DISTILBERT, GPT2, LLAMA, VIT, DEIT, MARIAN, PEGASUS)
 _BY_TYPE = {model_type: family for family in FAMILIES for model_type in family.model_types}
@@ -183,8 +183,8 @@ def _read_tokenizers(folder: Path, settings: CheckpointSettings) -> Tokenizers:
 def _read_marian_tokenizers(folder: Path, settings: CheckpointSettings) -> Tokenizers:
     """Read two SentencePiece vocabularies with one table of ids, or with one for each."""
     target_table = folder / "target_vocab.json"
-    ids = _read_ids(folder / "vocab.json")
-    target_ids = _read_ids(target_table) if target_table.is_file() else ids
+    ids = read_ids(folder / "vocab.json")
+    target_ids = read_ids(target_table) if target_table.is_file() else ids
     names = {id: name for name, id in target_ids.items()}
     start = names.get(settings.get("decoder_start_token_id", settings.get("pad_token_id", -1)))
     end = names.get(settings.get("eos_token_id", 0))
@@ -198,15 +198,6 @@ def _read_marian_tokenizers(folder: Path, settings: CheckpointSettings) -> Token
         marian_tokenizer(source, ids, start=None, end=end),
         marian_tokenizer(target, target_ids, start=start, end=end),
     )
-
-
-def _read_ids(file: Path) -> dict[str, int]:
-    """Read a table of pieces and their ids."""
-    ids = read_json(file)
-    for piece, id in ids.items():
-        if type(id) is not int:
-            raise FileError(f"{file} has {piece!r:.40} = {id!r:.40}, which is not an id.")
-    return ids
 
 
 def read_checkpoint_card(folder: Path) -> Card:

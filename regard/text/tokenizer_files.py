@@ -240,8 +240,28 @@ def cls_sep_processor(start_id: int, end_id: int) -> processors.TemplateProcessi
     )
 
 
+def read_ids(file: Path) -> dict[str, int]:
+    """Read a table of tokens and their ids."""
+    ids = read_json(file)
+    for token, id in ids.items():
+        if type(id) is not int:
+            raise FileError(f"{file} has {token!r:.40} = {id!r:.40}, which is not an id.")
+    return ids
+
+
+def _check_merges(ids: Mapping[str, int], file: Path) -> None:
+    """Refuse merges whose results are not in the vocabulary, on which the library panics."""
+    with file_errors(file):
+        lines = file.read_bytes().decode(errors="replace").splitlines()
+    for line in lines:
+        parts = line.split(" ")
+        if len(parts) == 2 and not line.startswith("#version") and "".join(parts) not in ids:
+            raise InputError(f"{file} merges {line!r:.60} to a token that the vocabulary lacks.")
+
+
 def byte_bpe(vocabulary: Path, merges: Path) -> Backend:
     """Build GPT-2's byte-level BPE."""
+    _check_merges(read_ids(vocabulary), merges)
     try:
         backend = Backend(models.BPE.from_file(str(vocabulary), str(merges)))
     except Exception as error:  # the library raises plain Exception

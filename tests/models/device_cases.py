@@ -8,6 +8,7 @@ process, which is why this is a script.
 # ruff: noqa: T201
 import traceback
 from functools import partial
+from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -17,6 +18,11 @@ import regard
 from regard.layers.attention_forms import FORMS
 from regard.layers.embedding import POSITIONS
 from regard.models.config import build, config_from_dict
+from regard.training import objective as objectives
+from regard.training.distributed import World
+from regard.training.loader import ImageBatch, MaskedBatch, PairBatch, TextBatch
+from regard.training.optimizer import make_optimizer
+from regard.training.step import TrainStep
 
 SIZES = {"d_model": 8, "n_heads": 2, "d_ff": 12, "dropout": 0.1}
 TRANSFORMER = {"family": "transformer", "n_vocab": 9, **SIZES}
@@ -68,6 +74,45 @@ def see(settings):
         yield model(torch.zeros(2, 3, height, 8, device=DEVICE))
 
 
+def train(settings, kind, make_batch):
+    """Take a step with each optimizer, up to the comparison of numbers."""
+    objective = objectives.OBJECTIVES[kind](made(settings), label_smoothing=0.1).train()
+    world = World(device=torch.device(DEVICE))
+    for name in ("adam", "adamw", "muon"):
+        optimizer = make_optimizer(objective, name=name, weight_decay=0.1, world=world)
+        step = TrainStep(objective, optimizer, world, clip=1.0)
+        with patch.object(torch.compiler, "is_compiling", lambda: True):  # no number is read out
+            step.compute_gradients([make_batch()] * 2, step=1, n_targets=8)
+        yield step.clip_gradients()
+        optimizer.step()
+        yield from (parameter.grad for parameter in objective.parameters())
+
+
+def pair_batch():  # on the CPU, as a loader gives it
+    ids, lengths = (torch.empty(shape, dtype=torch.long) for shape in ((2, 5), (2,)))
+    return PairBatch(ids, ids, lengths, lengths)
+
+
+def text_batch():
+    batch = pair_batch()
+    return TextBatch(batch.source_ids, batch.source_lengths)
+
+
+def masked_batch():
+    ids, lengths = pair_batch().source_ids, pair_batch().source_lengths
+    return MaskedBatch(ids, lengths, ids, torch.empty(2, 5, dtype=torch.bool))
+
+
+def image_batch():
+    return ImageBatch(torch.empty(2, 3, 8, 8), torch.empty(2, dtype=torch.long))
+
+
+def select_all(predicted, states, targets):
+    """Take the place of `select`: the number of predicted tokens is not known."""
+    assert predicted.device == states.device
+    return states.flatten(0, 1)[: targets.numel()], targets.flatten()
+
+
 def attend(mask, temperature):
     q = torch.zeros(2, 3, 5, 4, device=DEVICE)
     yield regard.attend(q, q, q, allowed=mask, temperature=temperature)
@@ -89,6 +134,11 @@ CASES = {
         for form in FORMS
         if form != "linformer"
     },
+    "training transformer": partial(train, TRANSFORMER, "translation", pair_batch),
+    "training seq2seq": partial(train, SEQ2SEQ, "translation", pair_batch),
+    "training decoder": partial(train, DECODER, "language", text_batch),
+    "training encoder": partial(train, {**ENCODER, "fill_head": True}, "masked", masked_batch),
+    "training vision": partial(train, {**VISION, **SIZES}, "classification", image_batch),
     "vision": partial(see, {**VISION, **SIZES}),
     "vision convolution": partial(see, {**VISION, **SIZES, "stem": "convolution"}),
     "attend, causal": partial(attend, regard.causal(), 1.0),
@@ -99,6 +149,7 @@ CASES = {
 if __name__ == "__main__":
     _setup_privateuseone_for_python_backend(DEVICE)
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(…, device=…) makes a fake tensor
+    objectives.select = select_all
     mode = FakeTensorMode()
     for name, case in CASES.items():
         try:

@@ -218,7 +218,7 @@ def test_pages_of_other_servers_are_refused(client):
         ({"model": "vision", "image": "!"}, "invalid_base64", "not valid base64"),
         ({"model": "vision", "image": "aGVsbG8="}, "invalid_image", "cannot be read"),
         ({"model": "vision", "image": "example:9"}, "unknown_example", "no example 9"),
-        ({"model": "vision", "image": "example:../x"}, "unknown_example", "no example ../x"),
+        ({"model": "vision", "image": "example:../x"}, "unknown_model", "no model .."),
         ({"model": "vision", "image": "upload:00"}, "upload_gone", "upload it again"),
         ({"model": "transformer", "text": "a", "target": [1, "b"]}, "invalid_field", "target"),
         ([], "not_an_object", "must be a JSON object"),

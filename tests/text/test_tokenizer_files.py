@@ -197,7 +197,7 @@ def test_missing_files_are_named(tmp_path):
     with pytest.raises(FileError, match=r"needs merges\.txt in the same folder"):
         Tokenizer.load(tmp_path)
     (tmp_path / "merges.txt").write_text("#version: 0.2\nx y\n")
-    with pytest.raises(InputError, match="do not match"):
+    with pytest.raises(InputError, match="merges 'x y' to a token"):
         Tokenizer.load(tmp_path)
 
 
@@ -208,3 +208,18 @@ def test_gpt2s_settings_prevail_over_its_tokenizer_json(tmp_path, gpt2):
     stated = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(stated))
     assert read() == ["Ġdog"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "sentence"),
+    [
+        ({"a": 0, "b": 1, "ab": {}}, r"vocab.json has 'ab' = \{\}, which is not an id"),
+        ({"a": 0, "b": 1}, "merges 'a b' to a token that the vocabulary lacks"),
+    ],
+)
+def test_merges_without_their_results_are_refused_in_one_sentence(tmp_path, ids, sentence, capfd):
+    (tmp_path / "vocab.json").write_text(json.dumps(ids))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
+    with pytest.raises(RegardError, match=sentence):
+        read_backend(tmp_path / "merges.txt")
+    assert not capfd.readouterr().err
