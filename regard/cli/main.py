@@ -45,19 +45,9 @@ _COMMANDS = {
 }
 """The function of each command, or the app of a group of them, in regard.cli."""
 _FIRST_COLLECTION = 1_000_000  # objects; torch and all of regard make half as many
-_COMPUTING = frozenset(
-    [
-        "translate",
-        "evaluate",
-        "generate",
-        "fill",
-        "classify",
-        "embed",
-        "trace",
-        "show",
-        "figure",
-        "serve",
-    ]
+_WITH_DEVICE = (
+    *("translate", "evaluate", "generate", "fill", "classify", "embed"),
+    *("trace", "show", "figure", "serve"),
 )
 """Commands that run a model, on the CPU or another device."""
 _WITH_CAPTIONS = ("evaluate", "curves", "figure", "work")
@@ -88,7 +78,7 @@ def _app(names: Iterable[str], *, listed: bool = False) -> typer.Typer:
         elif listed:
             app.command(name, cls=QuickCommand, help=found.__doc__)(lambda: None)
         else:
-            command = with_device(found) if name in _COMPUTING else found
+            command = with_device(found) if name in _WITH_DEVICE else found
             app.command(name, cls=QuickCommand)(command)
     return app
 
@@ -174,23 +164,23 @@ def _collect_garbage_later() -> None:
     gc.set_threshold(_FIRST_COLLECTION)
 
 
-def _end(number: int, frame: object) -> None:
-    """End as Ctrl-C does, so that temporary files are removed; the shell expects this status."""
+def _exit_on_signal(number: int, frame: object) -> None:
+    """Exit as Ctrl-C does, so that temporary files are removed; the shell expects this status."""
     del frame
     sys.exit(128 + number)
 
 
-def _end_cleanly() -> None:
-    """Let the signals of `kill`, `timeout` and closed terminals end all blocks."""
+def _handle_signals() -> None:
+    """Let `kill`, `timeout` and closed terminals end the program as an exception does."""
     for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores it
-            signal.signal(number, _end)
+            signal.signal(number, _exit_on_signal)
 
 
 def run() -> None:
     """Run the command line; errors that the user can fix exit with status 2."""
     _collect_garbage_later()
-    _end_cleanly()
+    _handle_signals()
     for stream in (sys.stdout, sys.stderr):  # print ? for characters the terminal lacks
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -50,11 +50,11 @@ class CTranslate2Writer:
         self, prompts: Sequence[list[int]], options: SamplingOptions, on_token: OnToken | None
     ) -> list[Hypothesis]:
         if options.temperature > 0:  # each with its seed
-            alone = [[row] for row in range(len(prompts))]
+            groups = [[row] for row in range(len(prompts))]
         else:
-            alone = _groups([len(prompt) for prompt in prompts])
+            groups = _groups([len(prompt) for prompt in prompts])
         found: dict[int, Hypothesis] = {}
-        for rows in alone:
+        for rows in groups:
             found |= self._write(rows, [prompts[row] for row in rows], options, on_token)
         return [found[row] for row in range(len(prompts))]
 
@@ -75,11 +75,11 @@ class CTranslate2Writer:
         options: SamplingOptions,
         on_token: OnToken | None,
     ) -> dict[int, Hypothesis]:
-        """Continue some of the prompts together, greedily or by themselves."""
+        """Continue some of the prompts together if greedy, or one that is drawn."""
         best, end_id = options.temperature == 0, self.tokenizer.end_id
         named = [[self.tokenizer.token_of(id) for id in ids] for ids in prompts]
         generator = self._generator if best else self._seeded(options.seed, named[0])
-        listener = _TokenReceiver(rows, end_id, on_token)
+        receiver = _TokenReceiver(rows, end_id, on_token)
         results = generator.generate_batch(
             named,
             max_length=options.max_tokens,
@@ -88,10 +88,10 @@ class CTranslate2Writer:
             sampling_topp=1.0 if best else options.top_p or 1.0,
             sampling_temperature=1.0 if best else options.temperature,
             return_end_token=True,
-            callback=listener.callback(),
+            callback=receiver.callback(),
             asynchronous=True,
         )
-        written = listener.wait(results)
+        written = receiver.wait(results)
         ended = [bool(ids) and ids[-1] == end_id for ids in written]
         texts = [ids[:-1] if end else ids for ids, end in zip(written, ended, strict=True)]
         found = [Hypothesis(ids, [], nan, end) for ids, end in zip(texts, ended, strict=True)]
@@ -134,8 +134,9 @@ class _TokenReceiver:
     def callback(self) -> Callable[[Any], bool]:
         """Return what CTranslate2 calls with each token.
 
-        It alone holds this object and drops it at last, whatever happens. Waiting for that keeps
-        its thread from touching Python while the interpreter ends, which would abort the process.
+        Only CTranslate2 holds this object, and drops it in the end, whatever happens. Waiting for
+        that keeps its thread from touching Python while the interpreter exits, which would abort
+        the process.
         """
         called = partial(self._receive)
         self._watch = ref(called, lambda _: self._released.set())

@@ -34,7 +34,7 @@ def find_data(path: str, root: str | None = None) -> Path:
     """Return the file or folder that a recipe means by a path.
 
     It is searched in `data.root` if the recipe has one, otherwise in $REGARD_DATA and the current
-    folder, and at last next to the bundled recipes. Absolute paths are used unchanged.
+    folder, and finally next to the bundled recipes. Absolute paths are used unchanged.
     """
     if root is not None:
         places = [Path(root).expanduser()]
