@@ -58,13 +58,19 @@ def listen(*listeners: Listener) -> Iterator[None]:
     are nested.
     """
     ordered = sorted(_LISTENERS.get() + listeners, key=lambda listener: not listener.changes)
-    token = _LISTENERS.set(tuple(ordered))
-    owners = _OWNERS.set({} if (known := _OWNERS.get()) is None else known)
+    _LISTENERS.set(tuple(ordered))
+    if _OWNERS.get() is None:
+        _OWNERS.set({})
     try:
         yield
-    finally:
-        _OWNERS.reset(owners)
-        _LISTENERS.reset(token)
+    finally:  # generators that suspend inside their blocks may leave them in any order
+        left = list(_LISTENERS.get())
+        for one in listeners:
+            if one in left:
+                left.remove(one)
+        _LISTENERS.set(tuple(left))
+        if not left:
+            _OWNERS.set(None)
 
 
 @contextmanager

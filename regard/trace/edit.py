@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from regard.attention.pattern import WeightsPattern
 from regard.errors import InputError, UnknownNameError, nearest
 from regard.tap import Tapped, split_path
 
@@ -150,6 +151,12 @@ def check_edits(edits: Any) -> tuple[Edit, ...]:
     return found
 
 
+_BEFORE_WEIGHTS = (
+    *("query", "key", "similarity", "scale", "temperature", "allowed"),
+    *("compared", "scores", "masked"),
+)
+
+
 class Editor:
     """Apply edits to tapped values and refuse those that matched nothing."""
 
@@ -178,6 +185,8 @@ class Editor:
         self._seen.setdefault(path)
         if name in ("query", "key"):  # tapped first at every site
             self._target = _measure(self._target, name, value, first)
+        if name == "pattern" and isinstance(value, WeightsPattern):
+            self._check_weights_only(site)
         steps = "@" in tapped.path
         grows = steps or self.may_grow
         target = replace(self._target, site=site, first=first, stepwise=steps, may_grow=grows)
@@ -189,6 +198,15 @@ class Editor:
                 if value is not before or not (target.may_grow and edit.waits):
                     self._matched.add(i)
         return value
+
+    def _check_weights_only(self, site: str) -> None:
+        """Refuse edits of what comes before weights that do not follow from it by a softmax."""
+        for edit in self.edits:
+            if any(fnmatchcase(f"{site}.{name}", edit.value_path) for name in _BEFORE_WEIGHTS):
+                raise InputError(
+                    f"{edit!r} cannot be applied at {site} because its weights are not the softmax "
+                    "of its scores over the keys: use set_weights or ablate there."
+                )
 
     def finish(self) -> None:
         """Refuse edits that matched nothing that was computed."""

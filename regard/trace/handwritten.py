@@ -14,134 +14,31 @@ import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 
+from regard.trace.notes import (
+    DROPOUT,
+    FLIPS,
+    KEPT,
+    LAYOUT,
+    NO_CHANGE,
+    Note,
+    ScoreTable,
+    Softmax,
+    WeightsNote,
+    some_keys,
+    version_of,
+)
 from regard.trace.products import Product, read_product
 from regard.trace.stream_graph import TensorTable
 
-_NO_CHANGE = frozenset(
-    (
-        *("to", "float", "double", "half", "bfloat16", "type_as", "type", "contiguous", "clone"),
-        *("detach", "requires_grad_", "data"),
-    )
-)
-_LAYOUT = frozenset(
-    ("view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "expand", "view_as")
-)
-_FLIPS = frozenset(("transpose", "permute", "swapaxes", "swapdims", "movedim", "mT", "T", "mH"))
 _SCALES = {"mul": 1, "multiply": 1, "div": -1, "true_divide": -1, "divide": -1}
-_SHIFTS = frozenset(("add", "sub", "subtract", "masked_fill", "where", "clamp"))
-_DROPOUT = frozenset(("dropout", "alpha_dropout"))
+_SHIFTS = frozenset(("add", "sub", "subtract", "masked_fill", "where", "clamp", "log_softmax"))
 _PRODUCTS = frozenset(("matmul", "bmm", "mm", "baddbmm", "einsum", "__rmatmul__"))
 _PROJECTIONS = frozenset(("linear", "conv1d", "conv2d", "conv3d", "addmm", "bilinear"))
 _OPERANDS = ("condition", "input", "other", "mat1", "mat2", "batch1", "batch2")
-_KEPT = _LAYOUT | _FLIPS | _NO_CHANGE
 _NEW_NOTES = _PROJECTIONS | _SCALES.keys()
-SOFTMAX = frozenset(("softmax", "softmax.int", "_softmax", "special_softmax"))
-
-
-@dataclass(eq=False, slots=True)
-class ScoreTable:
-    """A table of scores: factor · rows · columnsᵀ, plus anything if it is `exact`."""
-
-    rows: Tensor
-    columns: Tensor
-    factor: float
-    factor_before: float
-    """What rows and columns were multiplied with before."""
-    origins: tuple[int, int]
-    """What rows and columns were projected from."""
-    exact: bool = True
-    """False after a function that neither scales nor adds."""
-
-
-@dataclass(eq=False)
-class Softmax:
-    """One softmax, which may turn out to be that of attention."""
-
-    scores: Tensor
-    axis: int
-    table: ScoreTable | None
-    weights: Tensor
-    path: str = ""
-    dropout: float = 0.0
-    used: bool = False
-
-    def __post_init__(self) -> None:
-        self.shape = tuple(self.scores.shape)
-        self._versions = (_version(self.scores), _version(self.weights))
-
-    def keeps_scores(self) -> bool:
-        """Return True if the weights still follow from the scores: neither was changed in place."""
-        if self.scores is self.weights or self._versions[0] != _version(self.scores):
-            return False
-        return self._versions[0] is not None or torch.allclose(self._again(), self.weights)
-
-    def first_weights(self) -> Tensor:
-        """Return the weights before they were changed in place."""
-        version = self._versions[1]
-        known = version is not None and version == _version(self.weights)
-        return self.weights if known else self._again()
-
-    def _again(self) -> Tensor:
-        return torch.softmax(self.scores, self.axis, dtype=self.weights.dtype)
-
-    def describe(self) -> str:
-        """Say that it looked like attention."""
-        return (
-            f"{self.path}: a softmax of scores of shape {self.shape}, whose result was not "
-            "multiplied with values in a way that regard can follow"
-        )
-
-
-@dataclass(frozen=True)
-class WeightsNote:
-    """The softmax that a tensor comes from, and the functions that were applied since then."""
-
-    softmax: Softmax
-    version: int | None
-    """The version of the tensor when this was noted."""
-    chain: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = ()
-    flipped: bool = False
-    """True if its last two axes are those of the softmax in the other order."""
-    changed: bool = False
-    """True after a function other than dropout and changes of layout."""
-    replaced: bool = False
-    """True if the tensor was changed in place, so that its weights are known only as they are."""
-    others: tuple[Softmax, ...] = ()
-    """Softmaxes that were added to this one or multiplied with it."""
-
-    def replay(self, weights: Tensor, *, dropout: bool = True, layout_only: bool = False) -> Tensor:
-        """Apply the same functions to other weights."""
-        for name, function in self.chain:
-            left_out = name in _DROPOUT and not dropout
-            if not left_out and (name in _KEPT or not layout_only):
-                weights = function(weights)
-        return weights
-
-    def is_softmax(self, operand: Tensor) -> bool:
-        """Return True if a product multiplies the softmax itself, perhaps after dropout."""
-        if self.replaced or self.version != _version(operand) or not self.softmax.keeps_scores():
-            return False
-        if not self.changed and self.version is not None:
-            return True
-        first = self.softmax.first_weights()
-        unseen = self.version is None and not any(name in _DROPOUT for name, _ in self.chain)
-        used = operand if unseen else self.replay(first, dropout=False)
-        return torch.allclose(used, self.replay(first, layout_only=True), rtol=0.0, atol=1e-6)
-
-
-@dataclass(eq=False, slots=True)
-class Note:
-    """Known facts about one tensor; never changed, since several tensors may share them."""
-
-    identity: int
-    """The same for a tensor and what is made of it alone, such as its norm."""
-    source: int | None = None
-    """The identity of the tensor that it was projected from."""
-    parameter: bool = False
-    factor: float = 1.0
-    """What it was multiplied with since its projection."""
-    table: ScoreTable | None = None
-    weights: WeightsNote | None = None
+_NORMALIZES = frozenset((*_SCALES, "normalize"))
+_PLAIN_SOFTMAX = frozenset(("softmax", "softmax.int", "_softmax", "special_softmax"))
+SOFTMAX = _PLAIN_SOFTMAX | {"gumbel_softmax"}
 
 
 @dataclass
@@ -149,7 +46,7 @@ class Follower:
     """Follows tensors through the functions of torch."""
 
     on_softmax: Callable[[Softmax], None]
-    """Called with every softmax that is followed."""
+    """Called with every softmax that looks like attention."""
     on_product: Callable[[WeightsNote, Product, int], Tensor | None]
     """Answers a product of weights and values; None if it was not understood."""
     notes: TensorTable = field(default_factory=TensorTable)
@@ -173,18 +70,48 @@ class Follower:
         if kwargs and (not args or name in _PRODUCTS):
             args, kwargs = _by_position(args, kwargs)
         if name in _PRODUCTS:
-            product = read_product(name, func, args, kwargs)
+            rest = {option: x for option, x in kwargs.items() if option != "out"}
+            product = read_product(name, func, args, rest)
             if product is not None:
-                return self._follow_product(product)
+                return self._written(kwargs.get("out"), self._follow_product(product))
+        table = self.note(args[0]).table if name == "exp" else None
+        if table is not None and table.fits(args[0]):
+            return self._follow_exp(func, args, kwargs, table)
         result = func(*args, **kwargs)
         if isinstance(result, Tensor):
             self._note_result(name, func, args, kwargs, result)
+        else:
+            self._note_others(name, args, result)
+        return result
+
+    def _written(self, out: Tensor | None, result: Tensor) -> Tensor:
+        """Return a result, in the tensor that the caller gave for it."""
+        if out is None:
+            return result
+        out.resize_(result.shape).copy_(result)
+        self.notes[out] = self.note(result)
+        return out
+
+    def _note_others(self, name: str, args: Any, result: Any) -> None:
+        """Note the results of a function that returns several tensors, or none."""
+        if name == "__setitem__":
+            self._note_part(*args)
         elif isinstance(result, tuple | list) and any(isinstance(x, Tensor) for x in result):
             given = [self.note(x) for x in _tensors(args)]
             for one in result:
                 if isinstance(one, Tensor) and given:
                     self.notes[one] = self._merge(given)
-        return result
+
+    def _note_part(self, whole: Tensor, _: Any, part: Any) -> None:
+        """Note that a part of a tensor was written, such as the next place of a cache."""
+        note = self.notes.get(part) if isinstance(part, Tensor) else None
+        if note is None:
+            return
+        if note.weights is not None and part.shape == whole.shape:
+            weights = replace(note.weights, version=version_of(whole), replaced=True)
+            self.notes[whole] = replace(note, weights=weights)
+        elif self.note(whole).table is None:
+            self.notes[whole] = Note(next(self.numbers), source=self.origin(part))
 
     def _note_result(self, name: str, func: Any, args: Any, kwargs: Any, result: Tensor) -> None:
         tensors = _tensors(args)
@@ -199,24 +126,25 @@ class Follower:
         """Note what a result was made from."""
         if len(tensors) == 1 and name not in _NEW_NOTES:
             first = self.note(tensors[0])
-            if first.table is None and first.weights is None:
+            if first.table is None and first.weights is None and first.exponentials is None:
                 self.notes[result] = first
                 return
         given = [self.note(x) for x in tensors]
         if name in _PROJECTIONS:
             activations = [x for x in given if not x.parameter] or given[:1]
-            self.notes[result] = Note(next(self.numbers), source=activations[0].identity)
+            made = Note(next(self.numbers), source=activations[0].identity)
+            if result.shape == tensors[0].shape:  # heads are mixed
+                made.table = given[0].table and replace(given[0].table, exact=False)
+                made.weights = self._next_weights(name, func, args, kwargs, result)
+            self.notes[result] = made
             return
-        merged = self._merge(given)
-        if name in _SCALES and len(args) > 1 and (by := _number(args[1])) is not None:
-            merged = replace(merged, factor=given[0].factor * by ** _SCALES[name])
-        tables = [x.table for x in given if x.table is not None]
-        if tables:
-            merged = replace(
-                merged, table=_next_table(name, args, tables, scaled="alpha" in kwargs)
-            )
+        candidate = given[0].exponentials
+        if candidate is not None and candidate.shape == result.shape:
+            self._note_scaled(name, candidate, result)
+            return
+        merged = _with_table(self._merge(given), given, name, args, kwargs)
         if any(x.weights is not None for x in given):
-            merged = replace(merged, weights=self._next_weights(name, func, args, kwargs, result))
+            merged.weights = self._next_weights(name, func, args, kwargs, result)
         self.notes[result] = merged
 
     def _merge(self, given: list[Note]) -> Note:
@@ -230,15 +158,42 @@ class Follower:
 
     def _note_softmax(self, name: str, args: Any, kwargs: Any, result: Tensor) -> None:
         scores, note = args[0], self.note(args[0])
-        axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        axis = kwargs.get("dim", args[1] if len(args) > 1 and name in _PLAIN_SOFTMAX else None)
         if axis is None:  # what torch chooses, with a warning
             axis = 0 if scores.dim() in (0, 1, 3) else 1
+            axis = axis if name in _PLAIN_SOFTMAX else -1
         axis = axis if axis < 0 else axis - scores.dim()
         softmax = Softmax(scores, axis, note.table, result)
-        self.on_softmax(softmax)
-        self.notes[result] = Note(
-            next(self.numbers), weights=WeightsNote(softmax, _version(result))
-        )
+        self._note_weights(softmax, replaced=name not in _PLAIN_SOFTMAX)
+
+    def _note_weights(self, softmax: Softmax, *, replaced: bool = False) -> None:
+        if softmax.table is not None:
+            self.on_softmax(softmax)
+        weights = WeightsNote(softmax, version_of(softmax.weights), replaced=replaced)
+        self.notes[softmax.weights] = Note(next(self.numbers), weights=weights)
+
+    def _follow_exp(self, func: Any, args: Any, kwargs: Any, table: ScoreTable) -> Tensor:
+        """Compute exponentials of scores, which may become a softmax that is written by hand."""
+        scores = args[0].clone() if func.__name__ == "exp_" else args[0]
+        result = func(*args, **kwargs)
+        candidate = Softmax(scores, -1, table, result)
+        self.on_softmax(candidate)
+        if not is_functorch_wrapped_tensor(result):
+            self._note_scaled("mul", candidate, result)
+        return result
+
+    def _note_scaled(self, name: str, candidate: Softmax, result: Tensor) -> None:
+        """Note a function of exponentials, which makes them weights if they sum to 1 then."""
+        sums, scores = result.detach().sum(-1), candidate.scores.detach()
+        scores = scores.masked_fill(result.detach() == 0, -torch.inf)
+        for axis in (-1, -2) if name in _NORMALIZES else ():
+            same = torch.allclose(scores.softmax(axis), result, rtol=1e-4, atol=1e-6)
+            if same or (axis == -1 and bool((sums < 1 + 1e-5).all())):
+                candidate.used = True
+                softmax = Softmax(scores, axis, candidate.table, result, shifted=True)
+                self._note_weights(softmax, replaced=not same)
+                return
+        self.notes[result] = Note(next(self.numbers), exponentials=candidate)
 
     def _next_weights(
         self, name: str, func: Any, args: Any, kwargs: Any, result: Tensor
@@ -249,18 +204,17 @@ class Follower:
         if at is None:
             return None
         (note, *others), before = [x for x in notes if x is not None], args[at]
-        changed = name not in _KEPT and name not in _DROPOUT
-        if name in _FLIPS:
-            if before.dim() < 2 or result.shape != before.mT.shape:
-                return None
-            if result.stride() != before.mT.stride():
-                return None
+        if name == "__getitem__" and result.numel() != before.numel():
+            return some_keys(note, before, args[1], result)
+        name = "view" if name == "__getitem__" and _is_view(args[1]) else name
+        changed = name not in KEPT and name not in DROPOUT
+        if name in FLIPS:
             note = replace(note, flipped=not note.flipped)
-        elif name in _DROPOUT:
-            training = kwargs.get("training", args[2] if len(args) > 2 else True)
-            p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
-            note.softmax.dropout = float(p) if training else note.softmax.dropout
-        elif changed and result.shape != before.shape:
+        elif name in DROPOUT:
+            note.softmax.note_dropout(*args[1:], **kwargs)
+        elif name in _SCALES and result.shape != before.shape:
+            self.on_softmax(note.softmax)  # values that are multiplied without a product
+        if not _keeps_axes(name, before, result):
             return None
 
         def again(weights: Tensor) -> Tensor:
@@ -268,10 +222,10 @@ class Follower:
 
         return replace(
             note,
-            version=_version(result),
+            version=version_of(result),
             chain=(*note.chain, (name, again)),
             changed=note.changed or changed,
-            replaced=note.replaced or note.version != _version(before),
+            replaced=note.replaced or note.version != version_of(before),
             others=(*note.others, *(x.softmax for x in others)),
         )
 
@@ -284,9 +238,21 @@ class Follower:
                 if answer is not None:
                     return answer
         result = product.compute()
+        self._note_product(product, notes, result)
+        return result
+
+    def _note_product(self, product: Product, notes: list[Note], result: Tensor) -> None:
+        """Note a product that is not one of weights and values."""
         if any(note.parameter for note in notes) or product.right.dim() == 2:
-            active = notes[0] if notes[1].parameter or not notes[0].parameter else notes[1]
-            self.notes[result] = Note(next(self.numbers), source=active.identity)
+            index = int(notes[0].parameter and not notes[1].parameter)
+            active, operand = notes[index], (product.left, product.right)[index]
+            self.notes[result] = made = Note(next(self.numbers), source=active.identity)
+            if result.shape == operand.shape:  # heads are mixed
+                whole = replace(product, weights_index=index)
+                made.table = active.table and replace(active.table, exact=False)
+                made.weights = self._next_weights(
+                    "mix", whole.with_weights, (operand, whole.values), {}, result
+                )
         if not any(note.parameter for note in notes) and (pair := product.rows_and_columns()):
             old = self.notes.get(result) or Note(next(self.numbers))
             origins = [self.origin(x) for x in (product.left, product.right)]
@@ -299,7 +265,16 @@ class Follower:
                 (origins[swapped], origins[not swapped]),
             )
             self.notes[result] = replace(old, table=table)
-        return result
+
+
+def _with_table(merged: Note, given: list[Note], name: str, args: Any, kwargs: Any) -> Note:
+    """Return the note with the factor and the scores after one more function."""
+    if name in _SCALES and len(args) > 1 and (by := _number(args[1])) is not None:
+        merged.factor = given[0].factor * by ** _SCALES[name]
+    tables = [x.table for x in given if x.table is not None]
+    if tables:
+        merged.table = _next_table(name, args, tables, scaled="alpha" in kwargs)
+    return merged
 
 
 def _next_table(
@@ -309,16 +284,24 @@ def _next_table(
     table = tables[0]
     if name in _SHIFTS and not scaled:
         return table
-    if name in _NO_CHANGE or name in _LAYOUT:
+    if name in NO_CHANGE or name in LAYOUT:
         return table
     if name in _SCALES and len(tables) == 1 and len(args) > 1 and (by := _number(args[1])):
         return replace(table, factor=table.factor * by ** _SCALES[name])
     return replace(table, exact=False)
 
 
-def _version(tensor: Tensor) -> int | None:
-    """Return how often a tensor was changed in place; None if torch does not count that."""
-    return None if tensor.is_inference() else tensor._version
+def _is_view(index: Any) -> bool:
+    """Return True for an index that only adds axes, if it keeps all entries."""
+    index = index if isinstance(index, tuple) else (index,)
+    return all(x is None or x is ... or isinstance(x, slice) for x in index)
+
+
+def _keeps_axes(name: str, before: Tensor, result: Tensor) -> bool:
+    """Return True if a tensor has the axes of the one before, or its last two were exchanged."""
+    if name in FLIPS and before.dim() > 1:
+        return (result.shape, result.stride()) == (before.mT.shape, before.mT.stride())
+    return name in KEPT - FLIPS or result.shape == before.shape
 
 
 def _by_position(args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

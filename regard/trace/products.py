@@ -101,6 +101,8 @@ class Product:
         weights, value = (left, right) if self.weights_index == 0 else (right, left)
         inner = [x for x in weights if x in value and x not in out]
         asked = [x for x in weights if x in out and x not in value]
+        if len(asked) > 1:  # heads that share these values; queries are next to the keys
+            asked = [x for x in asked if {x, *inner} == set(weights[-2:])]
         width = [x for x in value if x in out and x not in weights]
         if not (len(inner) == len(asked) == len(width) == 1):
             return None

@@ -35,6 +35,7 @@ class Recorder:
         self.names = as_texts(names, "only")
         self.values: dict[str, Tensor] = {}
         self._parts: dict[str, dict[str, Any]] = {}
+        self._caches: set[int] = set()
         self._previous = ""
         self.stopped = False
         """True once a value was not finite, which ended the computation."""
@@ -58,10 +59,24 @@ class Recorder:
             self.values[path] = _append(self.values.get(path), value, first)
         return tapped.value
 
-    def copy_before(self, changed: Tensor) -> None:
-        """Copy what was recorded from the memory of a tensor that is about to be changed."""
+    def copy_before(self, changed: Tensor, *, is_cache: bool = False) -> None:
+        """Copy what was recorded from the memory of a tensor that is about to be changed.
+
+        A cache, which is written place by place, is copied at the end, too: the next run of the
+        model will write to it again.
+        """
+        memory = changed.untyped_storage()._cdata
+        self._copy(memory)
+        if is_cache:
+            self._caches.add(memory)
+
+    def copy_caches(self) -> None:
+        """Copy what was recorded from caches, at the end of the block."""
+        while self._caches:
+            self._copy(self._caches.pop())
+
+    def _copy(self, memory: int) -> None:
         if self._parts or self.values:
-            memory = changed.untyped_storage()._cdata
             self._parts.update(_copied(self._parts, memory))
             self.values.update(_copied(self.values, memory))
 
@@ -82,7 +97,10 @@ class Recorder:
                 continue
             query, key, value = (parts[x] for x in ("query", "key", "value"))
             lead = broadcast_lead(query.shape[:-2], key.shape[:-2])
-            pattern = _join_patterns(parts["pattern"], lead, query.size(-2))
+            steps = parts["pattern"]
+            if len(steps) > 1 and any(isinstance(one[2], WeightsPattern) for one in steps):
+                steps = _as_weights(steps, query, key, value)
+            pattern = _join_patterns(steps, lead, query.size(-2))
             site = Site(path, query, key, value, pattern, crosses=parts.get("crosses"))
             for name in _CHANGEABLE:
                 if name in parts:
@@ -223,14 +241,31 @@ def _join_patterns(
     """Return the last pattern with the masks of all steps: first query, number of keys, pattern."""
     firsts, n_keys, patterns = zip(*steps, strict=True)
     last, exact = patterns[-1], [one for one in patterns if isinstance(one, ExactPattern)]
+    tables = [one.table for one in patterns if isinstance(one, WeightsPattern)]
+    if len(steps) > 1 and len(tables) == len(steps):
+        return WeightsPattern(_stack_tables(tables, n_keys[-1]))
     if not isinstance(last, ExactPattern) or len(exact) < len(steps) or len(steps) == 1:
         return last
     last = replace(last, similarity=_join_biases(exact, (*firsts, n_query), n_keys))
     masks = tuple(one.allowed for one in exact)
     grid = Grid.whole(lead, 1, n_keys[-1], torch.device("cpu"))
-    if all(mask == masks[-1] for mask in masks) and masks[-1].on_keys(grid) is not None:
+    same = len(set(n_keys)) == 1 and all(mask == masks[-1] for mask in masks)
+    if same and masks[-1].on_keys(grid) is not None:
         return last  # the same for every query of every step
     return replace(last, allowed=StepwiseMask(masks, firsts, n_keys))
+
+
+def _as_weights(
+    steps: list[tuple[int, int, Pattern]], query: Tensor, key: Tensor, value: Tensor
+) -> list[tuple[int, int, Pattern]]:
+    """Return the same steps with tables of weights in place of other patterns."""
+    ends, made = [*(first for first, _, _ in steps[1:]), query.size(-2)], []
+    for (first, n_key, pattern), end in zip(steps, ends, strict=True):
+        if not isinstance(pattern, WeightsPattern):
+            known = query[..., first:end, :], key[..., :n_key, :], value[..., :n_key, :]
+            pattern = WeightsPattern(Site("step", *known, pattern).all_batches("weights"))
+        made.append((first, n_key, pattern))
+    return made
 
 
 def _join_biases(
@@ -247,11 +282,15 @@ def _join_biases(
     for i, (table, n_key) in enumerate(zip(tables, n_keys, strict=True)):
         table = like.new_zeros(1, 1) if table is None else table
         n_query = bounds[i + 1] - bounds[i]
-        whole = table.expand(*table.shape[:-2], n_query, n_key)
-        rows.append(F.pad(whole, (0, n_keys[-1] - n_key)))
-    lead = broadcast_lead(*(table.shape[:-2] for table in rows))
-    joined = [table.expand(*lead, *table.shape[-2:]) for table in rows]
-    return BiasedDot(last.factor, torch.cat(joined, dim=-2))
+        rows.append(table.expand(*table.shape[:-2], n_query, n_key))
+    return BiasedDot(last.factor, _stack_tables(rows, n_keys[-1]))
+
+
+def _stack_tables(tables: list[Tensor], n_key: int) -> Tensor:
+    """Return the rows of all steps; keys that a step did not have yet get 0."""
+    lead = broadcast_lead(*(table.shape[:-2] for table in tables))
+    whole = [F.pad(table, (0, n_key - table.size(-1))) for table in tables]
+    return torch.cat([table.expand(*lead, *table.shape[-2:]) for table in whole], dim=-2)
 
 
 def _join_tables(site: Site, name: str, changed: dict[int, Tensor]) -> Tensor:

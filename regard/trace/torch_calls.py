@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch._C._functorch import peek_interpreter_stack
 from torch.overrides import TorchFunctionMode
 
@@ -32,7 +33,17 @@ from regard.trace.handwritten import SOFTMAX, Follower
 from regard.trace.products import HIDDEN, dot_similarity, read_mask, with_heads, with_mask_heads
 from regard.trace.stream_graph import StreamGraph
 from regard.trace.trace import CallFacts
-from regard.trace.watched_model import WATCHES, Place, find_places, note_calls, sites
+from regard.trace.watched_model import (
+    COMPILED,
+    WATCHES,
+    Place,
+    cannot_nest,
+    cannot_transform,
+    cannot_watch,
+    find_places,
+    note_calls,
+    sites,
+)
 from regard.trace.weighted_sums import answer_product, note_softmax
 
 _MULTI_HEAD = signature(F.multi_head_attention_forward)
@@ -108,12 +119,14 @@ class AttentionCalls(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if get_eval_frame_callback():  # torch.compile is about to trace what runs here
+            raise InputError(COMPILED)
         kwargs = kwargs or {}
         known, watches = _known(func), WATCHES.get()
         if known.inert or not watches or is_attending():
             return func(*args, **kwargs)
-        if known.refused or (known.asks_nested and _is_flex(sys._getframe(1))):
-            raise _cannot_watch("flex_attention" if known.asks_nested else known.name)
+        if known.refused or known.asks_nested:
+            _check_function(known, func, args, sys._getframe(1))
         if known.may_change or "out" in kwargs:
             _keep_recorded(known, args, kwargs)
         edited = False
@@ -125,6 +138,9 @@ class AttentionCalls(TorchFunctionMode):
         if edited:
             return self._call_and_edit(known, func, args, kwargs, sys._getframe(1))
         return self._call(known, func, args, kwargs)
+
+    # what torch.compiler.disable sets, without importing the compiler
+    vars(__torch_function__).update(_torchdynamo_disable=True, _torchdynamo_disable_msg=COMPILED)
 
     def _call_and_edit(
         self, known: _Function, func: Any, args: Any, kwargs: Any, frame: FrameType
@@ -186,8 +202,10 @@ class AttentionCalls(TorchFunctionMode):
         return joined
 
     def _compute(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
+        if name in _ATTENDS and any(isinstance(x, Tensor) and x.is_nested for x in args):
+            raise cannot_nest()
         if name in _ATTENDS and peek_interpreter_stack() and find_places():
-            raise _cannot_transform()
+            raise cannot_transform()
         if func is F.scaled_dot_product_attention:
             return self._answer(answer_sdpa, func, args, kwargs)
         if func is F.multi_head_attention_forward:
@@ -201,6 +219,15 @@ class AttentionCalls(TorchFunctionMode):
         return answer(self, places, func, *args, **kwargs)
 
 
+def _check_function(known: _Function, func: Any, args: Any, frame: FrameType) -> None:
+    """Refuse what cannot be watched."""
+    if known.asks_nested and func(*args):
+        raise cannot_nest()
+    # flex attention asks whether its tensors are nested first
+    if known.refused or frame.f_code.co_filename.endswith("flex_attention.py"):
+        raise cannot_watch("flex_attention" if known.asks_nested else known.name)
+
+
 def _changes_first(known: _Function, args: Any, kwargs: Any) -> bool:
     """Return True if a function returns its first argument, changed."""
     return known.changes or kwargs.get("inplace", args[-1] if args else False) is True
@@ -208,12 +235,12 @@ def _changes_first(known: _Function, args: Any, kwargs: Any) -> bool:
 
 def _keep_recorded(known: _Function, args: Any, kwargs: Any) -> None:
     """Copy what was recorded from the tensors that a function is about to change."""
-    sets = known.name == "__setitem__" or _changes_first(known, args, kwargs)
-    first = args[:1] if sets else ()
+    is_cache = known.name in ("__setitem__", "copy", "index_copy")
+    first = args[:1] if is_cache or _changes_first(known, args, kwargs) else ()
     for changed in (*first, kwargs.get("out")):
         if isinstance(changed, Tensor):
             for one in WATCHES.get():
-                one.recorder.copy_before(changed)
+                one.recorder.copy_before(changed, is_cache=is_cache)
 
 
 def answer_sdpa(  # noqa: PLR0913  torch's own signature
@@ -231,8 +258,8 @@ def answer_sdpa(  # noqa: PLR0913  torch's own signature
     enable_gqa: bool = False,
 ) -> Tensor:
     """Answer F.scaled_dot_product_attention."""
-    if any(x.is_nested or x.is_quantized for x in (query, key, value)):
-        raise _cannot_watch("scaled_dot_product_attention of nested or quantized tensors")
+    if any(x.is_quantized for x in (query, key, value)):
+        raise cannot_watch("scaled_dot_product_attention of quantized tensors")
     options = {"scale": scale, "enable_gqa": enable_gqa}
     result = partial(func, query, key, value, attn_mask, dropout_p, is_causal, **options)
     notes = calls.follower
@@ -368,22 +395,3 @@ def _is_same(left: Tensor, right: Tensor) -> bool:
     """Return True if two tensors are the same numbers in memory."""
     places = [(x.data_ptr(), x.shape, x.stride()) for x in (left, right)]
     return left is right or places[0] == places[1]
-
-
-def _is_flex(frame: FrameType) -> bool:
-    """Return True for code of flex attention, whose first step is to ask for this attribute."""
-    return frame.f_code.co_filename.endswith("flex_attention.py")
-
-
-def _cannot_watch(what: str) -> InputError:
-    return InputError(
-        f"{what} cannot be watched because its kernel never shows queries and keys: use "
-        'F.scaled_dot_product_attention, or attn_implementation="sdpa" in transformers.'
-    )
-
-
-def _cannot_transform() -> InputError:
-    return InputError(
-        "attention inside torch.func (vmap, grad, jvp) cannot be watched because its tensors have "
-        "no numbers of their own there: call the function without the transformation."
-    )

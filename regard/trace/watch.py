@@ -45,7 +45,7 @@ def watch(
     else:
         check_watchable(model)
         one = Watch(model, trace, recorder)
-        token = WATCHES.set((*WATCHES.get(), one))
+        WATCHES.set((*WATCHES.get(), one))
         try:
             used = (editor, recorder) if editor.edits else (recorder,)
             listeners = [LocalListener(one, listener) for listener in used]
@@ -54,7 +54,8 @@ def watch(
                 with editing_streams(calls, one) if edits_streams else nullcontext():
                     yield trace
         finally:
-            WATCHES.reset(token)
+            WATCHES.set(tuple(x for x in WATCHES.get() if x is not one))
+            recorder.copy_caches()
         trace.unwatched += [softmax.describe() for softmax in one.softmaxes if not softmax.used]
         trace.sites.update(recorder.sites())
         if not (trace.unwatched or trace.sites or recorder.stopped):
@@ -68,7 +69,7 @@ def _explain_no_site(one: Watch) -> None:
     """Leave a note if the model was not called; refuse it if it was and has no attention."""
     kind = type(one.model).__name__
     if not one.called:
-        one.trace.note = f"the watched {kind} was not called inside the block"
+        one.trace.note = f"the watched {kind} was not called inside the block, in its thread"
         return
     raise InputError(
         f"no attention of this {kind} was computed: regard looks for "

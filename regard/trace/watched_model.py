@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.errors import InputError
 from regard.tap import Tapped, numbered, path_at, split_path, tap
 from regard.trace.edit import Editor
-from regard.trace.handwritten import Softmax
+from regard.trace.notes import Softmax
 from regard.trace.recorder import Recorder
 from regard.trace.stream_graph import SiteCall
 from regard.trace.trace import CallFacts, Trace
@@ -26,6 +27,10 @@ from regard.trace.trace import CallFacts, Trace
 ROOT = "attention"
 """The path of a site that the watched model itself computes, not one of its parts."""
 _PLAIN = frozenset((bool, int, float, str, type(None), torch.dtype, torch.Size))
+COMPILED = (
+    "a compiled function was called, and compiled code cannot be watched: call the function "
+    'without torch.compile, or set torch.compiler.set_stance("force_eager") around the block.'
+)
 WATCHES: ContextVar[tuple["Watch", ...]] = ContextVar("regard_watches", default=())
 """The blocks with a model that this thread or task is in, the innermost last."""
 
@@ -175,12 +180,14 @@ def _parts(model: Any) -> dict[int, str]:
         if not type(part).__module__.startswith("torch."):
             own = getattr(part, "__dict__", {}).items()
             inner |= {name: x for name, x in own if name[0] != "_" and type(x) not in _PLAIN}
+        below = []
         for name, one in inner.items():
             some = enumerate(one) if isinstance(one, list | tuple) else [("", one)]
             for index, thing in some:
                 if isinstance(thing, nn.Module) or _has_methods(thing):
                     names = [str(x) for x in (path, name, index) if x != ""]
-                    waiting.append((".".join(names), thing))
+                    below.append((".".join(names), thing))
+        waiting += below[::-1]  # a shared part has its first name, as in named_modules
     return found
 
 
@@ -241,3 +248,27 @@ def sites(
     finally:
         for one in (*inside, *outside):
             one.site, one.muted = None, False
+
+
+def cannot_watch(what: str) -> InputError:
+    """Return the error for kernels that never show their inputs."""
+    return InputError(
+        f"{what} cannot be watched because its kernel never shows queries and keys: use "
+        'F.scaled_dot_product_attention, or attn_implementation="sdpa" in transformers.'
+    )
+
+
+def cannot_nest() -> InputError:
+    """Return the error for nested tensors."""
+    return InputError(
+        "nested tensors cannot be watched because their sequences have no common axes: pad them "
+        "(x.to_padded_tensor(0.0)), and hide the padding with a mask."
+    )
+
+
+def cannot_transform() -> InputError:
+    """Return the error for attention inside torch.func."""
+    return InputError(
+        "attention inside torch.func (vmap, grad, jvp) cannot be watched because its tensors have "
+        "no numbers of their own there: call the function without the transformation."
+    )

@@ -13,7 +13,7 @@ from regard.attention.pattern import ExactPattern, WeightsPattern
 from regard.attention.similarity import RecordedScores
 from regard.attention.tile import broadcast_lead
 from regard.tap import attending, listeners, tap, wanted
-from regard.trace.handwritten import Softmax, WeightsNote
+from regard.trace.notes import Softmax, WeightsNote
 from regard.trace.products import HIDDEN, Product, WeightedValues, dot_similarity, with_heads
 from regard.trace.trace import CallFacts
 from regard.trace.watched_model import find_places, sites
@@ -21,7 +21,7 @@ from regard.trace.watched_model import find_places, sites
 
 def note_softmax(softmax: Softmax) -> None:
     """Remember a softmax of scores, until its result is multiplied with values."""
-    if softmax.table is None:
+    if softmax.path:
         return
     for place in find_places():
         softmax.path = place.path or "the model"
@@ -67,13 +67,14 @@ def _tapped_weights(
 ) -> Tensor:
     """Tap a site whose weights do not follow from scores: they and the context can be replaced."""
     names = (("query", "query d_q"), ("key", "key d_k"), ("value", "key d_v"))
-    for (name, axes), given in zip(names, heads, strict=True):
-        tap(f"{site}.{name}", given, axes)
+    *_, value = [
+        tap(f"{site}.{name}", given, axes) for (name, axes), given in zip(names, heads, strict=True)
+    ]
     tap(f"{site}.pattern", pattern, "")
     with attending():
-        if wanted(f"{site}.weights"):
+        if wanted(f"{site}.weights") or value is not heads[2]:
             weights = tap(f"{site}.weights", pattern.table, "query key")
-            context = call.weighted_sum(weights, heads[2])
+            context = call.weighted_sum(weights, value)
         else:
             context = call.kernel()
     return tap(f"{site}.context", context, "query d_v")
@@ -196,6 +197,8 @@ class _HandwrittenSum:
         """Return what was added to the scores; None if nothing was."""
         plain = query @ key.mT * factor
         bias = (self.scores - plain).masked_fill(hidden, 0.0)
+        if self.note.softmax.shifted:  # exp(score - largest), with another largest for each query
+            bias = _without_shift(bias, hidden)
         least = (
             32 * torch.finfo(self.scores.dtype).eps * max(1.0, float(plain.detach().abs().max()))
         )
@@ -244,6 +247,14 @@ def _describe(hidden: Tensor, lead: tuple[int, ...]) -> Mask:
         if torch.equal(allowed.reshape(n_query, n_key), causal):
             return Causal()
     return BooleanMask(allowed)
+
+
+def _without_shift(bias: Tensor, hidden: Tensor) -> Tensor:
+    """Return a bias without what it adds to all keys of a query, which a softmax does not see."""
+    seen = ~hidden
+    shift = bias.sum(-1, keepdim=True) / seen.sum(-1, keepdim=True).clamp(min=1)
+    rest = (bias - shift).masked_fill(hidden, 0.0)
+    return bias if bool((rest.abs() > 1e-5).any()) else torch.zeros_like(bias)
 
 
 def _shared(table: Tensor) -> Tensor:

@@ -388,7 +388,7 @@ def test_what_cannot_be_watched_is_refused_with_what_to_do():
         linear(torch.zeros(1, 2))
     nested = torch.nested.nested_tensor([torch.randn(1, 3, 4), torch.randn(1, 2, 4)])
     model = Call()
-    with pytest.raises(InputError, match=r"nested.*use F\.scaled"), regard.watch(model):
+    with pytest.raises(InputError, match="nested tensors cannot be watched"), regard.watch(model):
         model(nested, nested, nested)
     edits = [ablate("nothing")]
     with pytest.raises(UnknownNameError, match="matched"), regard.watch(model, edits=edits):
