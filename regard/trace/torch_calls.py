@@ -69,7 +69,7 @@ class _Function(NamedTuple):
     changes: bool
     """True if it changes its first argument."""
     may_change: bool
-    """True if it changes its first argument when it is told to."""
+    """True if it can change its first argument: always, or with `inplace=True`."""
     refused: bool
     asks_nested: bool
     """True for the attribute that flex attention asks for first."""
