@@ -304,7 +304,7 @@ FAMILIES = (
 """The only table that says what each family can do; documents and commands print it."""
 _FAMILY_HEADS = {
     "en": ("family", "look", "edit", "lens", "train", "fast engine", "export"),
-    "ko": ("계열", "들여다보기", "편집", "렌즈", "학습", "빠른 엔진", "내보내기"),
+    "ko": ("계열", "들여다보기", "수정", "렌즈", "학습", "빠른 엔진", "내보내기"),
 }
 _IN_KOREAN = {_IF_FOUND: "부분들의 합이 스트림과 같을 때"}
 

@@ -2,6 +2,7 @@
 
 import re
 
+from docs.hooks.page_blocks import figure_tag
 from examples.experiments.lab import plot_lines
 
 SECTION = re.compile(
@@ -26,7 +27,7 @@ AXES = {  # of the figure that each script draws: English, Korean
     "beyond_the_trained_length": (("position", "right tokens"), ("위치", "맞은 토큰의 비율")),
 }
 KOREAN = {  # names of lines
-    "additive": "덧셈 어텐션",
+    "additive": "가산 어텐션",
     "dot": "내적",
     "scaled_dot": "스케일드 내적",
     "RNN with attention": "어텐션이 있는 RNN",
@@ -41,7 +42,7 @@ KOREAN = {  # names of lines
     "pre-norm, none": "pre-norm, 웜업 없음",
     "plain class": "일반 클래스",
     "sinusoidal": "사인·코사인",
-    "learned": "학습한 위치",
+    "learned": "학습된 위치",
     "rotary": "회전(RoPE)",
     "alibi": "ALiBi",
 }
@@ -65,4 +66,4 @@ def image(match: re.Match, up: str, language: str) -> str:
     axes = AXES[match["name"]][language == "ko"]
     name = f"figures/experiment-{match['name']}-{language}.svg"
     files[name] = plot_lines(lines, *axes).svg.encode()
-    return f'<img class="figure" loading="lazy" src="{up}{name}" alt="{", ".join(axes)}">'
+    return figure_tag(f"{up}{name}", ", ".join(axes))

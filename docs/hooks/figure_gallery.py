@@ -7,6 +7,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from docs.hooks.page_blocks import figure_tag
 from regard.cli.main import app
 from regard.figures.kinds import CONCEPT_KINDS, KINDS, TRACE_KINDS
 
@@ -55,7 +56,7 @@ SENTENCES = {  # English, Korean
     ),
     "additive": (
         "Bahdanau's attention step by step, with the numbers of one decoder step.",
-        "Bahdanau 어텐션을 디코더 한 단계의 실제 값으로 풉니다.",
+        "바다나우 어텐션을 디코더 한 단계의 실제 값으로 풉니다.",
     ),
     "steps": (
         "One query from the scores to the context, every number shown.",
@@ -105,7 +106,7 @@ SENTENCES = {  # English, Korean
     ),
     "scaling": (
         "Why scores are divided by √d_k: spread, entropy and gradient for growing d_k.",
-        "점수를 √d_k로 나누는 이유: d_k에 따른 점수의 퍼짐, 엔트로피, 그래디언트입니다.",
+        "점수를 √d_k로 나누는 이유: d_k에 따른 점수의 퍼짐, 엔트로피, 기울기입니다.",
     ),
     "cost": (
         "The paper's table of costs, measured on the machine that draws it.",
@@ -141,7 +142,7 @@ def gallery(language: str) -> str:
         files[name] = drawn(kind, arguments)
         sentence = SENTENCES.get(kind, ("", ""))[language == "ko"]
         command = " ".join(f"regard figure {kind} {arguments} -o {kind}.svg".split())
-        image = f'<img class="figure" loading="lazy" src="{up}{name}" alt="{sentence}">'
+        image = figure_tag(f"{up}{name}", sentence)
         parts.append(f"## {kind}\n\n{sentence}\n\n```sh\n{command}\n```\n\n{image}\n")
     return "\n".join(parts)
 

@@ -5,7 +5,7 @@ import re
 import figure_gallery
 
 import regard
-from docs.hooks.page_blocks import LIVE
+from docs.hooks.page_blocks import LIVE, figure_tag
 from regard.interop.model_names import bundled
 from regard.server.html_export import as_html
 
@@ -55,7 +55,7 @@ def drawings(code: str, up: str, language: str) -> str:
         if name not in files:
             files[name] = figure_gallery.drawn(kind, arguments, match["format"])
         title = WORDS["figure"][language].format(kind=kind)
-        images.append(f'<img class="figure" loading="lazy" src="{up}{name}" alt="{title}">')
+        images.append(figure_tag(f"{up}{name}", title))
     return "".join(f"\n\n{image}" for image in images)
 
 

@@ -11,6 +11,7 @@
 
 import re
 from dataclasses import dataclass
+from html import escape
 
 BLOCK = re.compile(
     r"(?P<marks>(?:<!-- (?:not run|run with|run first):(?:(?!-->).)*-->\s*)*)"
@@ -20,6 +21,12 @@ BLOCK = re.compile(
 MARK = re.compile(r"<!-- (not run|run with|run first):\s*(.*?)\s*-->", re.DOTALL)
 LIVE = re.compile(r'<!-- live: (?P<model>[\w-]+) "(?P<text>[^"]+)"(?: (?P<state>\S+))? -->')
 PROGRAMS = ("regard ", "echo ", "make ", "pip ", "python ", "torchrun ", ".venv/bin/", "export ")
+
+
+def figure_tag(address: str, text: str) -> str:
+    """Return a figure of a page; a click or a tap opens it alone, large enough to read."""
+    image = f'<img class="figure" loading="lazy" src="{address}" alt="{escape(text)}">'
+    return f'<a class="figure-link" href="{address}" target="_blank">{image}</a>'
 
 
 @dataclass

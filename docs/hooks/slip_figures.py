@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import regard
+from docs.hooks.page_blocks import figure_tag
 from regard.figures.captions import text_width
 from regard.figures.colors import FAINT, HAIRLINE, INK, ROLES, shade
 from regard.figures.drawing import Box, Drawing, Text, add_frame
@@ -33,7 +33,7 @@ KOREAN = {
     "key": "키",
     "query": "쿼리",
     "variance": "분산",
-    "gradient norm": "그래디언트 노름",
+    "gradient norm": "기울기 노름",
     "output": "출력",
     "fifth": "다섯째",
     "value": "밸류",
@@ -376,7 +376,7 @@ def image(section: str, up: str, language: str) -> str:
     name = f"figures/slip-{match[1]}-{language}.svg"
     heading = f"{match[1]}. {match[2].rpartition(' [')[0]}".replace("`", "").replace("**", "")
     files[name] = Figure(drawn(int(match[1]), heading, language)).svg.encode()
-    return f'<img class="figure" loading="lazy" src="{up}{name}" alt="{escape(heading)}">'
+    return figure_tag(f"{up}{name}", heading)
 
 
 def drawn(number: int, heading: str, language: str) -> Drawing:

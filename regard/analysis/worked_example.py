@@ -70,8 +70,15 @@ def list_examples() -> dict[str, list[str]]:
 
 def find_example(given: Path) -> Path:
     """Return the path of an example: a file, or one that comes with regard by its name."""
+    if given.exists():
+        return given
     shipped = EXAMPLES / f"{given}.toml"
-    return shipped if not given.exists() and not given.suffix and shipped.exists() else given
+    if not given.suffix and not shipped.exists():
+        names = nearest(str(given), list_examples())
+        raise UnknownNameError(
+            f"{given} is neither a file nor an example that comes with regard; {names}."
+        )
+    return given if given.suffix else shipped
 
 
 def read_example(path: Path) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def _show(name: str, *, as_json: bool) -> None:
     if card is not None:
         width = terminal_width()
         known = [
-            f"{translate(name)}: {translate(fact)}" for name, fact in card.facts().items() if fact
+            f"{translate(name)}: {translate(fact, short=name == 'score')}" for name, fact in card.facts().items() if fact
         ]
         typer.echo("\n" + "\n".join(part for one in known for part in wrapped(one, width)))
         if card.text:
@@ -184,7 +184,12 @@ def _print_table(
     lines = [names]
     for row in rows:
         cell = {head: str(row.get(head, "")) for head in heads}
-        lines.append({x: text if x == "part" else translate(text) for x, text in cell.items()})
+        lines.append(
+            {
+                x: text if x == "part" else translate(text, short=x == "score")
+                for x, text in cell.items()
+            }
+        )
     widths = {head: max(cells(line[head]) for line in lines) for head in heads}
     limit = terminal_width()
     long: list[str] = []

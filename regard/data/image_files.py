@@ -76,6 +76,8 @@ def _read(image: str | Path | Image.Image, resize: Resize, mode: str) -> np.ndar
             return _prepare(opened, resize, mode)
     except RegardError:
         raise
+    except FileNotFoundError as error:
+        raise FileError(f"{image}: there is no such file; check the path.") from error
     except Exception as error:  # Pillow's decoders raise many types for damaged files
         named = getattr(image, "filename", image) or "the input"  # opened images have one
         raise FileError(f"{named} is not an image that can be read: {error}.") from error

@@ -349,7 +349,7 @@ def _first_error(error: ValidationError, name: str) -> InputError:
     path, known = _key_path(first["loc"])
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
-        return UnknownNameError(f"{name}: unknown key {key!r}; {nearest(path[-1], known)}.")
+        return UnknownNameError(f"{name}: unknown key {key!r}; {_like(path[-1], known)}.")
     if first["type"] == "missing":
         return InputError(f"{name}: the key {key!r} is missing.")
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
@@ -357,6 +357,17 @@ def _first_error(error: ValidationError, name: str) -> InputError:
         where = f"[{key}] is not valid: " if key else ""
         return InputError(f"{name}: {where}{message}.")
     return InputError(f"{name}: {key} is {first['input']!r}; it {message}.")
+
+
+def _like(key: str, known: Sequence[str]) -> str:
+    """Return the keys most like one that is unknown; one of another table comes with its table."""
+    elsewhere = [
+        f"{table}.{key}"
+        for table, field in Recipe.model_fields.items()
+        for kind in (field.annotation, *get_args(field.annotation))
+        if isinstance(kind, type) and issubclass(kind, Section) and key in kind.model_fields
+    ]
+    return nearest(key, known) if not elsewhere else nearest(elsewhere[0], elsewhere)
 
 
 def _key_path(location: Sequence[int | str]) -> tuple[list[str], list[str]]:
