@@ -114,7 +114,9 @@ def _show(name: str, *, as_json: bool) -> None:
     if card is not None:
         width = terminal_width()
         known = [
-            f"{translate(name)}: {translate(fact, short=name == 'score')}" for name, fact in card.facts().items() if fact
+            f"{translate(name)}: {translate(fact, short=name == 'score')}"
+            for name, fact in card.facts().items()
+            if fact
         ]
         typer.echo("\n" + "\n".join(part for one in known for part in wrapped(one, width)))
         if card.text:
