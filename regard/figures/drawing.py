@@ -25,7 +25,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle."""
+    """A rectangle; with `photo` its colors are the same in every theme."""
 
     x: float
     y: float
@@ -37,6 +37,7 @@ class Box:
     tooltip: str = ""
     stroke_width: float = 1
     opacity: float = 1  # of the fill
+    photo: bool = False
 
 
 @dataclass(frozen=True)
@@ -209,9 +210,9 @@ def _retitle(shape: Shape, old: str, new: str) -> Shape:
 
 
 def _recolor(shape: Shape, theme: str) -> Shape:
+    if getattr(shape, "photo", False):
+        return shape
     if isinstance(shape, Image):
-        if shape.photo:
-            return shape
         return replace(shape, pixels=_recolored(shape.pixels / 255, theme))
     names = ("stroke",) if isinstance(shape, Line) else ("fill", "stroke", "color")
     given = {name: getattr(shape, name, None) for name in names}

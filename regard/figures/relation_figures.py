@@ -232,7 +232,8 @@ def _add_patches(
         veil = 0.86 * (1 - float(weight) / high)
         side = width / n_columns, height / n_rows
         tooltip = f"{label}, {i},{j}: {weight:.4f}"
-        drawing.add(Box(*place, *side, ROLES["weight"], opacity=veil, tooltip=tooltip))
+        color = ROLES["weight"]
+        drawing.add(Box(*place, *side, color, opacity=veil, tooltip=tooltip, photo=True))
 
 
 def draw_decode(view: HeadView, count: int | None = None) -> Drawing:

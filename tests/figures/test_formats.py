@@ -13,8 +13,8 @@ from regard.errors import InputError
 from regard.figures.captions import CAPTIONS, caption, text_width, truncate
 from regard.figures.colors import ROLES, darken, shade, to_oklab
 from regard.figures.curves import draw_curves
-from regard.figures.drawing import THEMES, recolor
-from regard.figures.formats import Figure, html_page, rasterize
+from regard.figures.drawing import THEMES, Box, Drawing, Look, recolor
+from regard.figures.formats import Figure, html_page, rasterize, to_svg
 from regard.figures.kinds import concept_figure
 from tests.figures.svg import texts
 
@@ -138,6 +138,13 @@ def test_invalid_looks_are_refused(look, message):
 def test_a_font_that_is_not_installed_is_refused(tmp_path):
     with pytest.raises(InputError, match="the font 'No Such Font' is not installed"):
         concept_figure("masks").styled(font="No Such Font").save(tmp_path / "a.png")
+
+
+def test_a_veil_over_a_photo_keeps_its_color_on_a_dark_background():
+    veil, plain = Box(0, 0, 9, 9, "#5B4B8A", photo=True), Box(0, 0, 9, 9, "#009E73")
+    svg = to_svg(Drawing(9, 9, shapes=[veil, plain]), Look(theme="dark"))
+    assert "#5B4B8A" in svg
+    assert "#009E73" not in svg
 
 
 def test_themes_keep_contrast():
