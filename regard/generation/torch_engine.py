@@ -170,7 +170,7 @@ class ArraySteps:
 def use_fastest_layout(module: Any) -> None:
     """Store the weights of a module, which stay equal, so that single rows are multiplied faster.
 
-    GPT-2 writes in three quarters of the time.
+    docs/benchmarks/engines.md has the times of GPT-2.
     """
     # An embedding can be the projection too.
     tied = module.tokens if getattr(module, "projection", module) is None else None
