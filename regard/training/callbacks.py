@@ -224,10 +224,12 @@ def step_summary(info: StepInfo, averages: StepAverages, run: RunInfo | None = N
     if speed:
         parts.append(translate(f"{speed:,.0f} tokens/s"))
     if speed and run is not None and run.peak_flops and run.flops_per_target:
-        parts.append(f"{100 * speed * run.flops_per_target / run.peak_flops:.0f} % of peak")
+        share = 100 * speed * run.flops_per_target / run.peak_flops
+        parts.append(translate(f"{share:.0f} % of peak", short=True))
     if info.progress:
         left = info.position.seconds * (1 - info.progress) / info.progress
-        parts.append(translate(f"{format_seconds(left)} left", short=True))
+        duration = translate(format_seconds(left), short=True)
+        parts.append(translate(f"{duration} left", short=True))
     return "  ".join(parts)
 
 
