@@ -126,7 +126,8 @@ def _compare(model: str | None) -> Iterable["Proof"]:
 def _print_proof(proof: "Proof") -> None:
     name = pad(translate(proof.name), 16)
     if not proof.applies:
-        typer.echo(f"- {name}{translate(f'does not apply: {proof.measured}')}")
+        reason = translate(f"{proof.measured}.").removesuffix(".")
+        typer.echo(f"- {name}{translate(f'does not apply: {reason}')}")
         return
     unicode = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
     sign = ("✓✗" if unicode else "+x")[not proof.holds]

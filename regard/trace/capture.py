@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.data.image_files import read_image as load_image
 from regard.data.image_files import read_pixels
-from regard.errors import InputError
+from regard.errors import InputError, first_line
 from regard.layers.patch import cut_grid
 from regard.model import Model
 from regard.models.vision import VisionConfig
