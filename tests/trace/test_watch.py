@@ -15,8 +15,10 @@ from torch.testing import assert_close
 import regard
 from regard.attention.softmax import softmax_over_keys
 from regard.errors import InputError, NotFiniteError, UnknownNameError
+from regard.tap import listeners
 from regard.trace.edits import ablate, allow, forbid, set_scores, set_weights, temperature
 from regard.trace.trace import Trace
+from regard.trace.watched_model import WATCHES
 from tests.trace.attention_styles import D_MODEL, STYLES, Blocks, Fused, Matmul
 
 X = torch.randn(2, 5, D_MODEL, generator=torch.Generator().manual_seed(3))
@@ -552,3 +554,17 @@ def test_a_trace_with_a_bias_is_saved(tmp_path):
     assert_close(again.weights(), trace["attention"].weights())
     assert_close(again.scores() - again.compared() / 2, bias[0])
     assert again.kind == "self"
+
+
+def test_generators_leave_their_blocks_in_any_order():
+    def suspended(model):
+        with regard.watch(model) as trace:
+            model(X)
+            yield trace
+
+    one, other = suspended(Blocks(Matmul).eval()), suspended(Blocks(Fused).eval())
+    next(one), next(other)
+    one.close()
+    other.close()
+    assert not listeners()
+    assert not WATCHES.get()
