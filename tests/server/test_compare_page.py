@@ -367,3 +367,13 @@ def test_a_training_replay_compares_two_checkpoints(browser, address, run):
         expected = [site.weights(1)[2, 1].item() for site in (first, second)]
         assert found == pytest.approx(expected, abs=1e-6)
         assert page.locator(".patch-go").count() == 0  # a snapshot has no model to patch
+
+
+def test_in_a_low_window_the_choices_of_a_comparison_are_not_over_other_tools(opened):
+    page = opened(f"kind=text&text={OTHER}")
+    page.set_viewport_size({"width": 683, "height": 384})
+    page.reload()
+    page.wait_for_selector(READY)
+    assert page.is_hidden(".toolbar .choice.stage")  # in the menu
+    menu, modes = (page.locator(x).bounding_box() for x in (".toolbar .more", ".compare-mode"))
+    assert menu["x"] + menu["width"] <= modes["x"]

@@ -89,7 +89,7 @@ export function pattern(app) {
       const refocus = rememberFocus(title);
       if (why.some((one) => one !== "edits")) fill(title, titleOf(app));
       refocus();
-      if (["all", "size", "pane"].some((one) => changed.has(one))) foldTools(element, title, tools);
+      if (["all", "size", "pane", "compare"].some((one) => changed.has(one))) foldTools(element, title, tools, app.store.state.compare !== "");
       const custom = drawCustomView(app, board);
       customView = custom?.view ?? (() => null);
       if (custom || zoomed || !last || !repaintInPlace(app, board, last, why)) {
@@ -228,14 +228,16 @@ function isOverlaid(app, stages) {
  * @param {HTMLElement} element
  * @param {HTMLElement} title
  * @param {ReturnType<typeof toolbar>} tools
+ * @param {boolean} compares
  */
-function foldTools(element, title, tools) {
+function foldTools(element, title, tools, compares) {
   const head = /** @type {HTMLElement | null} */ (element.firstElementChild);
   if (!head?.clientWidth) return;
   const buttons = 2 * 28 + 5 * 10;
   const site = title.querySelector(".site");
   const whole = title.scrollWidth + (site ? site.scrollWidth - site.clientWidth : 0);
-  tools.fold(head.clientWidth - whole - buttons, Math.max(0, whole - MIN_TITLE));
+  if (compares && matchMedia("(max-height: 500px)").matches) tools.fold(0); // low.css puts the choices of the comparison there
+  else tools.fold(head.clientWidth - whole - buttons, Math.max(0, whole - MIN_TITLE));
 }
 
 /**

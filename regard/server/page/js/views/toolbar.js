@@ -45,7 +45,8 @@ export function toolbar(app) {
     element,
     /** Move the choices that do not fit into the menu, or back; for the first one and the menu's name the title may shrink by `slack`. */
     fold: (/** @type {number} */ room, slack = 0) => {
-      named = !store.state.compare && fold(element, room, slack, [view.element, deeper.element, stage.element]) >= NAME_WIDTH - Math.min(slack, 30);
+      const free = fold(element, room, slack, [view.element, deeper.element, stage.element]);
+      named = !store.state.compare && free >= NAME_WIDTH - Math.min(slack, 30);
       nameHidden();
     },
     update: () => {
