@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from regard import capabilities
 from regard.capabilities import (
     FAMILIES,
     choose_engine,
@@ -11,7 +12,7 @@ from regard.capabilities import (
     unsupported_reason,
     usable_writers,
 )
-from regard.errors import InputError
+from regard.errors import InputError, translate
 from regard.generation.fast_decoder import can_run
 from regard.generation.search import SearchOptions
 from regard.generation.translator import open_translator
@@ -205,3 +206,9 @@ def test_the_table_of_families_says_what_can_be_exported(row, make_bundle, tmp_p
 def test_documents_print_the_table_of_families(page, language):
     root = Path(__file__).resolve().parents[1]
     assert family_markdown(language) in (root / page).read_text("utf-8")
+
+
+def test_every_reason_exists_in_korean():
+    rules = (*capabilities._RULES.values(), capabilities._TORCH_INT8)
+    reasons = {reason for rule in rules for _, reason in rule}
+    assert [one for one in reasons if translate(one, "ko") == one] == []
