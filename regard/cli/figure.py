@@ -13,6 +13,7 @@ from typer import Argument, Option
 
 from regard.cli.options import (
     JsonFlag,
+    LanguageFlags,
     LanguageOption,
     OptionalModel,
     complete_from,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class HeadFlags:
+class HeadFlags(LanguageFlags):
     """Options that choose what a figure of a trace shows."""
 
     target: str | None = Option(None, help="Target text, for translators.")
@@ -54,7 +55,7 @@ class HeadFlags:
 
     def view(self) -> dict[str, Any]:
         """Return the options of `trace.figure` that were given."""
-        apart = ("target", "other_model", "other_text")
+        apart = ("target", "other_model", "other_text", "source_language", "target_language")
         given = {name: value for name, value in vars(self).items() if value is not None}
         return {name: value for name, value in given.items() if name not in apart}
 
@@ -180,7 +181,7 @@ def _model_figure(
         return _training_figure(model, text, flags.site, language)
     if text is None:
         raise InputError(f"{kind} shows a model at work: give a text after the model.")
-    trace, options = load_for(model, text).trace(text, flags.target), flags.view()
+    trace, options = load_for(model, text, flags).trace(text, flags.target), flags.view()
     if flags.other_model is not None or flags.other_text is not None:
         options["other"] = load(flags.other_model or model).trace(flags.other_text or text)
     return trace.figure(kind, **options, language=language)

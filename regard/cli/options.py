@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 _IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 
 
-def load_for(name: str, text: str) -> "Model":
+def load_for(name: str, text: str, languages: "LanguageFlags") -> "Model":
     """Load a model to run on a text; refuse an image file if the model reads text."""
     from regard.model import load
 
     model = load(name)
+    if languages.source_language or languages.target_language:
+        model = model.between(languages.source_language, languages.target_language)
     if model.tokenizer is not None and text.lower().endswith(_IMAGES) and Path(text).is_file():
         raise InputError(
             f"{name} reads text, and {text} is an image file: give a text, or a model of images."
@@ -174,6 +176,14 @@ class EngineFlags:
         """Return the arguments of `open_translator`."""
         chosen = chosen_precision(self.precision, int8=self.int8)
         return {"engine": self.engine, "precision": chosen}
+
+
+@dataclass(frozen=True)
+class LanguageFlags:
+    """Languages."""
+
+    source_language: str | None = Option(None, help="Translate from this language, if many.")
+    target_language: str | None = Option(None, help="Translate to this language, if many.")
 
 
 def chosen_precision(precision: str, *, int8: bool) -> str:

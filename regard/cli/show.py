@@ -11,10 +11,12 @@ from typer import Argument, Option
 
 from regard.cli.options import (
     EngineOption,
+    LanguageFlags,
     ModelArgument,
     PrecisionOption,
     complete_models,
     complete_sites,
+    grouped,
     load_for,
 )
 from regard.cli.output import print_json, say, terminal_width, warn, wrapped
@@ -25,9 +27,11 @@ TEXT = Argument(help="Text to run the model on; for vision models, path of an im
 TARGET = Option(help="Use this target instead of translating the text.")
 
 
+@grouped
 def show_command(
     model: ModelArgument,
     text: Annotated[str, TEXT],
+    languages: LanguageFlags,
     target: Annotated[str | None, TARGET] = None,
     site: str | None = Option(
         None, help="Show this attention site.", autocompletion=complete_sites
@@ -42,7 +46,7 @@ def show_command(
     from regard.figures.captions import ASCII_SHADES, SHADES, text_pattern
     from regard.figures.head_view import HeadView
 
-    trace = load_for(model, text).trace(text, target)
+    trace = load_for(model, text, languages).trace(text, target)
     view = HeadView(trace, site, head)
     path, number, weights = view.site.path, view.head_index, view.weights().tolist()
     queries, keys = view.labels()
@@ -66,9 +70,11 @@ def show_command(
     typer.echo(shown)
 
 
+@grouped
 def trace_command(
     model: ModelArgument,
     text: Annotated[str, TEXT],
+    languages: LanguageFlags,
     output: Path = Option(..., "-o", "--output", help="File: .safetensors, .html or .json."),
     megabytes: float | None = Option(
         None, help="Size limit of an .html file; numbers are rounded."
@@ -90,7 +96,8 @@ def trace_command(
 
     if output.suffix not in (".safetensors", ".html", ".json"):
         raise InputError(f"{output} must end in .safetensors, .html or .json.")
-    trace = load_for(model, text).trace(text, target, engine=engine, precision=precision)
+    opened = load_for(model, text, languages)
+    trace = opened.trace(text, target, engine=engine, precision=precision)
     if output.suffix == ".safetensors":
         trace.save(output)
     elif output.suffix == ".html":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer import Argument, Option
 
-from regard.cli.options import EngineFlags, ModelArgument, SearchFlags, grouped
+from regard.cli.options import EngineFlags, LanguageFlags, ModelArgument, SearchFlags, grouped
 from regard.cli.output import (
     ProgressLine,
     RecordWriter,
@@ -52,14 +52,6 @@ class ResultFlags:
                 "--constraints cannot be combined with --must, --prefix or --beam-tree."
             )
         return given
-
-
-@dataclass(frozen=True)
-class LanguageFlags:
-    """Languages."""
-
-    source_language: str | None = Option(None, help="Translate from this language, if many.")
-    target_language: str | None = Option(None, help="Translate to this language, if many.")
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,17 @@ PartProgress = Callable[[str, int, int], None]
 """Called with "writing" or "tracing", the parts of a text that are done, and their number."""
 
 
+def _check_reading(model: Model, precision: str, target: Any) -> None:
+    """Refuse what a text that is only read cannot have."""
+    if precision != "float32":
+        raise InputError(
+            f"{precision} changes the search for a translation, and nothing is searched here: "
+            "use float32."
+        )
+    if target is not None and model.task == "translation":
+        model.translation_tokenizers()  # refuses many languages without a choice
+
+
 def trace_answer(
     model: Model,
     given: Any,
@@ -84,11 +95,7 @@ def trace_answer(
     opening = {name: recorded.pop(name) for name in names if name in recorded}
     precision = opening.get("precision", "float32")
     if model.family not in ("transformer", "seq2seq") or target is not None:
-        if precision != "float32":
-            raise InputError(
-                f"{precision} changes the search for a translation, and nothing is searched here: "
-                "use float32."
-            )
+        _check_reading(model, precision, target)
         return trace_model(model, given, target, edits=edits, **recorded)
     if edits and precision != "float32":
         raise InputError(f"{precision} cannot be combined with edits: use float32.")

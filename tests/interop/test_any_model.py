@@ -262,12 +262,21 @@ def test_a_model_of_many_languages_is_told_which(tmp_path):
     trace = model.between("de", "en").trace(SENTENCE, target="w8")
     assert trace.tokens["source"][0] == "__de__"
     assert trace.tokens["target"] == ["</s>", "__en__", "w8"]
+    with pytest.raises(InputError, match=r"between 2 languages \(en, de"):
+        model.trace(SENTENCE, target="w8")
     lines = tmp_path / "lines.txt"
     lines.write_text(f"{SENTENCE}\n")
     named = ["--source-language", "de", "--target-language", "en", "--beam", "1"]
     result = CliRunner().invoke(app, ["translate", str(tmp_path), str(lines), *named])
     assert result.exit_code == 0, result.output
     assert result.stdout.strip() == model.translate(SENTENCE, beam=1, **spoken).text.strip()
+    drawn = [str(tmp_path), SENTENCE, "--target", "w8", "--json", *named[:4]]
+    shown = CliRunner().invoke(app, ["show", *drawn])
+    assert "__de__" in json.loads(shown.stdout)["keys"] + json.loads(shown.stdout)["queries"]
+    output = tmp_path / "bars.svg"
+    made = ["figure", "bars", str(tmp_path), SENTENCE, "--target", "w8", *named[:4], "-o", output]
+    assert CliRunner().invoke(app, list(map(str, made))).exit_code == 0
+    assert CliRunner().invoke(app, ["show", "dates", "1 May", *named[:4]]).exception
 
 
 class Handwritten(nn.Module):
