@@ -24,6 +24,9 @@ from regard.text.tokenizer_files import (
     roles_by_name,
 )
 
+_MOST_IDS = 10_000_000
+"""Ten times the largest vocabularies; a list of the names of damaged ones would fill memory."""
+
 
 def _role_property(role: str) -> "cached_property[int | None]":
     return cached_property(lambda tokenizer: tokenizer._role_id(role))
@@ -74,7 +77,13 @@ class Tokenizer:
     def names(self) -> list[str]:
         """One unique name for each id: the vocabulary entry, or "[unused ID]" if it has none."""
         entries = {id: name for name, id in self.backend.get_vocab().items()}
-        return [entries.get(id) or f"[unused {id}]" for id in range(max(entries, default=-1) + 1)]
+        largest = max(entries, default=-1)
+        if largest >= _MOST_IDS:
+            raise InputError(
+                f"the vocabulary has the id {largest:,}, and ids must be below {_MOST_IDS:,}: the "
+                "file is damaged, or its ids are not those of an embedding."
+            )
+        return [entries.get(id) or f"[unused {id}]" for id in range(largest + 1)]
 
     def id_of(self, token: str) -> int | None:
         """Return the id of a vocabulary entry, or None."""

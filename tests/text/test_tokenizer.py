@@ -139,6 +139,13 @@ def test_length_counts_up_to_the_largest_id():
     assert len(Tokenizer(Backend(models.WordLevel({"a": 0, "b": 7}, unk_token="a")))) == 8
 
 
+def test_ids_that_no_embedding_has_are_refused_before_memory_is_full(tmp_path):
+    (tmp_path / "vocab.json").write_text('{"a": 0, "b": 4000000000}')
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    with pytest.raises(InputError, match=r"has the id 4,000,000,000, and ids must be below"):
+        len(Tokenizer.load(tmp_path))
+
+
 def test_byte_tokens_are_joined_into_characters():
     # Llama's way: unknown characters fall back to <0xNN>, a mark encodes the space
     entries = ["<unk>", *[f"<0x{byte:02X}>" for byte in range(256)], "▁", "▁a", "a"]
