@@ -16,13 +16,13 @@ FLOW_DRAWN = """() => {
   const start = times.computed[times.computed.length - 1];
   return Math.min(...times.flow.filter((x) => x > start)) - start;
 }"""
-# Plays one pass and returns the time of each frame.
+# Plays one pass and returns the time of each frame. The button says "pause" meanwhile.
 PLAY = """async () => {
-  const board = document.querySelector(".flow-board");
-  const [end, times] = [board.dataset.at, []];
-  document.querySelector(".flow-controls .play").click();
-  while (board.dataset.at === end) await new Promise(requestAnimationFrame);
-  while (board.dataset.at !== end) times.push(await new Promise(requestAnimationFrame));
+  const play = document.querySelector(".flow-controls .play");
+  const [idle, times] = [play.ariaLabel, []];
+  play.click();
+  while (play.ariaLabel === idle) await new Promise(requestAnimationFrame);
+  while (play.ariaLabel !== idle) times.push(await new Promise(requestAnimationFrame));
   return times;
 }"""
 DRAWN = ".flow-page[aria-busy=false] .flow-board[data-at]"

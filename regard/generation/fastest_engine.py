@@ -34,6 +34,8 @@ def fastest_engine(
         about: what else the choice depends on, such as versions of libraries.
         measure: returns the fastest engine; called if nothing is known and it is worthwhile.
     """
+    # What is fastest with one thread next to other work need not be on an idle machine.
+    about = {**about, "idle": idle_cpus() > 1}
     key = (cache_folder(), folder, *names, *about.items())
     known = _LOOKED_UP.get(key)
     if known is None and (worthwhile or key not in _LOOKED_UP):

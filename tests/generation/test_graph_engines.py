@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from regard.errors import InputError
-from regard.generation import graph_engines
+from regard.generation import fastest_engine, graph_engines
 from regard.generation.fastest_engine import measured_fastest
 from regard.generation.graph_engines import reader_of
 from regard.model import Model, load
@@ -146,10 +146,13 @@ def test_auto_measures_once_when_there_is_enough_to_do(encoder, monkeypatch):
         return "onnx"
 
     monkeypatch.setattr(graph_engines, "measured_fastest", measure)
+    monkeypatch.setattr(fastest_engine, "idle_cpus", lambda: 2)
     assert reader_of(encoder, n_inputs=1).name == "torch"
     assert not asked
     assert [reader_of(encoder, n_inputs=n).name for n in (300, 300, 1)] == ["onnx"] * 3
     assert asked == [["onnx", "openvino", "torch"]]
+    monkeypatch.setattr(fastest_engine, "idle_cpus", lambda: 1)  # a busy machine: another question
+    assert reader_of(encoder, n_inputs=1).name == "torch"
 
 
 def test_the_fastest_is_the_one_with_the_shortest_call():

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 import regard
 from regard.cli.main import app
 from regard.errors import InputError
-from regard.generation import text_generation
+from regard.generation import fastest_engine, text_generation
 from regard.generation.search import SamplingOptions
 from regard.generation.text_generation import open_generator
 from regard.generation.text_stream import TextStream
@@ -105,6 +105,7 @@ def test_the_fastest_writer_is_measured_once_and_only_for_texts_that_are_not_dra
         return "ctranslate2"
 
     monkeypatch.setattr(text_generation, "measured_fastest", measure)
+    monkeypatch.setattr(fastest_engine, "idle_cpus", lambda: 2)
     own = load(model.folder)
     many, greedy = ["O"] * 100, {"temperature": 0.0, "max_tokens": 10}
     assert own.generate(many[:2], **greedy)[0].engine == "numpy"  # little to write
