@@ -213,10 +213,10 @@ def _component(one: metadata.Distribution) -> dict[str, Any]:
 
 def _licenses(one: metadata.Distribution) -> list[dict[str, Any]]:
     """Return the license as the package states it: an expression, a name, or classifiers."""
-    expression, text = one.metadata.get("License-Expression"), one.metadata.get("License", "")
-    if expression:
-        return [{"expression": expression}]
-    classifiers = one.metadata.get_all("Classifier") or []
+    stated = one.metadata.get_all  # a key that is missing is deprecated in Python 3.12
+    if expression := stated("License-Expression"):
+        return [{"expression": expression[0]}]
+    classifiers, text = stated("Classifier") or [], (stated("License") or [""])[0]
     names = [line.rpartition(" :: ")[2] for line in classifiers if line.startswith("License ::")]
     if not names and text.strip():
         names = [text.strip().splitlines()[0][:100]]  # some packages have the whole text here
