@@ -46,7 +46,7 @@ def test_ascii_terminals_get_ascii(folder, monkeypatch):
     screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", screen)
     defaults = {"site": None, "head": None, "as_json": False}
-    show_command(folder, "A dog läuft", target="Ein Hund läuft", **defaults)
+    show_command(model=folder, text="A dog läuft", target="Ein Hund läuft", **defaults)
     screen.flush()
     shown = screen.buffer.getvalue().decode("ascii")
     assert "A dog l?uft -> Ein Hund l?uft" in shown
