@@ -45,8 +45,9 @@ def test_json_has_the_weights_of_the_trace(folder):
 def test_ascii_terminals_get_ascii(folder, monkeypatch):
     screen = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", screen)
-    defaults = {"site": None, "head": None, "as_json": False}
-    show_command(model=folder, text="A dog läuft", target="Ein Hund läuft", **defaults)
+    defaults = dict.fromkeys(("site", "head", "source_language", "target_language"))
+    texts = {"text": "A dog läuft", "target": "Ein Hund läuft"}
+    show_command(model=folder, **texts, **defaults, as_json=False)
     screen.flush()
     shown = screen.buffer.getvalue().decode("ascii")
     assert "A dog l?uft -> Ein Hund l?uft" in shown
