@@ -16,7 +16,8 @@ INSTALLED := .venv/.installed
 INSTALLED_TEST := .venv/.installed-test
 INSTALLED_DOCS := .venv/.installed-docs
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-BOTH_CORES := -q -n 2 --dist loadfile --no-loadscope-reorder
+# A process that crashes ends the run: xdist waits for ever for the files of its replacement.
+BOTH_CORES := -q -n 2 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder
 NOT_SLOW := $(BOTH_CORES) -m "not slow"
 FAST := $(BOTH_CORES) --hypothesis-profile=fast -m "not slow and not long and not browser and not processes"
 
